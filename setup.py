@@ -1,8 +1,52 @@
-"""The optional half of the build: hot files are compiled with mypyc where a C compiler is at hand.
+"""The optional half of the build: files that run once per record or per request are compiled with mypyc.
 
-Without mypyc or a compiler the very same files serve as plain Python; nothing may fail because of it.
+Without mypyc or a C compiler the very same files serve as plain Python: nothing may fail because of it. With the
+environment variable OTTLA_PURE set nothing is compiled.
 """
 
-from setuptools import setup
+from __future__ import annotations
 
-setup()
+import os
+import sys
+
+from setuptools import Extension, setup
+
+COMPILED = [
+    "src/ottla/base/file_range.py",
+    "src/ottla/protocol/batches.py",
+    "src/ottla/protocol/records.py",
+    "src/ottla/storage/log.py",
+    "src/ottla/storage/segment.py",
+    "src/ottla/storage/producers.py",
+    "src/ottla/network/buffers.py",
+    "src/ottla/network/connection.py",
+    "src/ottla/network/transport.py",
+    "src/ottla/replication/partition.py",
+    "src/ottla/replication/waiting.py",
+    "src/ottla/broker/context.py",
+    "src/ottla/broker/dispatch.py",
+    "src/ottla/broker/fetching.py",
+    "src/ottla/broker/fetch_sessions.py",
+    "src/ottla/broker/handlers/fetch.py",
+    "src/ottla/broker/handlers/produce.py",
+]
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("OTTLA_PURE"):
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        return []
+    try:
+        made = mypycify(COMPILED, opt_level="3", debug_level="0")
+    except SystemExit:  # mypyc's way to report a file that it cannot compile
+        print("mypyc failed: ottla is installed as plain Python, which is slower but complete", file=sys.stderr)
+        return []
+    for extension in made:
+        extension.optional = True
+    return made
+
+
+setup(ext_modules=extensions())

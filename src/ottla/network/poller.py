@@ -14,7 +14,7 @@ import select
 import selectors
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +34,21 @@ class Watched(Protocol):
     def abandon(self, reason: str) -> None: ...
 
 
+class HasDescriptor(Protocol):
+    """A socket or anything else with a descriptor."""
+
+    def fileno(self) -> int: ...
+
+
+FileObject: TypeAlias = int | HasDescriptor
+
+
 class Poller(selectors.BaseSelector):
     """An epoll selector for asyncio with a fast lane for connections."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._keys: dict[FileObject, selectors.SelectorKey] = {}
         self._watched: dict[int, Watched] = {}
         self._answered_ns = 0
         self.longest_ns = 0
@@ -96,12 +105,11 @@ class Poller(selectors.BaseSelector):
     def _note_iteration(self) -> None:
         if self._answered_ns:
             taken = time.monotonic_ns() - self._answered_ns
-            if taken > self.longest_ns:
-                self.longest_ns = taken
+            self.longest_ns = max(self.longest_ns, taken)
             if taken > SLOW_NS:
                 self.slow_count += 1
 
-    def register(self, fileobj: selectors.FileObj, events: int, data: object = None) -> selectors.SelectorKey:
+    def register(self, fileobj: FileObject, events: int, data: object = None) -> selectors.SelectorKey:
         key = selectors.SelectorKey(fileobj, _descriptor(fileobj), events, data)
         if key.fd in self._keys:
             raise KeyError(f"{fileobj!r} (FD {key.fd}) is already registered")
@@ -109,7 +117,7 @@ class Poller(selectors.BaseSelector):
         self._epoll.register(key.fd, _mask(events))
         return key
 
-    def unregister(self, fileobj: selectors.FileObj) -> selectors.SelectorKey:
+    def unregister(self, fileobj: FileObject) -> selectors.SelectorKey:
         key = self._keys.pop(_descriptor(fileobj))
         try:
             self._epoll.unregister(key.fd)
@@ -117,18 +125,18 @@ class Poller(selectors.BaseSelector):
             logger.debug("descriptor %d was closed before it was unregistered", key.fd)
         return key
 
-    def modify(self, fileobj: selectors.FileObj, events: int, data: object = None) -> selectors.SelectorKey:
+    def modify(self, fileobj: FileObject, events: int, data: object = None) -> selectors.SelectorKey:
         descriptor = _descriptor(fileobj)
         key = self._keys[descriptor]._replace(events=events, data=data)
         self._epoll.modify(descriptor, _mask(events))
         self._keys[descriptor] = key
         return key
 
-    def get_key(self, fileobj: selectors.FileObj) -> selectors.SelectorKey:
+    def get_key(self, fileobj: FileObject) -> selectors.SelectorKey:
         return self._keys[_descriptor(fileobj)]
 
-    def get_map(self) -> Mapping[selectors.FileObj, selectors.SelectorKey]:
-        return self._keys  # type: ignore[return-value]  # asyncio looks keys up by descriptor only
+    def get_map(self) -> Mapping[FileObject, selectors.SelectorKey]:
+        return self._keys  # asyncio looks keys up by descriptor only
 
     def close(self) -> None:
         self._epoll.close()
@@ -139,7 +147,7 @@ class Poller(selectors.BaseSelector):
         return f"<Poller {len(self._watched)} connections, longest iteration {self.longest_ns / 1e6:.1f} ms>"
 
 
-def _descriptor(fileobj: selectors.FileObj) -> int:
+def _descriptor(fileobj: FileObject) -> int:
     return fileobj if isinstance(fileobj, int) else fileobj.fileno()
 
 

@@ -1,0 +1,55 @@
+# make run and make test do all of their own set-up; nothing outside this folder is touched but Debian packages that are missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find src -name '*.py')
+EXTRAS := cli,test,check,bench
+DATA ?= data
+
+.PHONY: install run test check unit pure conformance clients faults bench clean
+
+install: $(VENV)/compiled
+
+$(VENV)/installed: pyproject.toml tools/prepare.sh
+	bash tools/prepare.sh $(PYTHON)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	touch $@
+
+# Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
+$(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
+	bash tools/compile.sh $(BIN)/python
+	touch $@
+
+run: install
+	$(BIN)/ottla up --data $(DATA)
+
+test: check unit pure conformance
+
+check: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: install
+	$(BIN)/pytest tests/unit tests/fuzz
+
+pure: install
+	OTTLA_PURE=1 $(BIN)/pytest tests/unit/protocol tests/unit/storage tests/unit/network tests/unit/replication tests/unit/broker
+
+conformance: install
+	$(BIN)/pytest tests/conformance
+
+clients: install
+	$(BIN)/pytest tests/conformance -m other_languages
+
+faults: install
+	$(BIN)/pytest tests/faults -m faults
+
+bench: install
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build .cache
+	find src -name '*.so' -delete

@@ -1,0 +1,132 @@
+"""What broker settings must be among themselves, after each of them is right alone. Kafka's sentences where it has one.
+
+Each check returns what is wrong, or None; the first that finds something stops the start or the change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.base.setting_types import BadValueError, parse_int
+
+if TYPE_CHECKING:
+    from ottla.base.broker_settings import BrokerSettings
+
+CLEANER_BUFFER_BYTES_MIN: Final = 1024 * 1024
+COMPRESSION_CODECS: Final = range(5)
+CLUSTER_CURE: Final = (
+    "a cluster needs ZooKeeper (zookeeper.connect), which is not built yet: "
+    "to run one broker leave out process.roles and controller.quorum.*, or name this node alone"
+)
+
+
+def check_broker_settings(settings: BrokerSettings) -> None:
+    """Raises BadValueError with the first problem."""
+    for find_problem in (
+        _node_problem,
+        _role_problem,
+        _listener_problem,
+        _connection_problem,
+        _log_problem,
+        _replica_problem,
+    ):
+        problem = find_problem(settings)
+        if problem is not None:
+            raise BadValueError(problem)
+
+
+def parse_connection_overrides(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: hosts to numbers of connections."""
+    overrides: dict[str, int] = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        host, separator, number = item.rpartition(":")
+        if not separator:
+            raise BadValueError(
+                f"Error parsing configuration property 'max.connections.per.ip.overrides': '{item}' is not HOST:NUMBER"
+            )
+        overrides[host.strip()] = parse_int(number)
+    return overrides
+
+
+def _node_problem(settings: BrokerSettings) -> str | None:
+    node_id = settings.texts.get("node.id")
+    if node_id is not None and settings.broker_id >= 0 and settings.broker_id != settings.node_id:
+        return "You must set `node.id` to the same value as `broker.id`."
+    return None
+
+
+def _role_problem(settings: BrokerSettings) -> str | None:
+    roles = settings.process_roles
+    if roles and "broker" not in roles:
+        return f"process.roles=controller asks for a node that only controls, and {CLUSTER_CURE}"
+    if len(settings.controller_quorum_voters) > 1 or len(settings.controller_quorum_bootstrap_servers) > 1:
+        return f"controller.quorum.* names several nodes, and {CLUSTER_CURE}"
+    for voter in settings.controller_quorum_voters:
+        voter_id, at, address = voter.partition("@")
+        if not at or not voter_id.strip().isdecimal() or not address.rpartition(":")[2].isdecimal():
+            return (
+                "Invalid configuration value for controller.quorum.voters. "
+                "Each entry should be in the form `{id}@{host}:{port}`."
+            )
+        if int(voter_id) != settings.node_id:
+            return f"controller.quorum.voters={voter} is another node than {settings.node_id}, and {CLUSTER_CURE}"
+    return None
+
+
+def _listener_problem(settings: BrokerSettings) -> str | None:
+    if not settings.listeners:
+        return "listeners has none that clients could use: add one, such as PLAINTEXT://:9092"
+    for listener in settings.listeners:
+        if listener.protocol != "PLAINTEXT":
+            return f"listener {listener} needs {listener.protocol}, which is not built yet: use a PLAINTEXT listener"
+    names = [listener.name for listener in settings.advertised_listeners]
+    inter_broker = settings.inter_broker_listener_name
+    if inter_broker is None:
+        return None
+    if "security.inter.broker.protocol" in settings.texts:
+        return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+    if inter_broker.upper() not in names:
+        return (
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            f"The valid options based on currently configured listeners are {','.join(names)}"
+        )
+    return None
+
+
+def _connection_problem(settings: BrokerSettings) -> str | None:
+    overrides = parse_connection_overrides(settings.max_connections_per_ip_overrides)
+    if settings.max_connections_per_ip == 0 and not overrides:
+        return "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set."
+    if 0 < settings.queued_max_request_bytes < settings.socket_request_max_bytes:
+        return "queued.max.request.bytes must be larger or equal to socket.request.max.bytes"
+    return None
+
+
+def _log_problem(settings: BrokerSettings) -> str | None:
+    if settings.log_retention_ms == 0:
+        return "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+    if settings.log_roll_ms < 1:
+        return "log.roll.ms must be greater than or equal to 1"
+    if settings.log_roll_jitter_ms < 0:
+        return "log.roll.jitter.ms must be greater than or equal to 0"
+    if settings.log_cleaner_dedupe_buffer_size <= CLEANER_BUFFER_BYTES_MIN * settings.log_cleaner_threads:
+        return "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
+    if settings.remote_log_storage_system_enable:
+        return "remote.log.storage.system.enable=true asks for remote storage, which is not built: remove the line"
+    return None
+
+
+def _replica_problem(settings: BrokerSettings) -> str | None:
+    if settings.replica_fetch_wait_max_ms > settings.replica_socket_timeout_ms:
+        return (
+            "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms "
+            "to prevent unnecessary socket timeouts"
+        )
+    if settings.replica_fetch_wait_max_ms > settings.replica_lag_time_max_ms:
+        return (
+            "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms "
+            "to prevent frequent changes in ISR"
+        )
+    if settings.offsets_topic_compression_codec not in COMPRESSION_CODECS:
+        return f"Unknown compression type id: {settings.offsets_topic_compression_codec}"
+    return None

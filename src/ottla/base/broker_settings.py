@@ -1,0 +1,135 @@
+"""BrokerSettings: everything that `server.properties` and later changes say, typed, checked and unchangeable.
+
+    settings = load_broker_settings("server.properties", {"log.dirs": "/data"})
+    settings.num_partitions, settings.listeners, settings.warnings
+
+Four layers, the first that has a key wins: what was changed on this broker while it runs, what was changed for all
+brokers, the file with its overrides, and the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+
+from ottla.base.broker_checks import check_broker_settings
+from ottla.base.broker_keys.cleaner import CleanerKeys
+from ottla.base.broker_keys.cluster import ClusterKeys
+from ottla.base.broker_keys.groups import GroupKeys
+from ottla.base.broker_keys.log import LogKeys
+from ottla.base.broker_keys.measurement import MeasurementKeys
+from ottla.base.broker_keys.network import NetworkKeys
+from ottla.base.broker_keys.oauth import OAuthKeys
+from ottla.base.broker_keys.replication import ReplicationKeys
+from ottla.base.broker_keys.security import SecurityKeys
+from ottla.base.broker_keys.share_groups import ShareGroupKeys
+from ottla.base.broker_keys.streams_groups import StreamsGroupKeys
+from ottla.base.broker_keys.tiered import TieredStorageKeys
+from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.broker_keys.topics import TopicDefaultKeys
+from ottla.base.broker_keys.transactions import TransactionKeys
+from ottla.base.legacy_keys import translate_legacy_keys
+from ottla.base.listeners import own_host_name
+from ottla.base.setting_types import BadValueError
+from ottla.base.settings import Setting, SettingsError
+from ottla.base.settings_file import read_settings_file
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class BrokerSettings(
+    NetworkKeys,
+    ClusterKeys,
+    TopicDefaultKeys,
+    LogKeys,
+    CleanerKeys,
+    ReplicationKeys,
+    GroupKeys,
+    ShareGroupKeys,
+    StreamsGroupKeys,
+    TransactionKeys,
+    TieredStorageKeys,
+    TlsKeys,
+    SecurityKeys,
+    OAuthKeys,
+    MeasurementKeys,
+):
+    """What one broker runs with. `explicit` is what its file set, `warnings` what a person should know about it."""
+
+    explicit: Mapping[str, str]
+    cluster_default: Mapping[str, str]
+    own: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    def __init__(
+        self,
+        explicit: Mapping[str, str] = _NOTHING,
+        cluster_default: Mapping[str, str] = _NOTHING,
+        own: Mapping[str, str] = _NOTHING,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__({**explicit, **cluster_default, **own})
+        self.__dict__.update(explicit=explicit, cluster_default=cluster_default, own=own, warnings=warnings)
+
+    def with_dynamic(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> BrokerSettings:
+        """The same file under other run-time changes; a stored value that is not usable (any more) does not count."""
+        return BrokerSettings(self.explicit, _usable(cluster_default), _usable(own), self.warnings)
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The keys that the file sets and that nothing acts on."""
+        return tuple(name for name in self.explicit if name in self.keys and self.keys[name].unused)
+
+    def __repr__(self) -> str:
+        changes = len(self.cluster_default) + len(self.own)
+        return f"<BrokerSettings node {self.node_id}: {len(self.explicit)} set, {changes} changed at run time>"
+
+
+def load_broker_settings(path: str | PathLike[str] | None = None, overrides: Mapping[str, str] | None = None) -> BrokerSettings:
+    """Read and check a properties file; `overrides` (from the command line) win over it. Raises SettingsError."""
+    texts: dict[str, str] = {}
+    places: dict[str, str] = {}
+    warnings: list[str] = []
+    if path is not None:
+        read_settings_file(fspath(path), texts, places, warnings)
+    for name, value in (overrides or {}).items():
+        texts[name] = value
+        places[name] = f"--override {name}"
+    translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
+    _check_values(texts, places)
+    settings = BrokerSettings(texts, warnings=tuple(warnings))
+    try:
+        check_broker_settings(settings)
+    except BadValueError as bad:
+        raise SettingsError(f"{path or 'settings'}: {bad}") from None
+    if any(not listener.host for listener in settings.listeners) and (warning := own_host_name()[1]):
+        settings.__dict__["warnings"] += (warning,)
+    return settings
+
+
+def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        key = BrokerSettings.keys.get(name)
+        if key is None:
+            continue
+        try:
+            key.value(text)
+        except BadValueError as bad:
+            raise SettingsError(f"{places[name]}: {bad}{_cure(key)}") from None
+
+
+def _cure(key: Setting[object]) -> str:
+    default = key.shown(None)
+    return f" (the default is {default})" if default else ""
+
+
+def _usable(texts: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: text for name, text in texts.items() if _is_usable(name, text)}
+
+
+def _is_usable(name: str, text: str) -> bool:
+    key = BrokerSettings.keys.get(name)
+    try:
+        return key is not None and (key.value(text), True)[1]
+    except BadValueError:
+        return False

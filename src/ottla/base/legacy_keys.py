@@ -1,0 +1,150 @@
+"""Keys of older times: what they became, or why they mean nothing now. Each use is one warning line.
+
+Old tutorials and appliances are full of them, so nothing here stops the broker, except what would run it differently
+from what the file asks for (ZooKeeper, TLS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, MutableMapping
+from typing import Final
+
+from ottla.base.setting_types import trim
+from ottla.base.settings import SettingsError
+
+PORT_DEFAULT: Final = "9092"
+
+RENAMED: Final = {
+    "delegation.token.master.key": "delegation.token.secret.key",
+    "log.file.size": "log.segment.bytes",
+    "log.index.max.size.bytes": "log.index.size.max.bytes",
+    "max.message.bytes": "message.max.bytes",
+    "max.message.size": "message.max.bytes",
+    "max.socket.request.bytes": "socket.request.max.bytes",
+    "socket.receive.buffer": "socket.receive.buffer.bytes",
+    "socket.send.buffer": "socket.send.buffer.bytes",
+}
+
+_ACCESS = "there are no access rights yet"
+_CLIENT = "it is a setting of clients"
+_FORMAT = "there is one message format"
+_ZOOKEEPER = "it goes with zookeeper.connect, and there is no cluster yet"
+RETIRED: Final = {
+    "allow.everyone.if.no.acl.found": _ACCESS,
+    "broker.id.generation.enable": "a node without an id is node 1",
+    "control.plane.listener.name": "there is no separate control plane",
+    "controlled.shutdown.max.retries": "a shutdown is never retried",
+    "controlled.shutdown.retry.backoff.ms": "a shutdown is never retried",
+    "enable.idempotence": _CLIENT,
+    "enable.zookeeper": "it is set by zookeeper.connect alone",
+    "group.id": _CLIENT,
+    "inter.broker.protocol.version": "brokers speak one version",
+    "log.cleanup.interval.mins": "use log.retention.check.interval.ms",
+    "log.default.flush.scheduler.interval.ms": "use log.flush.scheduler.interval.ms",
+    "log.flush.interval": "use log.flush.interval.messages",
+    "log.message.downconversion.enable": _FORMAT,
+    "log.message.format.version": _FORMAT,
+    "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and .after.max.ms",
+    "max.in.flight.requests.per.connection": _CLIENT,
+    "offsets.commit.required.acks": "an offset commit always waits for all in-sync replicas",
+    "replica.lag.max.messages": "use replica.lag.time.max.ms",
+    "request.required.acks": _CLIENT,
+    "reserved.broker.max.id": "a node without an id is node 1",
+    "security.protocol": _CLIENT,
+    "super.users": _ACCESS,
+}
+RETIRED_PREFIXES: Final = {
+    "password.encoder.": "no passwords are kept in the metadata",
+    "quota.consumer.": "quotas are not enforced yet",
+    "quota.producer.": "quotas are not enforced yet",
+    "zookeeper.": _ZOOKEEPER,
+}
+
+
+class _File:
+    """The texts of a file while its old keys are translated."""
+
+    def __init__(self, texts: MutableMapping[str, str], places: MutableMapping[str, str], warnings: list[str]) -> None:
+        self.texts = texts
+        self.places = places
+        self.warnings = warnings
+
+    def warn(self, name: str, message: str) -> None:
+        self.warnings.append(f"{self.places[name]}: {message}")
+
+    def put(self, name: str, value: str, instead_of: str) -> None:
+        if name not in self.texts:
+            self.texts[name] = value
+            self.places[name] = self.places[instead_of]
+
+
+def translate_legacy_keys(
+    texts: MutableMapping[str, str], places: MutableMapping[str, str], warnings: list[str], known: Collection[str]
+) -> None:
+    """Change old keys in `texts` to today's, and tell about those and about unknown ones in `warnings`."""
+    file = _File(texts, places, warnings)
+    _refuse_what_is_not_built(file)
+    _translate_addresses(file, "host.name", "port", "listeners")
+    _translate_addresses(file, "advertised.host.name", "advertised.port", "advertised.listeners")
+    _translate_names(file)
+    _translate_node_id(file)
+    for name in [name for name in texts if name not in known and not name.startswith("listener.name.")]:
+        _tell_about_unknown(file, name, known)
+
+
+def _refuse_what_is_not_built(file: _File) -> None:
+    if trim(file.texts.get("zookeeper.connect", "")):
+        raise SettingsError(
+            f"{file.places['zookeeper.connect']}: clusters (zookeeper.connect) are not built yet: "
+            "remove the line to run one broker with its own metadata store"
+        )
+    if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
+        raise SettingsError(
+            f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS, which is not built yet: "
+            "remove the line to serve PLAINTEXT"
+        )
+
+
+def _translate_addresses(file: _File, host_name: str, port: str, listeners: str) -> None:
+    given = [name for name in (host_name, port) if name in file.texts]
+    if not given:
+        return
+    host = trim(file.texts.pop(host_name, ""))
+    number = trim(file.texts.pop(port, "")) or trim(file.texts.get("port", "")) or PORT_DEFAULT
+    address = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{number}"
+    if listeners in file.texts:
+        file.warn(given[0], f"{' and '.join(given)}: not used, because {listeners} is set")
+    else:
+        file.put(listeners, address, instead_of=given[0])
+        file.warn(given[0], f"{' and '.join(given)}: old, taken as {listeners}={address}")
+
+
+def _translate_names(file: _File) -> None:
+    for old, new in RENAMED.items():
+        if old in file.texts:
+            file.put(new, file.texts.pop(old), instead_of=old)
+            file.warn(old, f"{old}: old, taken as {new}")
+    if "log.dir" in file.texts and "log.dirs" not in file.texts:
+        file.warn("log.dir", "log.dir: old, better write log.dirs")
+
+
+def _translate_node_id(file: _File) -> None:
+    """Each of the two names of the node's number stands for the other, as in Kafka."""
+    if "broker.id" in file.texts and trim(file.texts["broker.id"]) != "-1":
+        file.put("node.id", file.texts["broker.id"], instead_of="broker.id")
+    if "node.id" in file.texts:
+        file.put("broker.id", file.texts["node.id"], instead_of="node.id")
+
+
+def _tell_about_unknown(file: _File, name: str, known: Collection[str]) -> None:
+    reason = RETIRED.get(name)
+    if reason is None:
+        reason = next((reason for prefix, reason in RETIRED_PREFIXES.items() if name.startswith(prefix)), None)
+    if reason is not None:
+        file.warn(name, f"{name}: has no effect, because {reason}")
+        return
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to load and hardly ever needed
+
+    guesses = get_close_matches(name.lower().replace("_", "."), known, 1, 0.75)
+    hint = f"did you mean {guesses[0]}?" if guesses else "it is not a key of Kafka's brokers"
+    file.warn(name, f"{name}: unknown key, ignored: {hint}")

@@ -1,0 +1,72 @@
+"""What a handler knows about the request it answers: who asks, through which door, in which version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.base.security import ANONYMOUS, Operation, ResourceType
+from ottla.network.connection import Connection, Output, PendingReply
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+Encoder = Callable[["Context", Any], Output]
+
+
+class Context:
+    """One request. A handler returns its response, or parks the request and calls answer() later."""
+
+    def __init__(
+        self,
+        broker: Services,
+        connection: Connection,
+        encoder: Encoder,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self._encoder = encoder
+        self._place: PendingReply | None = None
+
+    @property
+    def listener_name(self) -> str:
+        return self.connection.listener_name
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.peer_host
+
+    @property
+    def principal(self) -> str:
+        return ANONYMOUS
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this client may do that; everybody may everything while the broker has no authorizer."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
+
+    # ---- replies that come later
+
+    def park(self) -> None:
+        """Keep this reply's place in the line: answer() fills it."""
+        self._place = self.connection.park()
+
+    @property
+    def is_parked(self) -> bool:
+        return self._place is not None
+
+    def answer(self, response: Any | None) -> None:
+        """Fill the place of a parked reply; None = no reply."""
+        assert self._place is not None, "only a parked request is answered later"
+        self._place.complete(None if response is None else self._encoder(self, response))
+
+    def __repr__(self) -> str:
+        return f"<Context api {self.api_key} v{self.api_version} of {self.client_id!r} from {self.client_host}>"

@@ -1,0 +1,155 @@
+"""From a frame to its handler and back: decode, call, encode.
+
+Rules:
+1. On one connection only Produce and Fetch may overlap; every other request waits until the earlier ones are
+   answered and is answered itself before the next one starts, as with Kafka.
+2. What cannot be understood closes the connection with one log line: there is no way to answer it.
+3. A bug in a handler closes that connection and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.broker.context import Context
+from ottla.broker.services import Services
+from ottla.network.connection import Connection, Output
+from ottla.protocol.apis import APIS, Api
+from ottla.protocol.codec import Encoded, ProtocolError, decode_whole, encode_onto
+from ottla.protocol.headers import decode_request_header
+
+logger = logging.getLogger(__name__)
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+API_VERSIONS: Final = 18
+REPLY_HEAD_BYTES: Final = 8
+
+_head: Final = struct.Struct(">ii")
+_size: Final = struct.Struct(">i")
+
+Handler = Callable[[Any, Context], Any]
+
+
+class Served:
+    """One API that this broker answers."""
+
+    def __init__(self, api: Api, handler: Handler) -> None:
+        self.api = api
+        self.handler = handler
+        self.key = api.key
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.request = api.request
+        self.overlaps = api.key in (PRODUCE, FETCH)
+        self.is_async = inspect.iscoroutinefunction(handler)
+
+
+class Dispatcher:
+    """Knows the handlers; the connections call it with whole frames."""
+
+    def __init__(self, services: Services, handlers: dict[int, Handler]) -> None:
+        self._services = services
+        self._served = {key: Served(APIS[key], handler) for key, handler in handlers.items()}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        services.served_apis = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
+
+    # ---- FrameHandler
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> bool:
+        try:
+            header = decode_request_header(frame)
+        except ProtocolError as error:
+            return self._refuse(connection, f"unreadable request header: {error}")
+        served = self._served.get(header.api_key)
+        if served is None:
+            return self._refuse(connection, f"unknown api key {header.api_key}")
+        if connection.pending and (connection.is_exclusive or not served.overlaps):
+            return False
+        version = header.api_version
+        context = Context(
+            self._services, connection, self.encode, served.key, version, header.correlation_id, header.client_id
+        )
+        if not served.min_version <= version <= served.max_version:
+            return self._on_unsupported_version(served, context)
+        try:
+            request = decode_whole(served.request, version, frame, header.body_position)
+        except ProtocolError as error:
+            return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
+        if served.is_async:
+            self._run_task(served, request, context)
+            return True
+        response = served.handler(request, context)
+        if response is not None:
+            connection.reply(self.encode(context, response))
+        return not connection.is_closed
+
+    def on_closed(self, connection: Connection) -> None:
+        """Nothing to do: parked requests are cancelled by the connection itself."""
+
+    # ---- replies
+
+    def encode(self, context: Context, response: Any) -> Output:
+        """A reply frame: size, correlation id, an empty tag section in flexible versions, the body."""
+        api = self._served[context.api_key].api
+        version = context.api_version
+        out = Encoded(REPLY_HEAD_BYTES)
+        out.holes = []
+        if version >= api.flexible_since and context.api_key != API_VERSIONS:
+            out.append(0)
+        encode_onto(out, response, version)
+        size = len(out) - 4
+        holes = out.holes
+        if holes:
+            for _, file_range in holes:
+                size += file_range.length
+        _head.pack_into(out, 0, size, context.correlation_id)
+        return Output(out, holes or None)
+
+    def _on_unsupported_version(self, served: Served, context: Context) -> bool:
+        """Only ApiVersions may be asked in a version that we do not know: the answer tells which ones we do."""
+        if served.key != API_VERSIONS:
+            return self._refuse(
+                context.connection, f"{served.api.name} v{context.api_version} from {context.client_id!r} is not served"
+            )
+        context.api_version = 0
+        context.connection.reply(self.encode(context, self._services.unsupported_api_versions(context)))
+        return True
+
+    def _refuse(self, connection: Connection, reason: str) -> bool:
+        logger.info("closing the connection from %s: %s", connection.peer_host, reason)
+        connection.abandon(reason)
+        return False
+
+    # ---- handlers that await
+
+    def _run_task(self, served: Served, request: Any, context: Context) -> None:
+        context.park()
+        context.connection.is_exclusive = True
+        task = self._loop.create_task(self._answer_later(served, request, context))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer_later(self, served: Served, request: Any, context: Context) -> None:
+        try:
+            response = await served.handler(request, context)
+        except Exception:  # one of the loops that own a task
+            logger.exception("%s failed", served.api.name)
+            context.connection.abandon(f"{served.api.name} failed")
+            return
+        context.connection.is_exclusive = False
+        context.answer(response)
+
+    async def finish(self, seconds_max: float) -> None:
+        """Wait for the handlers that are still at work."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds_max)
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {len(self._served)} APIs, {len(self._tasks)} at work>"

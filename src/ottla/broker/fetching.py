@@ -1,0 +1,253 @@
+"""One fetch on its way: read what is there, wait for more if that is too little, answer.
+
+Rules:
+1. A fetch that waits holds no file ranges: it reads again when it is woken.
+2. Ranges that this process did not write, or that are not in the page cache, are checked and read by a worker thread
+   first; the loop never waits for a disk.
+3. In a session only partitions with something new are answered (KIP-227).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+from uuid import UUID
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
+from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.replication.partition import Partition
+from ottla.replication.waiting import WaitingFetch
+from ottla.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+READ_COMMITTED: Final = 1
+NO_RECORDS: Final = b""
+RANGE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+Result = tuple[FetchPartition, PartitionData]
+
+
+class Fetch:
+    """State of one Fetch request between its arrival and its answer."""
+
+    def __init__(
+        self,
+        context: Context,
+        session: FetchSession | None,
+        partitions: list[FetchPartition],
+        is_incremental: bool,
+        min_bytes: int,
+        max_bytes: int,
+        is_read_committed: bool,
+    ) -> None:
+        self.context = context
+        self.session = session
+        self.partitions = partitions
+        self.is_incremental = is_incremental
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.is_read_committed = is_read_committed
+        self.found_bytes = 0
+        self.has_error = False
+        self._waiting: WaitingFetch | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # ---- the way of a fetch
+
+    def run(self, max_wait_ms: int) -> FetchResponse | None:
+        """The response, or None if it comes later."""
+        results = self._read_all()
+        if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
+            return self._answer_or_prepare(results)
+        _release(results)
+        self._wait(max_wait_ms)
+        return None
+
+    def _wait(self, max_wait_ms: int) -> None:
+        context = self.context
+        loop = context.connection.loop
+        context.park()
+        context.connection.waiting.add(self)
+        self._waiting = WaitingFetch(self.min_bytes - self.found_bytes, self._on_woken)
+        for asked in self.partitions:
+            if asked.partition is not None:
+                asked.partition.wait_for_records(self._waiting)
+        self._deadline = loop.call_later(max_wait_ms / 1000, self._waiting.wake)
+
+    def _on_woken(self) -> None:
+        # In the next round of the loop: the producer that woke us is still being answered.
+        self._stop_waiting()
+        self.context.connection.loop.call_soon(self._finish)
+
+    def _finish(self) -> None:
+        if self.context.connection.is_closed:
+            return
+        response = self._answer_or_prepare(self._read_all())
+        if response is not None:
+            self.context.answer(response)
+
+    def cancel(self) -> None:
+        """The connection is gone: wait no longer."""
+        if self._waiting is not None:
+            self._waiting.is_done = True
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        assert self._waiting is not None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for asked in self.partitions:
+            if asked.partition is not None:
+                asked.partition.forget(self._waiting)
+        self._waiting = None
+        self.context.connection.waiting.discard(self)
+
+    # ---- reading
+
+    def _read_all(self) -> list[Result]:
+        self.found_bytes = 0
+        self.has_error = False
+        results: list[Result] = []
+        for asked in self.partitions:
+            data = self._read(asked, max(0, self.max_bytes - self.found_bytes))
+            if data is not None:
+                results.append((asked, data))
+        return results
+
+    def _read(self, asked: FetchPartition, bytes_left: int) -> PartitionData | None:
+        """What to tell about one partition; None = nothing new in this session."""
+        try:
+            partition = self._partition(asked)
+            partition.require_leader(asked.leader_epoch)
+            file_range = partition.read(
+                asked.fetch_offset, min(asked.max_bytes, bytes_left), self.found_bytes == 0, self.is_read_committed
+            )
+        except KafkaError as error:
+            self.has_error = True
+            asked.sent_high_watermark = UNKNOWN
+            return _error_data(asked, error.error)
+        if file_range is None and self.is_incremental and _is_known(asked, partition):
+            return None
+        if file_range is not None:
+            self.found_bytes += file_range.length
+        return PartitionData(
+            partition_index=asked.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=[] if self.is_read_committed else None,
+            records=NO_RECORDS if file_range is None else file_range,
+        )
+
+    def _partition(self, asked: FetchPartition) -> Partition:
+        partition = asked.partition
+        if partition is None or partition.is_deleted:
+            partition = asked.partition = self._look_up(asked)
+        if not self.context.may(Operation.READ, ResourceType.TOPIC, partition.name.topic):
+            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+        return partition
+
+    def _look_up(self, asked: FetchPartition) -> Partition:
+        broker = self.context.broker
+        topic = asked.topic
+        if not topic:
+            known = broker.image.topics_by_id.get(asked.topic_id)
+            if known is None:
+                raise KafkaError(Error.UNKNOWN_TOPIC_ID)
+            topic = known.name
+        partition = broker.replicas.get(topic, asked.index)
+        if partition is None:
+            raise broker.why_not_here(topic, asked.index)
+        return partition
+
+    # ---- answering
+
+    def _answer_or_prepare(self, results: list[Result]) -> FetchResponse | None:
+        """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
+        unready = [
+            (asked.partition.log, data.records)
+            for asked, data in results
+            if isinstance(data.records, FileRange) and asked.partition is not None and not _is_ready(asked, data)
+        ]
+        if not unready:
+            return self._response(results)
+        if not self.context.is_parked:
+            self.context.park()
+        self.context.connection.loop.create_task(self._prepare(results, unready))
+        return None
+
+    async def _prepare(self, results: list[Result], unready: list[tuple[Log, FileRange]]) -> None:
+        loop = self.context.connection.loop
+        checks = [loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
+        outcomes = await asyncio.gather(*checks, return_exceptions=True)
+        failed = {id(item[1]): outcome for item, outcome in zip(unready, outcomes, strict=True) if outcome is not None}
+        checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
+        self.context.answer(self._response(checked))
+
+    def _response(self, results: list[Result]) -> FetchResponse:
+        topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
+        session = self.session
+        for asked, data in results:
+            topic = topics.get((asked.topic, asked.topic_id))
+            if topic is None:
+                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
+                topics[asked.topic, asked.topic_id] = topic
+            topic.partitions.append(data)
+            if session is not None:
+                asked.sent_high_watermark = data.high_watermark
+                asked.sent_log_start_offset = data.log_start_offset
+                if self.is_incremental and data.records is not NO_RECORDS:
+                    session.move_to_end(asked)
+        return FetchResponse(session_id=session.id if session is not None else 0, responses=list(topics.values()))
+
+    def __repr__(self) -> str:
+        return f"<Fetch {len(self.partitions)} partitions, {self.found_bytes} of {self.min_bytes} bytes>"
+
+
+def _is_known(asked: FetchPartition, partition: Partition) -> bool:
+    return (
+        asked.sent_high_watermark == partition.high_watermark
+        and asked.sent_log_start_offset == partition.log.log_start_offset
+    )
+
+
+def _is_ready(asked: FetchPartition, data: PartitionData) -> bool:
+    log = asked.partition.log if asked.partition is not None else None
+    assert log is not None
+    assert isinstance(data.records, FileRange)
+    return not log.needs_check(data.records) and log.range_is_cached(data.records)
+
+
+def _prepare_range(log: Log, file_range: FileRange) -> None:
+    """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
+    if log.needs_check(file_range):
+        log.check_range(file_range)
+    else:
+        log.read_ahead(file_range)
+
+
+def _or_error(asked: FetchPartition, data: PartitionData, failure: object) -> PartitionData:
+    if failure is None:
+        return data
+    assert isinstance(data.records, FileRange)
+    data.records.release()
+    if isinstance(failure, KafkaError):
+        return _error_data(asked, failure.error)
+    logger.error("cannot read %r: %r", asked, failure)
+    return _error_data(asked, Error.KAFKA_STORAGE_ERROR)
+
+
+def _error_data(asked: FetchPartition, error: Error) -> PartitionData:
+    return PartitionData(partition_index=asked.index, error_code=error, high_watermark=-1, records=NO_RECORDS)
+
+
+def _release(results: list[Result]) -> None:
+    for _, data in results:
+        if isinstance(data.records, FileRange):
+            data.records.release()

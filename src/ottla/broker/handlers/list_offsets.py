@@ -1,0 +1,98 @@
+"""ListOffsets (key 2), v1-11: the offset at a moment, or at one of the ends of a partition.
+
+v2 isolation level; v4 leader epochs; v6 flexible; v7 the record with the largest timestamp; v8 earliest local;
+v9 latest tiered; v10 time-out; v11 earliest pending upload. Tiered storage does not exist here: all data is local.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla.replication.partition import Partition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+FIRST_VERSIONS: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED: Final = 1
+
+Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+NOT_FOUND: Final = (-1, -1, -1)
+
+
+def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    is_read_committed = request.isolation_level == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        times_asked = Counter(partition.partition_index for partition in topic.partitions)
+        allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        answers = []
+        for asked in topic.partitions:
+            try:
+                if not allowed:
+                    raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+                if times_asked[asked.partition_index] > 1:
+                    raise KafkaError(Error.INVALID_REQUEST)
+                answers.append(_answer(topic.name, asked, context, is_read_committed))
+            except KafkaError as error:
+                answers.append(_error(asked, error.error))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(
+    topic: str, asked: ListOffsetsPartition, context: Context, is_read_committed: bool
+) -> ListOffsetsPartitionResponse:
+    if asked.timestamp < 0 and context.api_version < FIRST_VERSIONS.get(asked.timestamp, 2**15):
+        raise KafkaError(Error.UNSUPPORTED_VERSION)
+    partition = context.broker.replicas.get(topic, asked.partition_index)
+    if partition is None:
+        raise context.broker.why_not_here(topic, asked.partition_index)
+    partition.require_leader(asked.current_leader_epoch)
+    timestamp, offset, epoch = _find(partition, asked.timestamp, is_read_committed)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+
+
+def _find(partition: Partition, timestamp: int, is_read_committed: bool) -> Found:
+    log = partition.log
+    end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
+    if timestamp == LATEST:
+        return -1, end_offset, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.epoch_at(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOT_FOUND
+    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found[0] >= end_offset:
+        return NOT_FOUND
+    offset, found_timestamp, epoch = found
+    return found_timestamp, offset, epoch
+
+
+def _error(asked: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
+    )

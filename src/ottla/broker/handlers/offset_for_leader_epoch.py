@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends, so that clients notice truncation (KIP-320).
+
+v3 replica id; v4 flexible.
+"""
+
+from __future__ import annotations
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        answers = [_answer(topic.topic, asked, context, allowed) for asked in topic.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context, allowed: bool) -> EpochEndOffset:
+    try:
+        if not allowed:
+            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+        partition = context.broker.replicas.get(topic, asked.partition)
+        if partition is None:
+            raise context.broker.why_not_here(topic, asked.partition)
+        partition.require_leader(asked.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(partition=asked.partition, error_code=error.error, leader_epoch=-1, end_offset=-1)
+    epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, error_code=Error.NONE, leader_epoch=epoch, end_offset=end_offset)

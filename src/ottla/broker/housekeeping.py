@@ -1,0 +1,101 @@
+"""What a broker does by the clock: retention, flushes by age, checkpoints, removal of deleted files.
+
+Each chore walks all partitions, a few at a time, and gives the loop back in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from ottla.base.clock import Clock
+from ottla.broker.flusher import Flusher
+from ottla.broker.services import Services
+from ottla.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.004
+REMOVAL_SECONDS = 1.0
+
+Chore = Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    """Starts the chores and ends them."""
+
+    def __init__(self, services: Services, flusher: Flusher) -> None:
+        self._services = services
+        self._flusher = flusher
+        self._clock: Clock = services.clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        settings = self._services.settings
+        first_ms = settings.log_initial_task_delay_ms
+        self._every("retention", first_ms, lambda: self._services.settings.log_retention_check_interval_ms, self.retain)
+        self._every("flush", first_ms, self._flush_interval_ms, self.flush_old)
+        self._every(
+            "checkpoint", first_ms, lambda: settings.log_flush_offset_checkpoint_interval_ms, self.write_checkpoints
+        )
+        self._every("removal", 0, lambda: int(REMOVAL_SECONDS * 1000), self.remove_deleted)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _flush_interval_ms(self) -> int:
+        """Often enough for the shortest flush.ms that a topic has, at most once a second otherwise cheap."""
+        return min(1000, self._services.settings.log_flush_scheduler_interval_ms)
+
+    def _every(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: Chore) -> None:
+        async def repeat() -> None:
+            await asyncio.sleep(first_ms / 1000)
+            while True:
+                try:
+                    await chore()
+                except Exception:  # one of the loops that own a task: the next round may succeed
+                    logger.exception("%s failed", name)
+                await asyncio.sleep(interval_ms() / 1000)
+
+        self._tasks.append(asyncio.get_running_loop().create_task(repeat(), name=name))
+
+    # ---- chores
+
+    async def retain(self) -> None:
+        """Delete segments that are too old or too many."""
+        await self._for_each(self._retain_one)
+
+    def _retain_one(self, partition: Partition) -> None:
+        partition.log.expire_producers(self._clock.now_ms())
+        if "delete" in partition.log.settings.cleanup_policy:
+            partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
+
+    async def flush_old(self) -> None:
+        """Flush logs whose oldest unflushed record is older than flush.ms."""
+        now_ms = self._clock.now_ms()
+        for partition in list(self._services.replicas.partitions.values()):
+            if partition.log.is_flush_overdue(now_ms):
+                await self._flusher.flush(partition)
+
+    async def write_checkpoints(self) -> None:
+        replicas = self._services.replicas
+        save = replicas.log_dirs.prepare_checkpoints(replicas.high_watermarks())
+        await asyncio.get_running_loop().run_in_executor(self._services.workers, save)
+
+    async def remove_deleted(self) -> None:
+        log_dirs = self._services.replicas.log_dirs
+        await asyncio.get_running_loop().run_in_executor(
+            self._services.workers, log_dirs.remove_deleted, self._clock.now_ms()
+        )
+
+    async def _for_each(self, work: Callable[[Partition], None]) -> None:
+        deadline = time.monotonic() + SLICE_SECONDS
+        for partition in list(self._services.replicas.partitions.values()):
+            if not partition.is_deleted:
+                work(partition)
+            if time.monotonic() > deadline:
+                await asyncio.sleep(0)
+                deadline = time.monotonic() + SLICE_SECONDS

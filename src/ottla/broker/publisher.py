@@ -1,0 +1,96 @@
+"""Brings the partitions on this broker in line with each new metadata image.
+
+A topic with a thousand partitions means thousands of files: they are made in slices, so that the loop goes on serving
+everybody in between. settled() tells when all of an image has taken effect, which is when its creator is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.replication.replica_set import ReplicaSet
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.004
+
+
+class Publisher:
+    """The only one that opens and retires partitions after start-up."""
+
+    def __init__(
+        self, node_id: int, replicas: ReplicaSet, settings_for: Callable[[MetadataImage, str], TopicSettings]
+    ) -> None:
+        self._node_id = node_id
+        self._replicas = replicas
+        self._settings_for = settings_for
+        self._work: deque[Iterator[None]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        changed = new.changed_topics_since(old)
+        if changed:
+            self._work.append(self._apply(old, new, sorted(changed)))
+        self._run_slice()
+        if self._work and self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._run_slices())
+
+    async def settled(self) -> None:
+        """Wait until every image so far has taken effect."""
+        if self._worker is not None:
+            await asyncio.shield(self._worker)
+
+    # ---- slices
+
+    def _run_slice(self) -> None:
+        deadline = time.monotonic() + SLICE_SECONDS
+        while self._work:
+            for _ in self._work[0]:
+                if time.monotonic() > deadline:
+                    return
+            self._work.popleft()
+
+    async def _run_slices(self) -> None:
+        try:
+            while self._work:
+                self._run_slice()
+                await asyncio.sleep(0)
+        finally:
+            self._worker = None
+
+    def _apply(self, old: MetadataImage, new: MetadataImage, names: list[str]) -> Iterator[None]:
+        """Yields after each partition: a good moment to let others go on."""
+        for name in names:
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                yield from self._retire(before)
+            if after is not None:
+                yield from self._open(after, self._settings_for(new, name))
+
+    def _retire(self, topic: TopicImage) -> Iterator[None]:
+        for index in range(len(topic.partitions)):
+            self._replicas.retire(topic.name, index)
+            yield
+
+    def _open(self, topic: TopicImage, settings: TopicSettings) -> Iterator[None]:
+        for index, state in enumerate(topic.partitions):
+            if self._node_id in state.replicas:
+                self._open_partition(topic, index, state, settings)
+                yield
+
+    def _open_partition(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
+        try:
+            partition = self._replicas.open(TopicPartition(topic.name, index), topic.topic_id, settings)
+        except (OSError, KafkaError) as error:
+            logger.error("cannot open partition %s-%d: %s", topic.name, index, error)
+            return
+        partition.log.settings = settings
+        partition.lead(state.leader, state.leader_epoch, state.isr)

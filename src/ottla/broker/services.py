@@ -1,0 +1,52 @@
+"""What handlers can reach: the parts of one broker, put together by main.py."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.clock import Clock
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.publisher import Publisher
+from ottla.controller.image import MetadataImage
+from ottla.controller.service import ControllerService
+from ottla.replication.replica_set import ReplicaSet
+
+
+class Authorizer(Protocol):
+    """Decides who may do what; a broker without one lets everybody do everything."""
+
+    def allows(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """One broker, as its handlers see it."""
+
+    node_id: int
+    cluster_id: str
+    settings: BrokerSettings
+    clock: Clock
+    controller: ControllerService
+    replicas: ReplicaSet
+    publisher: Publisher
+    fetch_sessions: FetchSessions
+    workers: ThreadPoolExecutor
+    authorizer: Authorizer | None = None
+    served_apis: list[tuple[int, int, int]] = field(default_factory=list)  # key, lowest and highest version
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    def why_not_here(self, topic: str, index: int) -> KafkaError:
+        """The error for a partition that this broker does not serve (yet)."""
+        if self.image.partition(topic, index) is None:
+            return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(Error.NOT_LEADER_OR_FOLLOWER)

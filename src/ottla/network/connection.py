@@ -1,0 +1,390 @@
+"""One client's connection: frames in, replies out, in the order of the requests.
+
+Rules:
+1. A frame is handed over as a view of a buffer that is used again afterwards: nobody keeps it past the call.
+2. Replies leave in the order in which their requests came, also when a later one is ready first.
+3. A client that does not read its answers, or has too many requests under way, is not read from.
+4. Nothing here awaits: the poller calls on_readable() and on_writable(), the handler answers now or later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import Final, Protocol
+
+from ottla.base.file_range import FileRange
+from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
+from ottla.network.poller import Poller
+from ottla.network.transport import Transport
+
+SIZE_BYTES: Final = 4
+UNSENT_BYTES_MAX: Final = 1024 * 1024
+PENDING_MAX: Final = 100
+FRAMES_PER_TURN: Final = 128  # then the others have their turn
+SENT_BYTES_PER_TURN: Final = 4 * 1024 * 1024
+JOINED_BYTES_MAX: Final = 64 * 1024  # small replies are joined into one send up to this size
+
+_size: Final = struct.Struct(">i")
+
+
+class FrameHandler(Protocol):
+    """Who understands the frames: the broker's dispatcher."""
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> bool:
+        """Deal with one request; False = not yet, offer it again when the earlier requests are answered."""
+        ...
+
+    def on_closed(self, connection: Connection) -> None: ...
+
+
+class Cancellable(Protocol):
+    """A request that waits for something and would wait in vain once its connection is closed."""
+
+    def cancel(self) -> None: ...
+
+
+class Output:
+    """An encoded reply: bytes, and the pieces of files that belong between them."""
+
+    def __init__(self, data: bytearray, holes: list[tuple[int, FileRange]] | None) -> None:
+        self.data = data
+        self.holes = holes
+
+    def release(self) -> None:
+        if self.holes:
+            for _, file_range in self.holes:
+                file_range.release()
+            self.holes = None
+
+
+class PendingReply:
+    """The place of a reply that is not ready yet in the line of its connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.output: Output | None = None
+        self.is_complete = False
+
+    def complete(self, output: Output | None) -> None:
+        """Fill the place; None = this request gets no reply (acks=0)."""
+        assert not self.is_complete, "a reply is completed once"
+        self.is_complete = True
+        if self.connection.is_closed:
+            if output is not None:
+                output.release()
+            return
+        self.output = output
+        self.connection.on_reply_complete()
+
+
+class Connection:
+    """State of one connection between two calls of the poller."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        descriptor: int,
+        poller: Poller,
+        loop: asyncio.AbstractEventLoop,
+        buffers: Buffers,
+        handler: FrameHandler,
+        listener_name: str,
+        peer_host: str,
+        frame_bytes_max: int,
+    ) -> None:
+        self.transport = transport
+        self.descriptor = descriptor
+        self.poller = poller
+        self.loop = loop
+        self.buffers = buffers
+        self.handler = handler
+        self.listener_name = listener_name
+        self.peer_host = peer_host
+        self.frame_bytes_max = frame_bytes_max
+        self.last_active_tick = 0
+        self.is_closed = False
+        self.close_reason = ""
+        self.waiting: set[Cancellable] = set()  # requests that are parked somewhere and must know when we close
+        # receiving
+        self.own: memoryview | None = None  # a frame that is not whole yet, or that has to wait
+        self.have = 0
+        self.expected = 0  # size of the last large frame: the next one probably has it too
+        self.is_reading = True
+        self.is_waiting = False  # the first frame in `own` may not start before earlier replies are out
+        # sending
+        self.pending: deque[PendingReply] = deque()
+        self.is_exclusive = False  # the handler's note: nothing may start beside the pending request
+        self.out: deque[bytearray | memoryview | FileRange] = deque()
+        self.unsent_bytes = 0
+        self.is_writing = False
+
+    # ---- receiving
+
+    def on_readable(self) -> None:
+        if self.is_closed or not self.is_reading:
+            return
+        view = self._receive_buffer()
+        try:
+            received = self.transport.receive_into(view)
+        except BlockingIOError:
+            self._keep(view, 0, self.have)
+            return
+        except OSError as error:
+            self.abandon(error.strerror or "connection lost")
+            return
+        if received == 0:
+            self.abandon("closed by the client")
+            return
+        self.last_active_tick = -1
+        self._consume(self.have + received)
+
+    def _receive_buffer(self) -> memoryview:
+        """Where the next bytes go: behind what is there, and not past the end of a large frame."""
+        own = self.own
+        if own is None:
+            if self.expected <= SHARED_BYTES:
+                return self.buffers.shared
+            own = self.own = self.buffers.take(self.expected)
+            return own[: self.expected]
+        have = self.have
+        if have < SIZE_BYTES:
+            return own[have:]
+        needed: int = SIZE_BYTES + _size.unpack_from(own, 0)[0]
+        if needed <= SHARED_BYTES <= len(own):
+            return own[have:]
+        if needed > len(own) and have == len(own):
+            own = self._grow(own, min(needed, 2 * have))
+        return own[have : min(needed, len(own))]
+
+    def _grow(self, own: memoryview, size_bytes: int) -> memoryview:
+        larger = self.buffers.take(size_bytes)
+        larger[: self.have] = own[: self.have]
+        self.buffers.give(own)
+        self.own = larger
+        return larger
+
+    def _consume(self, end: int) -> None:
+        """Hand over every whole frame in the buffer, then keep the rest."""
+        own = self.own
+        view = self.buffers.shared if own is None else own
+        position = 0
+        turns_left = FRAMES_PER_TURN
+        self.is_waiting = False
+        while end - position >= SIZE_BYTES:
+            size: int = _size.unpack_from(view, position)[0]
+            if size < 0 or size > self.frame_bytes_max:
+                self.abandon(f"a frame of {size} bytes (socket.request.max.bytes is {self.frame_bytes_max})")
+                return
+            start = position + SIZE_BYTES
+            frame_end = start + size
+            if frame_end > end:
+                self.expected = SIZE_BYTES + size
+                break
+            if turns_left == 0 or not self._may_start():
+                self.is_waiting = True
+                break
+            if not self.handler.on_frame(self, view[start:frame_end]):
+                self.is_waiting = not self.is_closed
+                break
+            if self.is_closed:
+                return
+            position = frame_end
+            turns_left -= 1
+        if self.is_closed:
+            return
+        self._keep(view, position, end)
+        if self.out and not self.is_writing:
+            self._send()
+        self._update_reading()
+        if self.is_waiting and turns_left == 0:
+            self.loop.call_soon(self.on_turn)
+
+    def _may_start(self) -> bool:
+        return self.unsent_bytes <= UNSENT_BYTES_MAX and len(self.pending) < PENDING_MAX
+
+    def _keep(self, view: memoryview, position: int, end: int) -> None:
+        rest = end - position
+        own = self.own
+        self.have = rest
+        if rest == 0:
+            if own is not None:
+                self.buffers.give(own)
+                self.own = None
+            if end <= SHARED_BYTES:
+                self.expected = 0
+            return
+        if own is None:
+            own = self.own = self.buffers.take(self._first_capacity(rest))
+            own[:rest] = view[position:end]
+        elif position:
+            own[:rest] = own[position:end]
+
+    def _first_capacity(self, rest: int) -> int:
+        """Small frames keep little; frames that fit the shared buffer get one like it, so that several come at once."""
+        if self.expected <= SMALLEST_BYTES // 4:
+            return max(rest, SMALLEST_BYTES)
+        if self.expected <= SHARED_BYTES:
+            return SHARED_BYTES
+        return max(rest, min(self.expected, 2 * rest))
+
+    def on_turn(self) -> None:
+        """Go on with frames that were received but had to wait."""
+        if self.is_waiting and not self.is_closed:
+            self._consume(self.have)
+
+    def _update_reading(self) -> None:
+        """Read on, unless frames are waiting already or the client does not take its answers."""
+        if self.is_closed:
+            return
+        should_read = not self.is_waiting and self._may_start()
+        if should_read != self.is_reading:
+            self.is_reading = should_read
+            self.poller.interest(self.descriptor, should_read, self.is_writing)
+
+    # ---- replying
+
+    def reply(self, output: Output) -> None:
+        """Answer a request at once: it leaves behind all replies before it."""
+        if self.pending:
+            place = PendingReply(self)
+            place.is_complete = True
+            place.output = output
+            self.pending.append(place)
+        else:
+            self._queue(output)
+
+    def park(self) -> PendingReply:
+        """Keep the place of a reply that comes later."""
+        place = PendingReply(self)
+        self.pending.append(place)
+        return place
+
+    def on_reply_complete(self) -> None:
+        pending = self.pending
+        while pending and pending[0].is_complete:
+            output = pending.popleft().output
+            if output is not None:
+                self._queue(output)
+        if self.out and not self.is_writing:
+            self._send()
+        self._resume()
+
+    def _resume(self) -> None:
+        if self.is_closed:
+            return
+        if self.is_waiting and self._may_start():
+            # Not called directly: a handler may be completing replies from inside on_frame().
+            self.loop.call_soon(self.on_turn)
+        else:
+            self._update_reading()
+
+    def _queue(self, output: Output) -> None:
+        out = self.out
+        data = output.data
+        if output.holes:
+            self._queue_with_holes(data, output.holes)
+            return
+        self.unsent_bytes += len(data)
+        if out:
+            last = out[-1]
+            if isinstance(last, bytearray) and len(last) + len(data) <= JOINED_BYTES_MAX and not self.is_writing:
+                last += data
+                return
+        out.append(data)
+
+    def _queue_with_holes(self, data: bytearray, holes: list[tuple[int, FileRange]]) -> None:
+        view = memoryview(data)
+        position = 0
+        for at, file_range in holes:
+            if at > position:
+                self.out.append(view[position:at])
+            self.out.append(file_range)
+            self.unsent_bytes += at - position + file_range.length
+            position = at
+        if position < len(data):
+            self.out.append(view[position:])
+            self.unsent_bytes += len(data) - position
+
+    # ---- sending
+
+    def on_writable(self) -> None:
+        if self.is_closed:
+            return
+        self._send()
+        self._resume()
+
+    def _send(self) -> None:
+        out = self.out
+        budget = SENT_BYTES_PER_TURN
+        try:
+            while out and budget > 0:
+                chunk = out[0]
+                if isinstance(chunk, FileRange):
+                    budget -= self._send_range(chunk, budget)
+                else:
+                    sent = self.transport.send(chunk, len(out) > 1)
+                    self.unsent_bytes -= sent
+                    budget -= sent
+                    if sent == len(chunk):
+                        out.popleft()
+                    else:
+                        out[0] = memoryview(chunk)[sent:]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.abandon(error.strerror or "connection lost")
+            return
+        should_write = len(out) > 0
+        if should_write != self.is_writing:
+            self.is_writing = should_write
+            self.poller.interest(self.descriptor, self.is_reading, should_write)
+
+    def _send_range(self, file_range: FileRange, budget: int) -> int:
+        sent = self.transport.send_file(file_range, budget)
+        if sent == 0:
+            raise OSError(0, "a log file is shorter than the range that was to be sent")
+        self.unsent_bytes -= sent
+        if sent == file_range.length:
+            self.out.popleft()
+            file_range.release()
+        else:
+            file_range.position += sent
+            file_range.length -= sent
+        return sent
+
+    # ---- the end
+
+    def abandon(self, reason: str) -> None:
+        """Close now; what was not sent is lost, what was accepted goes on without a reply."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.close_reason = reason
+        self.poller.unwatch(self.descriptor)
+        self.transport.close()
+        if self.own is not None:
+            self.buffers.give(self.own)
+            self.own = None
+        for chunk in self.out:
+            if isinstance(chunk, FileRange):
+                chunk.release()
+        self.out.clear()
+        for place in self.pending:
+            if place.output is not None:
+                place.output.release()
+        self.pending.clear()
+        for request in list(self.waiting):
+            request.cancel()
+        self.waiting.clear()
+        self.handler.on_closed(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being received, answered or sent."""
+        return not self.pending and not self.out and self.have == 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "waiting" if self.is_waiting else "open"
+        return f"<Connection {self.peer_host} {state}, {len(self.pending)} pending, {self.unsent_bytes} bytes unsent>"

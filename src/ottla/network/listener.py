@@ -1,0 +1,201 @@
+"""Accepts connections on one address, within the limits that the settings give."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from ottla.network.buffers import Buffers
+from ottla.network.connection import Connection, FrameHandler
+from ottla.network.poller import Poller
+from ottla.network.transport import PlainTransport
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+ACCEPTS_PER_TURN = 100
+SWEEP_SECONDS = 5.0
+RETRY_SECONDS = 0.1  # after running out of descriptors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one broker puts up with."""
+
+    frame_bytes_max: int = 104_857_600
+    connections_max: int = 2**31 - 1
+    connections_per_host_max: int = 2**31 - 1
+    idle_ms_max: int = 600_000
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+class ConnectionSet:
+    """All open connections of a broker, over all its listeners: counted, swept when idle, closed at the end."""
+
+    def __init__(self, limits: ConnectionLimits, handler: FrameHandler, poller: Poller) -> None:
+        self.limits = limits
+        self.poller = poller
+        self.loop = asyncio.get_running_loop()
+        self.buffers = Buffers()
+        self.connections: set[Connection] = set()
+        self.per_host: dict[str, int] = {}
+        self._handler = handler
+        self._tick = 0
+        self._idle_ticks = max(1, int(limits.idle_ms_max / 1000 / SWEEP_SECONDS)) if limits.idle_ms_max >= 0 else 0
+        self._waiting: list[asyncio.Event] = []
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def admit(self, sock: socket.socket, host: str, listener_name: str) -> None:
+        """Take a new socket in, or close it when its host has too many already."""
+        if self.per_host.get(host, 0) >= self.limits.connections_per_host_max:
+            logger.info("refusing a connection from %s: max.connections.per.ip reached", host)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
+        descriptor = sock.fileno()
+        connection = Connection(
+            PlainTransport(sock), descriptor, self.poller, self.loop, self.buffers, self, listener_name, host,
+            self.limits.frame_bytes_max,
+        )  # fmt: skip
+        self.connections.add(connection)
+        self.per_host[host] = self.per_host.get(host, 0) + 1
+        self.poller.watch(descriptor, connection)
+
+    # ---- FrameHandler: passed through, so that closing is counted here
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> bool:
+        return self._handler.on_frame(connection, frame)
+
+    def on_closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        left = self.per_host[connection.peer_host] - 1
+        if left:
+            self.per_host[connection.peer_host] = left
+        else:
+            del self.per_host[connection.peer_host]
+        logger.debug("connection from %s closed: %s", connection.peer_host, connection.close_reason)
+        for event in self._waiting:
+            event.set()
+        self._handler.on_closed(connection)
+
+    # ---- limits
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.connections) >= self.limits.connections_max
+
+    async def wait_for_room(self) -> None:
+        event = asyncio.Event()
+        self._waiting.append(event)
+        try:
+            while self.is_full:
+                event.clear()
+                await event.wait()
+        finally:
+            self._waiting.remove(event)
+
+    def _sweep(self) -> None:
+        """Close what was idle for too long. Ticks instead of clock readings: receiving costs no system call more."""
+        self._tick += 1
+        for connection in list(self.connections):
+            if connection.last_active_tick < 0 or connection.pending or connection.out:
+                connection.last_active_tick = self._tick
+            elif self._idle_ticks and self._tick - connection.last_active_tick >= self._idle_ticks:
+                connection.abandon("idle for longer than connections.max.idle.ms")
+        if not any(connection.have for connection in self.connections):
+            self.buffers.forget()
+        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    async def drain(self, seconds_max: float) -> None:
+        """Wait until every accepted request is answered and sent, then close all connections."""
+        deadline = self.loop.time() + seconds_max
+        while self.loop.time() < deadline and not all(connection.is_idle for connection in self.connections):
+            await asyncio.sleep(0.01)
+        self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.abandon("the broker is shutting down")
+
+    def __repr__(self) -> str:
+        return f"<ConnectionSet {len(self.connections)} open>"
+
+
+class Listener:
+    """One listening socket."""
+
+    def __init__(self, name: str, host: str, port: int, connections: ConnectionSet) -> None:
+        self.name = name
+        self.host = host
+        self.connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._socket = _listen(host, port, connections.limits.receive_buffer_bytes)
+        self.port: int = self._socket.getsockname()[1]
+        self._waiter: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if self.connections.is_full:
+                self._pause(self.connections.wait_for_room())
+                return
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                logger.warning("cannot accept a connection: %s; raise the limit of open files", error.strerror)
+                self._pause(asyncio.sleep(RETRY_SECONDS))
+                return
+            self.connections.admit(sock, address[0], self.name)
+
+    def _pause(self, until: Awaitable[None]) -> None:
+        """Leave new connections in the kernel's queue for now."""
+        self._loop.remove_reader(self._socket.fileno())
+
+        async def go_on() -> None:
+            await until
+            self.start()
+
+        self._waiter = self._loop.create_task(go_on())
+
+    def close(self) -> None:
+        if self._waiter is not None:
+            self._waiter.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    def __repr__(self) -> str:
+        return f"<Listener {self.name} {self.host}:{self.port}>"
+
+
+def _listen(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,175 @@
+"""One partition as this broker sees it: its log, who leads it, how far it is replicated, who waits for it.
+
+Rules:
+1. Only the leader appends for producers and answers fetches; everybody else gets NOT_LEADER_OR_FOLLOWER.
+2. Consumers never see records at or beyond the high watermark.
+3. The high watermark is the smallest log end offset of the in-sync replicas; alone in the ISR, that is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.base.names import TopicPartition
+from ottla.replication.waiting import WaitingFetch, WaitingProduce
+from ottla.storage.log import Appended, Log
+
+NO_EPOCH: Final = -1
+
+
+class Partition:
+    """A replica on this broker and what is known about its leader."""
+
+    def __init__(self, name: TopicPartition, topic_id: UUID, log: Log, node_id: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.log = log
+        self.node_id = node_id
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        self.in_sync: tuple[int, ...] = ()
+        self.high_watermark = log.log_start_offset
+        self.is_deleted = False
+        self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
+        self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
+        self._fetches: dict[WaitingFetch, None] | None = None  # None while nobody waits: most partitions are idle
+        self._produces: list[tuple[int, WaitingProduce]] | None = None
+
+    # ---- leadership
+
+    def lead(self, leader_id: int, leader_epoch: int, in_sync: tuple[int, ...]) -> None:
+        """Take over what the controller decided."""
+        if leader_epoch < self.leader_epoch:
+            return
+        is_new_epoch = leader_epoch > self.leader_epoch
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.in_sync = in_sync
+        if leader_id == self.node_id:
+            if is_new_epoch:
+                self.log.assign_epoch(leader_epoch, self.log.end_offset)
+            self._advance(0)
+        else:
+            self.wake_all()
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.node_id
+
+    def require_leader(self, known_epoch: int) -> None:
+        """Refuse a client whose idea of the leader is not ours (KIP-320)."""
+        if self.leader_id != self.node_id:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+        if known_epoch >= 0 and known_epoch != self.leader_epoch:
+            raise KafkaError(
+                Error.FENCED_LEADER_EPOCH if known_epoch < self.leader_epoch else Error.UNKNOWN_LEADER_EPOCH
+            )
+
+    # ---- producing
+
+    def append(self, records: memoryview, is_acks_all: bool, now_ms: int) -> Appended:
+        """Append one producer's batch; the caller waits for the high watermark itself if it must."""
+        if self.leader_id != self.node_id:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+        if is_acks_all and len(self.in_sync) < self.log.settings.min_insync_replicas:
+            raise KafkaError(
+                Error.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.in_sync)} is insufficient to satisfy the min.isr requirement "
+                f"of {self.log.settings.min_insync_replicas} for partition {self.name}",
+            )
+        appended = self.log.append(records, self.leader_epoch, now_ms)
+        if self.log.is_flush_due and not self.is_flushing and self.flush is not None:
+            self.is_flushing = True
+            self.flush(self)
+        self._advance(len(records))
+        return appended
+
+    def on_flushed(self) -> None:
+        """A flush has ended. If more came meanwhile than may stay unflushed, the next one starts at once."""
+        self.is_flushing = False
+        if self.log.is_flush_due and self.flush is not None:
+            self.is_flushing = True
+            self.flush(self)
+        self._advance(0)
+
+    def is_replicated(self, last_offset: int) -> bool:
+        return self.high_watermark > last_offset
+
+    def wait_for_replication(self, last_offset: int, waiting: WaitingProduce) -> None:
+        if self._produces is None:
+            self._produces = []
+        self._produces.append((last_offset, waiting))
+
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
+        """A range of whole batches that consumers may see, or None when there is nothing new."""
+        end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
+        if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
+            return None
+        return self.log.read(offset, max_bytes, end_offset, minimum_one)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here every transaction has ended; the same as the high watermark while there are none."""
+        return self.high_watermark
+
+    def wait_for_records(self, waiting: WaitingFetch) -> None:
+        if self._fetches is None:
+            self._fetches = {}
+        self._fetches[waiting] = None
+
+    def forget(self, waiting: WaitingFetch) -> None:
+        fetches = self._fetches
+        if fetches is not None:
+            fetches.pop(waiting, None)
+            if not fetches:
+                self._fetches = None
+
+    # ---- the high watermark
+
+    def _advance(self, new_bytes: int) -> None:
+        """Alone in the ISR the high watermark is the end of our own log; followers' progress comes with replication."""
+        if len(self.in_sync) > 1:
+            return
+        end_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            if self._fetches is not None:
+                for waiting in list(self._fetches):
+                    waiting.note(new_bytes)
+            if self._produces is not None:
+                self._answer_produces(self._produces)
+
+    def _answer_produces(self, produces: list[tuple[int, WaitingProduce]]) -> None:
+        left = [entry for entry in produces if entry[0] >= self.high_watermark]
+        done = [entry for entry in produces if entry[0] < self.high_watermark]
+        self._produces = left or None
+        for _, waiting in done:
+            waiting.note()
+
+    def wake_all(self) -> None:
+        """The partition changed hands or is gone: whoever waits gets to know."""
+        fetches, self._fetches = self._fetches, None
+        for waiting_fetch in fetches or ():
+            waiting_fetch.wake()
+        produces, self._produces = self._produces, None
+        for _, waiting_produce in produces or ():
+            waiting_produce.note()
+
+    def retire(self) -> None:
+        """The topic was deleted: nobody may append or read any more."""
+        self.is_deleted = True
+        self.leader_id = -1
+        self.wake_all()
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
+        return (
+            f"<Partition {self.name} {role} epoch {self.leader_epoch}, "
+            f"{self.log.log_start_offset}..{self.high_watermark}..{self.log.end_offset}>"
+        )

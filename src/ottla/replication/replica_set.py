@@ -1,0 +1,55 @@
+"""All partitions on this broker, by name and by topic id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.replication.partition import Partition
+from ottla.storage.log import Log
+from ottla.storage.log_dirs import LogDirs
+
+
+class ReplicaSet:
+    """Opens, finds and retires partitions; who leads them is told from above."""
+
+    def __init__(self, node_id: int, log_dirs: LogDirs) -> None:
+        self.node_id = node_id
+        self.log_dirs = log_dirs
+        self.partitions: dict[tuple[str, int], Partition] = {}
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self.partitions.get((topic, index))
+
+    def open(self, name: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Partition:
+        """The partition of that name, made on disk if it is new here."""
+        partition = self.partitions.get(name)
+        if partition is not None:
+            return partition
+        return self.adopt(self.log_dirs.create(name, topic_id, settings), topic_id)
+
+    def adopt(self, log: Log, topic_id: UUID, high_watermark: int | None = None) -> Partition:
+        """Serve a log that is on disk already."""
+        partition = Partition(log.partition, topic_id, log, self.node_id)
+        if high_watermark is not None:
+            partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+        self.partitions[log.partition] = partition
+        return partition
+
+    def retire(self, topic: str, index: int) -> None:
+        """Stop serving a deleted partition and put its files aside for removal."""
+        partition = self.partitions.pop((topic, index), None)
+        if partition is not None:
+            partition.retire()
+            self.log_dirs.delete(partition.log)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """For the checkpoint: how far each partition was known to be replicated."""
+        return {partition.name: partition.high_watermark for partition in self.partitions.values()}
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __repr__(self) -> str:
+        return f"<ReplicaSet of broker {self.node_id}: {len(self.partitions)} partitions>"

@@ -1,0 +1,277 @@
+"""A connection under a scripted transport: frames arrive in any pieces, replies leave in order."""
+
+import struct
+
+import pytest
+from ottla.base.file_range import FileRange
+from ottla.network import connection as module
+from ottla.network.buffers import SHARED_BYTES, Buffers
+from ottla.network.connection import Connection, Output
+
+
+class ScriptedTransport:
+    """Hands out the given pieces one receive at a time, and takes as many bytes as it is told to."""
+
+    def __init__(self):
+        self.pieces = []
+        self.sent = bytearray()
+        self.room = 1 << 60
+        self.is_closed = False
+
+    def receive_into(self, buffer):
+        if not self.pieces:
+            raise BlockingIOError
+        piece = self.pieces.pop(0)
+        if isinstance(piece, OSError):
+            raise piece
+        taken = piece[: len(buffer)]
+        buffer[: len(taken)] = taken
+        if len(piece) > len(taken):
+            self.pieces.insert(0, piece[len(taken) :])
+        return len(taken)
+
+    def send(self, data, more_follows):
+        if self.room == 0:
+            raise BlockingIOError
+        taken = bytes(data[: self.room])
+        self.sent += taken
+        self.room -= len(taken)
+        return len(taken)
+
+    def send_file(self, file_range, bytes_max):
+        if self.room == 0:
+            raise BlockingIOError
+        count = min(file_range.length, bytes_max, self.room)
+        self.sent += b"F" * count
+        self.room -= count
+        return count
+
+    def close(self):
+        self.is_closed = True
+
+
+class NotingPoller:
+    def __init__(self):
+        self.readable, self.writable, self.is_watched = True, False, True
+
+    def interest(self, descriptor, readable, writable):
+        self.readable, self.writable = readable, writable
+
+    def unwatch(self, descriptor):
+        self.is_watched = False
+
+
+class ManualLoop:
+    def __init__(self):
+        self.calls = []
+
+    def call_soon(self, callback):
+        self.calls.append(callback)
+
+    def run(self):
+        while self.calls:
+            self.calls.pop(0)()
+
+
+class Owner:
+    def __init__(self):
+        self.released = 0
+
+    def release_range(self):
+        self.released += 1
+
+
+class Recorder:
+    """Answers each frame with its own text, unless it is told to park or to refuse."""
+
+    def __init__(self):
+        self.frames = []
+        self.park = set()
+        self.places = {}
+        self.refuse = False
+        self.closed = 0
+
+    def on_frame(self, connection, frame):
+        if self.refuse:
+            return False
+        text = bytes(frame)
+        self.frames.append(text)
+        if text in self.park:
+            self.places[text] = connection.park()
+        else:
+            connection.reply(Output(bytearray(framed(text)), None))
+        return True
+
+    def on_closed(self, connection):
+        self.closed += 1
+
+
+class World:
+    def __init__(self, frame_bytes_max=100 << 20):
+        self.transport, self.poller, self.loop, self.handler = ScriptedTransport(), NotingPoller(), ManualLoop(), Recorder()
+        self.buffers = Buffers()
+        self.connection = Connection(
+            self.transport, 7, self.poller, self.loop, self.buffers, self.handler, "PLAINTEXT", "client", frame_bytes_max
+        )
+
+    def receive(self, *pieces):
+        self.transport.pieces.extend(pieces)
+        while self.transport.pieces and not self.connection.is_closed:
+            self.connection.on_readable()
+
+    @property
+    def replies(self):
+        return bytes(self.transport.sent)
+
+
+def framed(text):
+    return struct.pack(">i", len(text)) + text
+
+
+def test_a_frame_is_handed_over_and_answered():
+    world = World()
+    world.receive(framed(b"one"))
+    assert world.handler.frames == [b"one"]
+    assert world.replies == framed(b"one")
+
+
+@pytest.mark.parametrize("cut", range(1, 14))
+def test_frames_may_arrive_in_any_pieces(cut):
+    world = World()
+    stream = framed(b"one") + framed(b"twos")
+    world.receive(stream[:cut], stream[cut:])
+    assert world.handler.frames == [b"one", b"twos"]
+
+
+def test_one_byte_at_a_time_is_enough():
+    world = World()
+    world.receive(*(bytes([byte]) for byte in framed(b"slow") + framed(b"loris")))
+    assert world.handler.frames == [b"slow", b"loris"]
+    assert world.connection.own is None
+
+
+@pytest.mark.parametrize("size", [60_000, SHARED_BYTES - 4, SHARED_BYTES, 700_000, 3_000_000])
+@pytest.mark.parametrize("piece", [50_000, 200_000, 10_000_000])
+def test_large_frames_arrive_whole(size, piece):
+    world = World()
+    frames = [bytes([65 + number]) * (size + number) for number in range(4)]
+    stream = b"".join(map(framed, frames))
+    world.receive(*(stream[at : at + piece] for at in range(0, len(stream), piece)))
+    assert world.handler.frames == frames
+
+
+def test_a_buffer_grows_with_the_bytes_that_came_and_not_with_the_announced_length():
+    world = World()
+    world.receive(struct.pack(">i", 90 << 20) + b"x" * 100)
+    assert world.connection.own is not None
+    assert len(world.connection.own) <= SHARED_BYTES
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1025, 2**31 - 1])
+def test_a_frame_of_a_forbidden_size_closes_the_connection(size):
+    world = World(frame_bytes_max=1024)
+    world.receive(struct.pack(">i", size) + b"abc")
+    assert world.connection.is_closed
+    assert world.transport.is_closed
+    assert not world.poller.is_watched
+    assert world.handler.closed == 1
+
+
+def test_replies_leave_in_the_order_of_the_requests():
+    world = World()
+    world.handler.park = {b"slow"}
+    world.receive(framed(b"slow") + framed(b"quick"))
+    assert world.replies == b""
+    world.handler.places[b"slow"].complete(Output(bytearray(framed(b"slow")), None))
+    assert world.replies == framed(b"slow") + framed(b"quick")
+
+
+def test_a_parked_request_may_get_no_reply_at_all():
+    world = World()
+    world.handler.park = {b"silent"}
+    world.receive(framed(b"silent") + framed(b"next"))
+    world.handler.places[b"silent"].complete(None)
+    assert world.replies == framed(b"next")
+
+
+def test_a_request_that_may_not_start_yet_is_offered_again():
+    world = World()
+    world.handler.refuse = True
+    world.receive(framed(b"wait"))
+    assert world.handler.frames == []
+    assert not world.poller.readable
+    world.handler.refuse = False
+    world.connection.on_turn()
+    assert world.handler.frames == [b"wait"]
+    assert world.poller.readable
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_read_from():
+    world = World()
+    world.transport.room = 0
+    answer = b"a" * 100_000
+    for _ in range(20):
+        if world.poller.readable:
+            world.receive(framed(answer))
+    assert not world.poller.readable
+    assert world.poller.writable
+    assert world.connection.unsent_bytes < module.UNSENT_BYTES_MAX + 2 * len(answer)
+    world.transport.room = 1 << 60
+    world.connection.on_writable()
+    world.loop.run()
+    assert world.poller.readable
+    assert not world.poller.writable
+    assert world.connection.unsent_bytes == 0
+
+
+def test_many_parked_requests_stop_the_reading():
+    world = World()
+    world.handler.park = {b"%03d" % number for number in range(300)}
+    world.receive(b"".join(framed(b"%03d" % number) for number in range(300)))
+    world.loop.run()
+    assert len(world.connection.pending) == module.PENDING_MAX
+    assert not world.poller.readable
+
+
+def test_a_burst_of_small_frames_is_worked_off_in_turns():
+    world = World()
+    world.receive(framed(b"x") * 1000)
+    assert len(world.handler.frames) == module.FRAMES_PER_TURN
+    world.loop.run()
+    assert len(world.handler.frames) == 1000
+    assert world.replies == framed(b"x") * 1000
+
+
+def test_a_file_range_is_sent_between_the_bytes_around_it_and_released():
+    world, owner = World(), Owner()
+    world.handler.park = {b"fetch"}
+    world.receive(framed(b"fetch"))
+    world.transport.room = 5
+    output = Output(bytearray(b"headtail"), [(4, FileRange(owner, 3, 0, 10))])
+    world.handler.places[b"fetch"].complete(output)
+    while world.poller.writable:
+        assert owner.released == (world.replies.count(b"F") == 10)
+        world.transport.room = 3
+        world.connection.on_writable()
+    assert world.replies == b"head" + b"F" * 10 + b"tail"
+    assert owner.released == 1
+
+
+def test_ranges_are_released_when_the_connection_closes_before_they_are_sent():
+    world, owner = World(), Owner()
+    world.handler.park = {b"a", b"b", b"c"}
+    world.receive(framed(b"a") + framed(b"b") + framed(b"c"))
+    world.transport.room = 0
+    world.handler.places[b"a"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"c"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
+    world.connection.abandon("test")
+    world.handler.places[b"b"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
+    assert owner.released == 3
+
+
+@pytest.mark.parametrize("end", [b"", ConnectionResetError(104, "Connection reset by peer")])
+def test_the_end_of_the_stream_closes_the_connection_once(end):
+    world = World()
+    world.receive(framed(b"last")[:5], end)
+    world.connection.abandon("again")
+    assert world.handler.closed == 1

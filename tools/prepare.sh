@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# What a bare Debian machine may lack: venv for Python, a C compiler (optional, for speed), Java and Maven (for tests only).
+set -u
+python=${1:-python3}
+missing=()
+"$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+"$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || missing+=(python3-dev)
+command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+command -v mvn >/dev/null || missing+=(maven)
+if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "missing: ${missing[*]} (install them for full speed and for all tests)" >&2
+  exit 0
+fi
+echo "installing ${missing[*]}"
+apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
