@@ -85,7 +85,9 @@ class BrokerSettings(
         return f"<BrokerSettings node {self.node_id}: {len(self.explicit)} set, {changes} changed at run time>"
 
 
-def load_broker_settings(path: str | PathLike[str] | None = None, overrides: Mapping[str, str] | None = None) -> BrokerSettings:
+def load_broker_settings(
+    path: str | PathLike[str] | None = None, overrides: Mapping[str, str] | None = None
+) -> BrokerSettings:
     """Read and check a properties file; `overrides` (from the command line) win over it. Raises SettingsError."""
     texts: dict[str, str] = {}
     places: dict[str, str] = {}

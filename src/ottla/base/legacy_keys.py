@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, MutableMapping
 from typing import Final
 
+from ottla.base.broker_keys.cluster import NODE_ID_DEFAULT
 from ottla.base.setting_types import trim
 from ottla.base.settings import SettingsError
 
@@ -129,11 +130,13 @@ def _translate_names(file: _File) -> None:
 
 
 def _translate_node_id(file: _File) -> None:
-    """Each of the two names of the node's number stands for the other, as in Kafka."""
+    """Each of the two names of the node's number stands for the other, as in Kafka; a node without one is the first."""
     if "broker.id" in file.texts and trim(file.texts["broker.id"]) != "-1":
         file.put("node.id", file.texts["broker.id"], instead_of="broker.id")
     if "node.id" in file.texts:
         file.put("broker.id", file.texts["node.id"], instead_of="node.id")
+    else:
+        file.texts["node.id"] = file.texts["broker.id"] = str(NODE_ID_DEFAULT)
 
 
 def _tell_about_unknown(file: _File, name: str, known: Collection[str]) -> None:

@@ -18,7 +18,7 @@ PORT_MAX: Final = 65_535
 LOOPBACK: Final = "127.0.0.1"
 ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the address that may not be advertised
 
-_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_ENDPOINT: Final = r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)"
 
 
 class Listener(NamedTuple):
@@ -103,7 +103,7 @@ def own_host_name() -> tuple[str, str | None]:
 def _parse_listener(
     item: str, protocols: Mapping[str, str], not_opened: Collection[str], items: Collection[str]
 ) -> Listener:
-    match = _ENDPOINT.fullmatch(trim(item))
+    match = re.fullmatch(_ENDPOINT, trim(item))
     if match is None:
         raise BadValueError(_while_creating(items, f"Unable to parse {item} to a broker endpoint"))
     name, host, port = match[1].upper(), match[2], int(match[3][:9])

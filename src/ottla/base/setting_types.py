@@ -1,7 +1,7 @@
 """Texts to values and back, as Kafka reads and shows them: its types, its checks and its sentences about bad values.
 
-Everything here is pure. Parsers raise BadValueError with the reason ("Not a number of type INT"); a check gets the key's
-name and the parsed value and returns Kafka's whole sentence about what is wrong with it, or None.
+Everything here is pure. Parsers raise BadValueError with the reason ("Not a number of type INT"); a check gets the
+key's name and the parsed value and returns Kafka's whole sentence about what is wrong, or None.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ SHORT_MAX: Final = 2**15 - 1
 DOUBLE_MAX: Final = 1.7976931348623157e308
 NUMBER_LENGTH_MAX: Final = 64
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
-_FRACTION = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?)")
-_COMMA = re.compile(r"\s*,\s*")
-_THROTTLED_REPLICAS = re.compile(r"([0-9]+:[0-9]+)?(,[0-9]+:[0-9]+)*")
+# Plain texts: `re` compiles each at its first use, which keeps the broker's start short.
+_WHOLE_NUMBER: Final = r"[+-]?[0-9]+"
+_FRACTION: Final = r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?)"
+_COMMA: Final = r"\s*,\s*"
+_THROTTLED_REPLICAS: Final = r"([0-9]+:[0-9]+)?(,[0-9]+:[0-9]+)*"
 # What Java's String.trim() takes away: everything up to the blank.
 _BLANKS = "".join(map(chr, range(0x21)))
 
@@ -77,7 +78,7 @@ def parse_long(text: str) -> int:
 
 def parse_double(text: str) -> float:
     word = trim(text)
-    if len(word) > NUMBER_LENGTH_MAX or not _FRACTION.fullmatch(word):
+    if len(word) > NUMBER_LENGTH_MAX or not re.fullmatch(_FRACTION, word):
         raise BadValueError("Not a number of type DOUBLE")
     return float(word.replace("Infinity", "inf") if word[-1] in "yN" else word.rstrip("dDfF"))
 
@@ -85,7 +86,7 @@ def parse_double(text: str) -> float:
 def parse_list(text: str) -> tuple[str, ...]:
     """The items of a comma-separated text, each once."""
     word = trim(text)
-    return tuple(dict.fromkeys(_COMMA.split(word))) if word else ()
+    return tuple(dict.fromkeys(re.split(_COMMA, word))) if word else ()
 
 
 PARSERS: Final[dict[ConfigType, Callable[[str], Any]]] = {
@@ -176,7 +177,7 @@ def gzip_level(name: str, value: object) -> str | None:
 
 def throttled_replicas(name: str, value: object) -> str | None:
     assert isinstance(value, tuple)
-    if value == ("*",) or _THROTTLED_REPLICAS.fullmatch(",".join(value)):
+    if value == ("*",) or re.fullmatch(_THROTTLED_REPLICAS, ",".join(value)):
         return None
     return invalid_value(
         name,
@@ -197,7 +198,11 @@ def list_problem(name: str, items: tuple[str, ...], may_be_empty: bool) -> str |
 
 def _parse_whole_number(text: str, largest: int, type_name: str) -> int:
     word = trim(text)
-    if len(word) > NUMBER_LENGTH_MAX or not _WHOLE_NUMBER.fullmatch(word) or not -largest - 1 <= int(word) <= largest:
+    if (
+        len(word) > NUMBER_LENGTH_MAX
+        or not re.fullmatch(_WHOLE_NUMBER, word)
+        or not -largest - 1 <= int(word) <= largest
+    ):
         raise BadValueError(f"Not a number of type {type_name}")
     return int(word)
 

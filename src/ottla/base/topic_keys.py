@@ -9,7 +9,7 @@ Bad names and values raise KafkaError with Kafka's code and sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from ottla.base.broker_keys.words import NO_COMPACTION, NO_FOLLOWERS, NO_RECOMPRESSION, NO_TIERS
@@ -58,49 +58,133 @@ BROKER_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 class TopicKeys(Settings):
     """Every key that a topic may have."""
 
-    cleanup_policy = Items(("delete",), check=one_of("compact", "delete"), note="?")
-    compression_gzip_level = Int(-1, check=gzip_level, unused=NO_RECOMPRESSION, note="?")
-    compression_lz4_level = Int(9, at_least=1, at_most=17, unused=NO_RECOMPRESSION, note="?")
-    compression_type = Text(
-        "producer", check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), note="?"
+    cleanup_policy = Items(
+        ("delete",),
+        check=one_of("compact", "delete"),
+        note="What happens to old segments: delete, compact (keep each key's newest record), both, or empty for neither.",
     )
-    compression_zstd_level = Int(3, at_least=-131_072, at_most=22, unused=NO_RECOMPRESSION, note="?")
-    delete_retention_ms = Long(86_400_000, at_least=0, unused=NO_COMPACTION, note="?")
-    file_delete_delay_ms = Long(60_000, at_least=0, note="?")
-    flush_messages = Long(LONG_MAX, at_least=1, note="?")
-    flush_ms = Long(LONG_MAX, at_least=0, note="?")
-    follower_replication_throttled_replicas = Items(check=throttled_replicas, unused=NO_FOLLOWERS, note="?")
-    index_interval_bytes = Int(4096, at_least=0, note="?")
-    internal_segment_bytes = OptionalInt(is_internal=True, note="?")
-    leader_replication_throttled_replicas = Items(check=throttled_replicas, unused=NO_FOLLOWERS, note="?")
-    local_retention_bytes = Long(-2, at_least=-2, unused=NO_TIERS, note="?")
-    local_retention_ms = Long(-2, at_least=-2, unused=NO_TIERS, note="?")
-    max_compaction_lag_ms = Long(LONG_MAX, at_least=1, unused=NO_COMPACTION, note="?")
-    max_message_bytes = Int(1_048_588, at_least=0, note="?")
-    message_timestamp_after_max_ms = Long(3_600_000, at_least=0, note="?")
-    message_timestamp_before_max_ms = Long(LONG_MAX, at_least=0, note="?")
-    message_timestamp_type = Text("CreateTime", check=one_of("CreateTime", "LogAppendTime"), note="?")
-    min_cleanable_dirty_ratio = Double(0.5, at_least=0, at_most=1, unused=NO_COMPACTION, note="?")
-    min_compaction_lag_ms = Long(0, at_least=0, unused=NO_COMPACTION, note="?")
-    min_insync_replicas = Int(1, at_least=1, note="?")
-    preallocate = Boolean(False, note="?")
-    remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="?")
-    remote_log_delete_on_disable = Boolean(False, unused=NO_TIERS, note="?")
-    remote_storage_enable = Boolean(False, unused=NO_TIERS, note="?")
-    retention_bytes = Long(-1, note="?")
-    retention_ms = Long(604_800_000, at_least=-1, note="?")
-    segment_bytes = Int(1_073_741_824, at_least=1_048_576, note="?")
-    segment_index_bytes = Int(10_485_760, at_least=4, note="?")
-    segment_jitter_ms = Long(0, at_least=0, note="?")
-    segment_ms = Long(604_800_000, at_least=1, note="?")
-    unclean_leader_election_enable = Boolean(False, unused=NO_FOLLOWERS, note="?")
+    compression_gzip_level = Int(
+        -1,
+        check=gzip_level,
+        unused=NO_RECOMPRESSION,
+        note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
+    )
+    compression_lz4_level = Int(
+        9, at_least=1, at_most=17, unused=NO_RECOMPRESSION, note="Effort of lz4, 1 to 17, when the broker compresses."
+    )
+    compression_type = Text(
+        "producer",
+        check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
+    )
+    compression_zstd_level = Int(
+        3, at_least=-131_072, at_most=22, unused=NO_RECOMPRESSION, note="Effort of zstd when the broker compresses."
+    )
+    delete_retention_ms = Long(
+        86_400_000,
+        at_least=0,
+        unused=NO_COMPACTION,
+        note="How long a tombstone stays after compaction, so that readers can see the deletion.",
+    )
+    file_delete_delay_ms = Long(
+        60_000, at_least=0, note="Time between taking a file out of use and removing it from disk."
+    )
+    flush_messages = Long(
+        LONG_MAX, at_least=1, note="Messages after which a partition is forced to disk; 1 is after each one."
+    )
+    flush_ms = Long(LONG_MAX, at_least=0, note="Time a message may stay in memory before it is forced to disk.")
+    follower_replication_throttled_replicas = Items(
+        check=throttled_replicas,
+        unused=NO_FOLLOWERS,
+        note="Replicas as partition:broker whose copying in is slowed down; * is all.",
+    )
+    index_interval_bytes = Int(4096, at_least=0, note="Bytes of log between two entries of the offset index.")
+    internal_segment_bytes = OptionalInt(
+        is_internal=True,
+        note="Size at which a new segment is begun, without the lower limit of segment.bytes; meant for tests.",
+    )
+    leader_replication_throttled_replicas = Items(
+        check=throttled_replicas,
+        unused=NO_FOLLOWERS,
+        note="Replicas as partition:broker whose copying out is slowed down; * is all.",
+    )
+    local_retention_bytes = Long(
+        -2,
+        at_least=-2,
+        unused=NO_TIERS,
+        note="Bytes that stay local once they are in remote storage; -2 is as retention.bytes.",
+    )
+    local_retention_ms = Long(
+        -2,
+        at_least=-2,
+        unused=NO_TIERS,
+        note="Time that records stay local once they are in remote storage; -2 is as retention.ms.",
+    )
+    max_compaction_lag_ms = Long(
+        LONG_MAX, at_least=1, unused=NO_COMPACTION, note="Longest time a record may wait for compaction."
+    )
+    max_message_bytes = Int(1_048_588, at_least=0, note="Largest batch that producers may send, compressed.")
+    message_timestamp_after_max_ms = Long(3_600_000, at_least=0, note="How far a message's time may lie in the future.")
+    message_timestamp_before_max_ms = Long(LONG_MAX, at_least=0, note="How far a message's time may lie in the past.")
+    message_timestamp_type = Text(
+        "CreateTime",
+        check=one_of("CreateTime", "LogAppendTime"),
+        note="Whose time a message bears: CreateTime the producer's, LogAppendTime the broker's.",
+    )
+    min_cleanable_dirty_ratio = Double(
+        0.5,
+        at_least=0,
+        at_most=1,
+        unused=NO_COMPACTION,
+        note="Share of not yet compacted bytes that starts a compaction.",
+    )
+    min_compaction_lag_ms = Long(
+        0, at_least=0, unused=NO_COMPACTION, note="Time for which a record is surely not compacted away."
+    )
+    min_insync_replicas = Int(
+        1,
+        at_least=1,
+        note="Replicas that must have a record before acks=all is answered; with fewer, such writes are refused.",
+    )
+    preallocate = Boolean(False, note="Whether a new segment gets its full size on disk at once.")
+    remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether nothing more is copied to remote storage.")
+    remote_log_delete_on_disable = Boolean(
+        False, unused=NO_TIERS, note="Whether switching remote storage off deletes what is there."
+    )
+    remote_storage_enable = Boolean(False, unused=NO_TIERS, note="Whether old segments go to remote storage.")
+    retention_bytes = Long(-1, note="Bytes that a partition keeps at least; older segments go; -1 is without limit.")
+    retention_ms = Long(604_800_000, at_least=-1, note="Time for which records are kept; -1 is for ever.")
+    segment_bytes = Int(1_073_741_824, at_least=1_048_576, note="Size at which a new segment is begun.")
+    segment_index_bytes = Int(10_485_760, at_least=4, note="Largest index of a segment.")
+    segment_jitter_ms = Long(
+        0, at_least=0, note="Most time by which segments roll earlier, at random, so that not all roll at once."
+    )
+    segment_ms = Long(604_800_000, at_least=1, note="Time after which a new segment is begun, full or not.")
+    unclean_leader_election_enable = Boolean(
+        False,
+        unused=NO_FOLLOWERS,
+        note="Whether a replica that is not in sync may lead when no other is left, at the price of lost records.",
+    )
 
 
 def topic_settings(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
     """What a topic's settings come to on this broker. Stored texts that are not usable (any more) do not count."""
     if not overrides:
         return _default_topic_settings(broker)
-    return _settings_of(_Effective(broker, overrides))
+    return _settings_of(broker, overrides)
+
+
+def topic_value(broker: BrokerSettings, overrides: Mapping[str, str], name: str) -> Any:
+    """One topic key: the topic's own text if it is usable, else the broker's value, else the default."""
+    key = TopicKeys.keys[name]
+    text = overrides.get(name)
+    if text is not None:
+        try:
+            return key.value(text)
+        except BadValueError:
+            pass
+    synonyms = BROKER_SYNONYMS.get(name)
+    return getattr(broker, BrokerSettings.keys[synonyms[0][0]].attribute) if synonyms else key.default
 
 
 def validate_topic_override(name: str, value: str | None) -> None:
@@ -120,7 +204,6 @@ def validate_topic_overrides(broker: BrokerSettings, overrides: Mapping[str, str
     """All overrides of a topic, each alone and then together. Raises KafkaError(INVALID_CONFIG)."""
     for name in sorted(overrides, key=TopicKeys.keys.__contains__):  # unknown names are told first
         validate_topic_override(name, overrides[name])
-    topic = TopicKeys(overrides)
     result = topic_settings(broker, overrides)
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
         raise KafkaError(
@@ -128,7 +211,7 @@ def validate_topic_overrides(broker: BrokerSettings, overrides: Mapping[str, str
             f"conflict topic config setting min.compaction.lag.ms ({result.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({result.max_compaction_lag_ms})",
         )
-    if topic.remote_storage_enable:
+    if TopicKeys(overrides).remote_storage_enable:
         raise KafkaError(
             Error.INVALID_CONFIG,
             "Tiered Storage functionality is disabled in the broker. "
@@ -136,32 +219,14 @@ def validate_topic_overrides(broker: BrokerSettings, overrides: Mapping[str, str
         )
 
 
-class _Effective:
-    """Reads topic keys: the topic's own usable text, else the broker's value."""
-
-    def __init__(self, broker: BrokerSettings, overrides: Mapping[str, str]) -> None:
-        self.broker = broker
-        self.overrides = overrides
-
-    def get(self, name: str) -> Any:
-        text = self.overrides.get(name)
-        if text is not None:
-            try:
-                return TopicKeys.keys[name].value(text)
-            except BadValueError:
-                pass
-        broker_name = BROKER_SYNONYMS[name][0][0]
-        return getattr(self.broker, BrokerSettings.keys[broker_name].attribute)
-
-
 @lru_cache(maxsize=4)
 def _default_topic_settings(broker: BrokerSettings) -> TopicSettings:
-    return _settings_of(_Effective(broker, {}))
+    return _settings_of(broker, {})
 
 
-def _settings_of(source: _Effective) -> TopicSettings:
-    get = source.get
-    small_segments = TopicKeys(source.overrides).internal_segment_bytes
+def _settings_of(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
+    get = partial(topic_value, broker, overrides)
+    small_segments = get("internal.segment.bytes")
     return TopicSettings(
         cleanup_policy=frozenset(get("cleanup.policy")),
         compression_type=get("compression.type"),

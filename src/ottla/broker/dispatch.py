@@ -20,7 +20,7 @@ from ottla.broker.context import Context
 from ottla.broker.services import Services
 from ottla.network.connection import Connection, Output
 from ottla.protocol.apis import APIS, Api
-from ottla.protocol.codec import Encoded, ProtocolError, decode_whole, encode_onto
+from ottla.protocol.codec import Encoded, ProtocolError, decode, encode_onto
 from ottla.protocol.headers import decode_request_header
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,12 @@ class Served:
 class Dispatcher:
     """Knows the handlers; the connections call it with whole frames."""
 
-    def __init__(self, services: Services, handlers: dict[int, Handler]) -> None:
+    def __init__(
+        self, services: Services, handlers: dict[int, Handler], unsupported_answer: Callable[[], Any]
+    ) -> None:
         self._services = services
         self._served = {key: Served(APIS[key], handler) for key, handler in handlers.items()}
+        self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         services.served_apis = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
@@ -79,7 +82,8 @@ class Dispatcher:
         if not served.min_version <= version <= served.max_version:
             return self._on_unsupported_version(served, context)
         try:
-            request = decode_whole(served.request, version, frame, header.body_position)
+            # What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
+            request, _ = decode(served.request, version, frame, header.body_position)
         except ProtocolError as error:
             return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
         if served.is_async:
@@ -119,7 +123,7 @@ class Dispatcher:
                 context.connection, f"{served.api.name} v{context.api_version} from {context.client_id!r} is not served"
             )
         context.api_version = 0
-        context.connection.reply(self.encode(context, self._services.unsupported_api_versions(context)))
+        context.connection.reply(self.encode(context, self._unsupported_answer()))
         return True
 
     def _refuse(self, connection: Connection, reason: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
+from ottla.base.errors import KafkaError
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -33,13 +34,12 @@ class Flusher:
     async def flush(self, partition: Partition) -> bool:
         """Bring everything appended so far to the disk; False if the disk refused."""
         log = partition.log
-        job = log.begin_flush()
-        if job is None:
-            return True
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, job.run)
-        except OSError as error:
-            log.fail(f"flush failed: {error.strerror}")
+            job = log.begin_flush()
+            if job is not None:
+                await asyncio.get_running_loop().run_in_executor(self._workers, job.run)
+                log.end_flush(job)
+        except KafkaError as error:
+            logger.error("%s", error)
             return False
-        log.end_flush(job)
         return True

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from ottla.base.clock import Clock
-from ottla.broker.flusher import Flusher
+from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.services import Services
 from ottla.replication.partition import Partition
 
@@ -26,9 +26,9 @@ Chore = Callable[[], Awaitable[None]]
 class Housekeeping:
     """Starts the chores and ends them."""
 
-    def __init__(self, services: Services, flusher: Flusher) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._flusher = flusher
+        self._flusher = services.flusher
         self._clock: Clock = services.clock
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,21 +75,20 @@ class Housekeeping:
 
     async def flush_old(self) -> None:
         """Flush logs whose oldest unflushed record is older than flush.ms."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         for partition in list(self._services.replicas.partitions.values()):
-            if partition.log.is_flush_overdue(now_ms):
+            flush_ms = partition.log.settings.flush_ms
+            if flush_ms < NEVER_MS and now_ms - partition.flushed_ms >= flush_ms and partition.log.unflushed_messages:
+                partition.flushed_ms = now_ms
                 await self._flusher.flush(partition)
 
     async def write_checkpoints(self) -> None:
         replicas = self._services.replicas
-        save = replicas.log_dirs.prepare_checkpoints(replicas.high_watermarks())
-        await asyncio.get_running_loop().run_in_executor(self._services.workers, save)
+        replicas.log_dirs.write_checkpoints()
+        replicas.log_dirs.write_high_watermarks(replicas.high_watermarks())
 
     async def remove_deleted(self) -> None:
-        log_dirs = self._services.replicas.log_dirs
-        await asyncio.get_running_loop().run_in_executor(
-            self._services.workers, log_dirs.remove_deleted, self._clock.now_ms()
-        )
+        self._services.replicas.log_dirs.remove_deleted(self._clock.now_ms())
 
     async def _for_each(self, work: Callable[[Partition], None]) -> None:
         deadline = time.monotonic() + SLICE_SECONDS

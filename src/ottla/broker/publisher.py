@@ -10,11 +10,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
+from ottla.broker.live_settings import LiveSettings
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 
@@ -26,16 +27,16 @@ SLICE_SECONDS = 0.004
 class Publisher:
     """The only one that opens and retires partitions after start-up."""
 
-    def __init__(
-        self, node_id: int, replicas: ReplicaSet, settings_for: Callable[[MetadataImage, str], TopicSettings]
-    ) -> None:
+    def __init__(self, node_id: int, replicas: ReplicaSet, live: LiveSettings) -> None:
         self._node_id = node_id
         self._replicas = replicas
-        self._settings_for = settings_for
+        self._live = live
         self._work: deque[Iterator[None]] = deque()
         self._worker: asyncio.Task[None] | None = None
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        if self._live.follow(new):
+            self._work.append(self._reconfigure(new))
         changed = new.changed_topics_since(old)
         if changed:
             self._work.append(self._apply(old, new, sorted(changed)))
@@ -73,7 +74,13 @@ class Publisher:
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 yield from self._retire(before)
             if after is not None:
-                yield from self._open(after, self._settings_for(new, name))
+                yield from self._open(after, self._live.of_topic(new, name))
+
+    def _reconfigure(self, image: MetadataImage) -> Iterator[None]:
+        """The broker's own defaults changed: they show in the settings of every topic."""
+        for partition in list(self._replicas.partitions.values()):
+            partition.log.settings = self._live.of_topic(image, partition.name.topic)
+            yield
 
     def _retire(self, topic: TopicImage) -> Iterator[None]:
         for index in range(len(topic.partitions)):
@@ -87,8 +94,11 @@ class Publisher:
                 yield
 
     def _open_partition(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
+        name = TopicPartition(topic.name, index)
+        if name in self._replicas.recovering:
+            return  # it joins when its recovery is done
         try:
-            partition = self._replicas.open(TopicPartition(topic.name, index), topic.topic_id, settings)
+            partition = self._replicas.open(name, topic.topic_id, settings)
         except (OSError, KafkaError) as error:
             logger.error("cannot open partition %s-%d: %s", topic.name, index, error)
             return

@@ -11,6 +11,9 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.flusher import Flusher
+from ottla.broker.live_settings import LiveSettings
+from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.publisher import Publisher
 from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
@@ -30,16 +33,26 @@ class Services:
     """One broker, as its handlers see it."""
 
     node_id: int
-    cluster_id: str
-    settings: BrokerSettings
+    live: LiveSettings
     clock: Clock
     controller: ControllerService
     replicas: ReplicaSet
     publisher: Publisher
+    flusher: Flusher
     fetch_sessions: FetchSessions
     workers: ThreadPoolExecutor
     authorizer: Authorizer | None = None
+    metadata_topics: MetadataTopics = field(default_factory=MetadataTopics)
     served_apis: list[tuple[int, int, int]] = field(default_factory=list)  # key, lowest and highest version
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings in force now."""
+        return self.live.broker
+
+    @property
+    def cluster_id(self) -> str:
+        return self.image.cluster_id
 
     @property
     def image(self) -> MetadataImage:

@@ -35,6 +35,7 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
+        self.flushed_ms = 0  # when flush.ms last had its way
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
         self._fetches: dict[WaitingFetch, None] | None = None  # None while nobody waits: most partitions are idle
         self._produces: list[tuple[int, WaitingProduce]] | None = None
@@ -82,18 +83,21 @@ class Partition:
                 f"of {self.log.settings.min_insync_replicas} for partition {self.name}",
             )
         appended = self.log.append(records, self.leader_epoch, now_ms)
-        if self.log.is_flush_due and not self.is_flushing and self.flush is not None:
-            self.is_flushing = True
-            self.flush(self)
+        if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
+            self._start_flush()
         self._advance(len(records))
         return appended
+
+    def _start_flush(self) -> None:
+        if self.flush is not None:
+            self.is_flushing = True
+            self.flush(self)
 
     def on_flushed(self) -> None:
         """A flush has ended. If more came meanwhile than may stay unflushed, the next one starts at once."""
         self.is_flushing = False
-        if self.log.is_flush_due and self.flush is not None:
-            self.is_flushing = True
-            self.flush(self)
+        if self.log.unflushed_messages >= self.log.settings.flush_messages:
+            self._start_flush()
         self._advance(0)
 
     def is_replicated(self, last_offset: int) -> bool:

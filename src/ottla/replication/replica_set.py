@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
@@ -14,10 +15,12 @@ from ottla.storage.log_dirs import LogDirs
 class ReplicaSet:
     """Opens, finds and retires partitions; who leads them is told from above."""
 
-    def __init__(self, node_id: int, log_dirs: LogDirs) -> None:
+    def __init__(self, node_id: int, log_dirs: LogDirs, flush: Callable[[Partition], None]) -> None:
         self.node_id = node_id
         self.log_dirs = log_dirs
+        self._flush = flush
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -32,6 +35,7 @@ class ReplicaSet:
     def adopt(self, log: Log, topic_id: UUID, high_watermark: int | None = None) -> Partition:
         """Serve a log that is on disk already."""
         partition = Partition(log.partition, topic_id, log, self.node_id)
+        partition.flush = self._flush
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
         self.partitions[log.partition] = partition

@@ -15,7 +15,6 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.protocol.batches import InvalidRecords
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -25,6 +24,7 @@ from ottla.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.protocol.records import InvalidRecords
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
 
@@ -32,6 +32,10 @@ ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 TOPIC_IDS_SINCE: Final = 13
 ZSTD_SINCE: Final = 7
+ATTRIBUTES_AT: Final = 22  # the low byte of a batch's attributes
+CODEC_MASK: Final = 0x07
+ZSTD: Final = 4
+TRANSACTIONAL: Final = 0x10
 
 # partition, last offset, the answer that becomes an error if replication does not happen in time
 Unreplicated = tuple[Partition, int, PartitionProduceResponse]
@@ -89,6 +93,7 @@ def _append(
     if records is None:
         return _error(data.index, Error.INVALID_RECORD, "Produce requests must carry a record batch for each partition")
     try:
+        _check_request(records, request, context.api_version)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as error:
         answer = _error(data.index, error.error, error.message)
@@ -109,6 +114,22 @@ def _append(
     if must_wait and not partition.is_replicated(appended.last_offset):
         unreplicated.append((partition, appended.last_offset, answer))
     return answer
+
+
+def _check_request(records: memoryview, request: ProduceRequest, api_version: int) -> None:
+    """What the batch may not be because of the request around it."""
+    if len(records) <= ATTRIBUTES_AT:
+        return  # too short for a batch: the log says so in Kafka's words
+    attributes = records[ATTRIBUTES_AT]
+    if attributes & TRANSACTIONAL:
+        # There is no transaction coordinator yet, so no transaction that this batch could belong to.
+        no_id = request.transactional_id is None
+        raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if no_id else Error.INVALID_TXN_STATE)
+    if attributes & CODEC_MASK == ZSTD and api_version < ZSTD_SINCE:
+        raise KafkaError(
+            Error.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {api_version} are not allowed to use ZStandard compression",
+        )
 
 
 def _error(index: int, error: Error, message: str | None) -> PartitionProduceResponse:

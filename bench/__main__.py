@@ -1,0 +1,70 @@
+"""Entry of `python -m bench`."""
+
+import resource
+import signal
+import sys
+from types import FrameType
+
+from bench.errors import BenchError
+from bench.options import Options, read_options
+from bench.paths import DOCS
+from bench.report import terminal_table, write_report
+from bench.results import Results
+from bench.run import Run, results_path
+
+
+def main() -> int:
+    try:
+        options = read_options()
+        if options.source:
+            results = Results.load(options.source)
+            _report(results, options, is_publishable=False)
+            return 0
+        return _measure(options)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _measure(options: Options) -> int:
+    signal.signal(signal.SIGTERM, _interrupt)
+    _raise_file_limit()
+    run = Run(options)
+    print(f"results go to {options.output}", flush=True)
+    try:
+        run.run()
+    except KeyboardInterrupt:
+        run.progress.finish()
+        print("interrupted: this is what there is so far")
+    if run.results.rounds:
+        _report(run.results, options, is_publishable=options.is_complete and run.results.data["is_complete"])
+    return 0 if run.results.data["is_complete"] and not run.results.failures else 1
+
+
+def _report(results: Results, options: Options, is_publishable: bool) -> None:
+    """The page always goes to the output folder, and to docs/ after a run of everything."""
+    print()
+    print(terminal_table(results))
+    print()
+    pages = [(options.output / "performance.md", options.output / "images")]
+    if is_publishable:
+        pages.append((DOCS / "performance.md", DOCS / "images"))
+    for page, images in pages:
+        write_report(results, page, images)
+        print(f"wrote {page}")
+    if not options.source:
+        print(f"raw figures: {results_path(options.output)}")
+
+
+def _raise_file_limit() -> None:
+    """For the brokers, which inherit it, and for a thousand connections of our own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

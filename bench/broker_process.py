@@ -1,0 +1,120 @@
+"""A broker as a child process: started on free ports and an empty data folder, always stopped, its data removed."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.child import start_child, stop_child
+from bench.errors import BenchError
+from bench.paths import cache_folder
+from bench.raw_client import Target, metadata_is_answered
+
+HOST = "127.0.0.1"
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.002
+LOG_TAIL_BYTES = 2000
+
+
+class BrokerProcess(ABC):
+    """`with KafkaProcess(log) as broker:` starts it; `startup_s` is the time to its first Metadata answer."""
+
+    system: str
+
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
+        self.startup_s = 0.0
+        self.port = free_port()
+        self.folder = runs_folder() / f"{self.system}-{self.port}"
+        self.data_folder = self.folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.data_folder.mkdir(parents=True)
+        try:
+            self.prepare()
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "alive" if self.is_alive else "stopped"
+        return f"<{type(self).__name__} {state} on port {self.port}, started in {self.startup_s:.2f} s>"
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Writes the settings and formats the data folder; not part of the start-up time."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command that serves in the foreground."""
+
+    def is_ready(self) -> bool:
+        """Whether the broker says that it serves; a system without such a sign is ready when it answers."""
+        return True
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def target(self) -> Target:
+        assert self._process is not None
+        return Target(HOST, self.port, self._process.pid)
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def stop(self) -> None:
+        """Ends the broker politely, then by force, and removes its data."""
+        if self._process is not None:
+            stop_child(self._process, STOP_SECONDS_MAX)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self) -> None:
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        command = self.command()
+        start = time.perf_counter()
+        with self.log_path.open("wb") as log:
+            self._process = start_child(command, cwd=self.folder, output=log)
+        while not metadata_is_answered(self.target):
+            self._check_start(start)
+            time.sleep(POLL_SECONDS)
+        self.startup_s = time.perf_counter() - start
+        while not self.is_ready():
+            self._check_start(start)
+            time.sleep(POLL_SECONDS)
+
+    def _check_start(self, start: float) -> None:
+        if not self.is_alive:
+            raise BenchError(f"{self.system} ended while it started: {self.log_text()[-LOG_TAIL_BYTES:]}")
+        if time.perf_counter() - start > START_SECONDS_MAX:
+            raise BenchError(f"{self.system} is not ready after {START_SECONDS_MAX:.0f} s; see {self.log_path}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def runs_folder() -> Path:
+    """Data of this run; folders of runs that were killed are removed on the way."""
+    parent = cache_folder() / "runs"
+    for folder in parent.glob("*"):
+        if not Path(f"/proc/{folder.name}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    return parent / str(os.getpid())

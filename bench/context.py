@@ -1,0 +1,59 @@
+"""What a section gets: the broker that runs now, and the means to measure it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Concatenate, ParamSpec, TypeVar
+
+from bench.broker_process import BrokerProcess
+from bench.figures import Figures
+from bench.options import Options
+from bench.page_cache import PageCache
+from bench.progress import Progress
+from bench.raw_client import Target, create_topic, delete_topics
+from bench.worker import run_apart
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class Context:
+    """`figures` collects the measurements of one section."""
+
+    options: Options
+    broker: BrokerProcess
+    page_cache: PageCache
+    progress: Progress
+    figures: dict[str, Figures] = field(default_factory=dict)
+
+    @property
+    def target(self) -> Target:
+        return self.broker.target
+
+    def measure(
+        self, name: str, load: Callable[Concatenate[Target, P], Figures], *arguments: P.args, **_: P.kwargs
+    ) -> Figures:
+        """Runs a load against the broker in a process of its own and keeps its figures."""
+        self.progress.say(name)
+        return self.keep(name, self.apart(load, *arguments, **_))
+
+    def apart(self, load: Callable[Concatenate[Target, P], R], *arguments: P.args, **_: P.kwargs) -> R:
+        """As measure(), without keeping what comes back: to warm up and to prepare."""
+        result: R = run_apart(self.options.timeout_s, load, self.target, *arguments)
+        return result
+
+    def keep(self, name: str, figures: Figures) -> Figures:
+        self.figures[name] = figures
+        self.progress.tell(name, figures)
+        return figures
+
+    @contextmanager
+    def topic(self, purpose: str, partitions: int, fill_cache: bool = False) -> Iterator[str]:
+        """A new topic for one measurement; with fill_cache the page cache is put into its usual state before."""
+        if fill_cache:
+            self.progress.say("fills the page cache")
+            self.page_cache.fill()
+        name = create_topic(self.target, purpose, partitions)
+        yield name
+        delete_topics(self.target, name)

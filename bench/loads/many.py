@@ -1,0 +1,76 @@
+"""Many connections and many partitions: how long until all of them serve."""
+
+import time
+
+from bench import wire
+from bench.batches import batch_of, payloads
+from bench.errors import BenchError
+from bench.figures import Figures
+from bench.loads import one_in_flight
+from bench.meter import Meter
+from bench.procfs import memory
+from bench.raw_client import Connection, Target, create_topics
+
+SETTLE_SECONDS = 2.0
+
+
+def connect(target: Target, count: int) -> Figures:
+    """Opens so many connections and asks ApiVersions on each: until all are answered, and what they hold in memory."""
+    request = wire.api_versions_request()
+    before = memory(target.pid)
+    connections: list[Connection] = []
+    with Meter(target.pid) as meter:
+        for _ in range(count):
+            connection = Connection(target)
+            connection.send(request)
+            connections.append(connection)
+        for connection in connections:
+            connection.receive()
+    time.sleep(SETTLE_SECONDS)
+    growth_mb = memory(target.pid).rss_mb - before.rss_mb
+    for connection in connections:
+        connection.close()
+    return meter.figures(requests=count) | {"kb_per_connection": growth_mb * 1024 / count}
+
+
+def create_partitions(target: Target, topics: dict[str, int]) -> Figures:
+    """Creates topics and writes one record to each of their partitions: times, and growth of memory when idle again."""
+    count = sum(topics.values())
+    before = memory(target.pid)
+    with Meter(target.pid) as meter:
+        create_topics(target, topics)
+        visible_s = time.perf_counter() - meter.started
+        write_to_each(target, topics)
+    time.sleep(SETTLE_SECONDS)
+    after = memory(target.pid)
+    return meter.figures(requests=count) | {
+        "visible_s": visible_s,
+        "kb_per_partition": (after.rss_mb - before.rss_mb) * 1024 / count,
+        "files_per_partition": (after.files - before.files) / count,
+    }
+
+
+def write_to_each(target: Target, topics: dict[str, int]) -> None:
+    batch = batch_of([payloads(100)[0]]).data
+    with Connection(target) as connection:
+        for topic, partitions in topics.items():
+            for partition in range(partitions):
+                connection.produce_first(wire.produce_request(topic, partition, batch), topic)
+
+
+def cost_beside_idle_connections(
+    target: Target, topic: str, partitions: int, idle: int, warmup_s: float, seconds: float
+) -> dict[str, Figures]:
+    """Cost of Produce and Fetch on one connection while so many others are open and silent."""
+    request = wire.api_versions_request()
+    connections = [Connection(target) for _ in range(idle)]
+    for connection in connections:
+        if not connection.call(request):
+            raise BenchError("an idle connection got no answer")
+    figures = {
+        "produce": one_in_flight.produce(target, topic, partitions, 100, warmup_s, seconds),
+        "fetch": one_in_flight.fetch(target, topic, partitions, warmup_s, seconds),
+    }
+    for connection in connections:
+        connection.close()
+    return figures

@@ -1,0 +1,73 @@
+"""ottla as a user starts it: `ottla broker --config FILE`."""
+
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bench.broker_process import HOST, BrokerProcess
+from bench.errors import BenchError
+from bench.procfs import catches_signal
+
+READY_LINE = re.compile(r"^ottla broker \d+ ready on \S+:\d+", re.MULTILINE)
+CALLBACK_LINE = re.compile(r"longest loop callback: ([\d.]+) ms")
+ANSWER_SECONDS_MAX = 2.0
+
+
+class OttlaProcess(BrokerProcess):
+    """One broker with the embedded metadata store and default settings."""
+
+    system = "ottla"
+
+    def prepare(self) -> None:
+        if not _program().exists():
+            raise BenchError(f"{_program()} does not exist; run `make install`")
+        (self.folder / "server.properties").write_text(
+            f"listeners=PLAINTEXT://{HOST}:{self.port}\nlog.dirs={self.data_folder}\n"
+        )
+
+    def command(self) -> list[str]:
+        return [str(_program()), "broker", "--config", str(self.folder / "server.properties")]
+
+    def is_ready(self) -> bool:
+        return READY_LINE.search(self.log_text()) is not None
+
+    def longest_callback_ms(self) -> float | None:
+        """The longest callback of the event loop so far; None while the broker does not tell it."""
+        if not self.is_alive or not catches_signal(self.target.pid, signal.SIGUSR1):
+            return None
+        seen = len(read_callback_lines(self.log_text()))
+        assert self._process is not None
+        self._process.send_signal(signal.SIGUSR1)
+        end = time.monotonic() + ANSWER_SECONDS_MAX
+        while time.monotonic() < end:
+            lines = read_callback_lines(self.log_text())
+            if len(lines) > seen:
+                return lines[-1]
+            time.sleep(0.02)
+        return None
+
+
+def read_callback_lines(log: str) -> list[float]:
+    """What the broker wrote on each SIGUSR1: lines of JSON with longest_callback_ms in it."""
+    found = []
+    for line in log.splitlines():
+        start = line.find('{"')
+        if start < 0 or "longest_callback_ms" not in line:
+            continue
+        try:
+            found.append(float(json.loads(line[start:])["longest_callback_ms"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def read_callback_at_shutdown(log: str) -> float | None:
+    found = CALLBACK_LINE.findall(log)
+    return float(found[-1]) if found else None
+
+
+def _program() -> Path:
+    return Path(sys.executable).parent / "ottla"

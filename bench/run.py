@@ -1,0 +1,124 @@
+"""The order of a run: round by round, one system after the other, never two brokers at once."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.broker_process import BrokerProcess
+from bench.context import Context
+from bench.errors import BenchError
+from bench.figures import Figures
+from bench.kafka_process import KafkaProcess
+from bench.machine import machine_facts
+from bench.options import Options
+from bench.ottla_process import OttlaProcess, read_callback_at_shutdown
+from bench.page_cache import PageCache
+from bench.procfs import memory
+from bench.progress import Progress
+from bench.results import Results
+from bench.sections import GROUPS, LOADS, RUN, physical
+
+BROKERS: dict[str, type[BrokerProcess]] = {"kafka": KafkaProcess, "ottla": OttlaProcess}
+SETTLE_SECONDS = 1.0
+
+
+class Run:
+    """Measures everything that the options ask for; `results` is complete as far as it got."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.results = Results(
+            {
+                "started": time.strftime("%Y-%m-%d %H:%M"),
+                "machine": machine_facts(options.systems),
+                "options": options.for_json(),
+                "is_complete": False,
+            }
+        )
+        self.page_cache = PageCache(options.fills_page_cache)
+        self.progress = Progress(options.rounds * len(options.systems) * len(options.sections))
+        self._brokers_started = 0
+
+    def __repr__(self) -> str:
+        return f"<Run {self.progress!r}>"
+
+    def run(self) -> None:
+        for round_index in range(self.options.rounds):
+            if "raw" in self.options.sections:
+                self._measure_machine(round_index)
+            # Turn about, so that neither system always has the younger machine.
+            systems = self.options.systems if round_index % 2 == 0 else self.options.systems[::-1]
+            for system in systems:
+                for group in GROUPS:
+                    self._run_group(round_index, system, [name for name in group if name in self.options.sections])
+        self.results.data["is_complete"] = True
+        self._save()
+        self.progress.finish()
+
+    def _measure_machine(self, round_index: int) -> None:
+        self.progress.enter(f"round {round_index + 1} · machine ·")
+        figures = physical.run(self.options, self.page_cache, self.progress)
+        self.results.add(round_index, "physical", "machine", figures)
+
+    def _run_group(self, round_index: int, system: str, sections: list[str]) -> None:
+        """Runs sections on one broker, or on as many as it takes when a broker dies."""
+        waiting = list(sections)
+        while waiting:
+            self._brokers_started += 1
+            broker = BROKERS[system](self.options.output / "logs" / f"{system}-{self._brokers_started}.log")
+            self.progress.enter(f"round {round_index + 1} · {system} ·")
+            self.progress.say("starts")
+            try:
+                self._run_on(broker, round_index, waiting)
+            except BenchError as error:
+                for section in waiting:
+                    self._fail(round_index, system, section, str(error))
+                return
+
+    def _run_on(self, broker: BrokerProcess, round_index: int, waiting: list[str]) -> None:
+        loaded = False
+        with ExitStack() as stack:
+            stack.enter_context(broker)
+            while waiting and broker.is_alive:
+                section = waiting[0]
+                self._run_section(broker, round_index, section)
+                waiting.pop(0)
+                loaded = loaded or section in LOADS
+            if loaded and broker.is_alive:
+                time.sleep(SETTLE_SECONDS)
+                figures = {"after_load": {"rss_mb": memory(broker.target.pid).rss_mb}}
+                self.results.add(round_index, broker.system, "memory", figures)
+        self._note_callback(round_index, broker, "shutdown", read_callback_at_shutdown(broker.log_text()))
+
+    def _run_section(self, broker: BrokerProcess, round_index: int, section: str) -> None:
+        self.progress.enter(f"round {round_index + 1} · {broker.system} · {section} ·")
+        context = Context(self.options, broker, self.page_cache, self.progress)
+        try:
+            RUN[section](context)
+        except (BenchError, OSError) as error:
+            self._fail(round_index, broker.system, section, str(error) or type(error).__name__)
+        self.results.add(round_index, broker.system, section, context.figures)
+        if isinstance(broker, OttlaProcess):
+            self._note_callback(round_index, broker, section, broker.longest_callback_ms())
+        self._save()
+        self.progress.leave()
+
+    def _note_callback(self, round_index: int, broker: BrokerProcess, section: str, longest_ms: float | None) -> None:
+        """Keeps the figure of each section, and the longest of the whole round."""
+        if longest_ms is None:
+            return
+        known = self.results.rounds[round_index][broker.system].get("loop", {}).get("all", {})
+        longest: Figures = {"longest_callback_ms": max(longest_ms, known.get("longest_callback_ms", 0.0))}
+        figures = {section: {"longest_callback_ms": longest_ms}, "all": longest}
+        self.results.add(round_index, broker.system, "loop", figures)
+
+    def _fail(self, round_index: int, system: str, section: str, message: str) -> None:
+        self.progress.note(f"FAILED {system} {section}: {message}")
+        self.results.fail(round_index, system, section, message.strip().splitlines()[-1])
+
+    def _save(self) -> None:
+        self.results.save(results_path(self.options.output))
+
+
+def results_path(output: Path) -> Path:
+    return output / "results.json"

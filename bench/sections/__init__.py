@@ -1,0 +1,28 @@
+"""The sections of the benchmark, and which of them share one broker process.
+
+Sections that load a broker share one, whose memory is looked at afterwards. Those that count memory per partition, or
+leave thousands of partitions behind, get a fresh one.
+"""
+
+from collections.abc import Callable
+
+from bench.context import Context
+from bench.sections import cold, end_to_end, librdkafka, partitions, raw, scale, small, startup, sync
+
+RUN: dict[str, Callable[[Context], None]] = {
+    "startup": startup.run,
+    "sync": sync.run,
+    "small": small.run,
+    "raw": raw.run,
+    "librdkafka": librdkafka.run,
+    "end_to_end": end_to_end.run,
+    "cold": cold.run,
+    "scale": scale.run,
+    "partitions": partitions.run,
+}
+LOADS = frozenset(("sync", "small", "raw", "librdkafka", "end_to_end", "cold"))
+GROUPS: tuple[tuple[str, ...], ...] = (
+    ("startup", "sync", "small", "raw", "librdkafka", "end_to_end", "cold"),
+    ("scale",),
+    ("partitions",),
+)

@@ -1,0 +1,47 @@
+"""What one Produce and one Fetch request cost, with more and more partitions and connections that lie idle."""
+
+from bench.context import Context
+from bench.loads import many, one_in_flight
+from bench.procfs import wait_until_quiet
+from bench.raw_client import new_topic_name
+from bench.sections.scale import warm_up
+
+BUSY_PARTITIONS = 10
+TOPIC_PARTITIONS_MAX = 1000
+QUIET_SECONDS_MAX = 30.0
+WARMUP_SECONDS = 1.0
+
+
+def run(context: Context) -> None:
+    warm_up(context)
+    with context.topic("busy", BUSY_PARTITIONS) as busy:
+        for count in context.options.connection_counts:
+            _cost_beside_connections(context, busy, count)
+        existing = BUSY_PARTITIONS
+        for count in context.options.partition_counts:
+            _add_partitions(context, count - existing)
+            existing = count
+            _cost(context, busy, count)
+
+
+def _cost_beside_connections(context: Context, busy: str, count: int) -> None:
+    context.progress.say(f"{count} connections")
+    arguments = (busy, BUSY_PARTITIONS, count - 1, WARMUP_SECONDS, context.options.seconds)
+    for kind, figures in context.apart(many.cost_beside_idle_connections, *arguments).items():
+        context.keep(f"{kind}_connections_{count}", figures)
+
+
+def _add_partitions(context: Context, count: int) -> None:
+    context.progress.say(f"creates {count} partitions")
+    while count > 0:
+        size = min(count, TOPIC_PARTITIONS_MAX)
+        context.apart(many.create_partitions, {new_topic_name("idle"): size})
+        count -= size
+    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
+
+
+def _cost(context: Context, busy: str, count: int) -> None:
+    arguments = (busy, BUSY_PARTITIONS)
+    seconds = (WARMUP_SECONDS, context.options.seconds)
+    context.measure(f"produce_partitions_{count}", one_in_flight.produce, *arguments, 100, *seconds)
+    context.measure(f"fetch_partitions_{count}", one_in_flight.fetch, *arguments, *seconds)

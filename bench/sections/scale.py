@@ -1,0 +1,27 @@
+"""1,000 connections, and 2,000 partitions until each has taken a write."""
+
+from bench.context import Context
+from bench.loads import many, one_in_flight
+from bench.procfs import wait_until_quiet
+from bench.raw_client import new_topic_name
+
+CONNECTIONS = 1000
+QUIET_SECONDS_MAX = 15.0
+
+
+def run(context: Context) -> None:
+    warm_up(context)
+    context.measure("connections_1000", many.connect, CONNECTIONS)
+    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
+    topics = {new_topic_name("large"): 1000} | {new_topic_name("small"): 10 for _ in range(100)}
+    context.measure("partitions_2000", many.create_partitions, topics)
+
+
+def warm_up(context: Context) -> None:
+    """A fresh broker of any kind runs its first requests slowly; that is not what these sections ask."""
+    context.progress.say("warms up")
+    warmup_s = context.options.warmup_s
+    with context.topic("warm", 10) as topic:
+        context.apart(one_in_flight.produce, topic, 10, 100, 0, warmup_s)
+        context.apart(one_in_flight.fetch, topic, 10, 0, warmup_s)
+    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)

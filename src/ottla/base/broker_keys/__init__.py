@@ -1,0 +1,1 @@
+"""All keys of `server.properties`, one file per family; BrokerSettings puts them together."""

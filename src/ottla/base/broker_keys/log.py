@@ -1,0 +1,236 @@
+"""Where and how records are kept; most of these are the defaults of topic settings."""
+
+from __future__ import annotations
+
+from ottla.base.broker_keys.words import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    NO_FOLLOWERS,
+    NO_MOVES,
+    NO_RECOMPRESSION,
+    ONE_LOOP,
+    PER_BROKER,
+)
+from ottla.base.setting_types import LONG_MAX, gzip_level, one_of
+from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, Settings, Text
+
+
+class RetentionTime(Long):
+    """A time in ms where every negative number stands for "for ever"."""
+
+    def effective(self, settings: Settings) -> int:
+        retention_ms: int = super().effective(settings)
+        return max(-1, retention_ms)
+
+
+class LogKeys(Settings):
+    """Where and how records are kept; most of these are the defaults of topic settings."""
+
+    background_threads = Int(
+        10,
+        at_least=1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        unused=ONE_LOOP,
+        note="Threads for chores such as deleting files.",
+    )
+    compression_gzip_level = Int(
+        -1,
+        check=gzip_level,
+        mode=CLUSTER_WIDE,
+        unused=NO_RECOMPRESSION,
+        note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
+    )
+    compression_lz4_level = Int(
+        9,
+        at_least=1,
+        at_most=17,
+        mode=CLUSTER_WIDE,
+        unused=NO_RECOMPRESSION,
+        note="Effort of lz4, 1 to 17, when the broker compresses.",
+    )
+    compression_type = Text(
+        "producer",
+        check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
+    )
+    compression_zstd_level = Int(
+        3,
+        at_least=-131_072,
+        at_most=22,
+        mode=CLUSTER_WIDE,
+        unused=NO_RECOMPRESSION,
+        note="Effort of zstd when the broker compresses.",
+    )
+    cordoned_log_dirs = Items(mode=PER_BROKER, unused=NO_MOVES, note="Folders that get no new partitions.")
+    log_cleanup_policy = Items(
+        ("delete",),
+        check=one_of("compact", "delete"),
+        mode=CLUSTER_WIDE,
+        note="What happens to old segments: delete, compact or both; the default of cleanup.policy.",
+    )
+    log_dir = Items(
+        ("/tmp/kafka-logs",),  # noqa: S108 - the default that everybody knows
+        may_be_empty=False,
+        importance=HIGH,
+        note="The folder for data; used when log.dirs is not set.",
+    )
+    log_dir_failure_timeout_ms = Long(
+        30_000,
+        at_least=1,
+        importance=LOW,
+        unused=NO_FOLLOWERS,
+        note="Time after which a broker that cannot report a broken folder stops.",
+    )
+    log_dirs = Items(
+        None,
+        may_be_empty=False,
+        fallback=(("log.dir", 1),),
+        importance=HIGH,
+        note="Folders for data, separated by commas; a new partition goes to the one with the fewest partitions.",
+    )
+    log_flush_interval_messages = Long(
+        LONG_MAX,
+        at_least=1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Messages of a partition after which it is forced to disk; the default of flush.messages.",
+    )
+    log_flush_interval_ms = Long(
+        fallback=(("log.flush.scheduler.interval.ms", 1),),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Time a message may stay in memory before it is forced to disk; the default of flush.ms.",
+    )
+    log_flush_offset_checkpoint_interval_ms = Int(
+        60_000,
+        at_least=0,
+        importance=HIGH,
+        note="Time between two writings of the offsets up to which logs are safely on disk.",
+    )
+    log_flush_scheduler_interval_ms = Long(
+        LONG_MAX, importance=HIGH, note="Time between two searches for logs that are due to be forced to disk."
+    )
+    log_flush_start_offset_checkpoint_interval_ms = Int(
+        60_000, at_least=0, importance=HIGH, note="Time between two writings of the offsets at which logs start."
+    )
+    log_index_interval_bytes = Int(
+        4096,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Bytes of log between two entries of the offset index; the default of index.interval.bytes.",
+    )
+    log_index_size_max_bytes = Int(
+        10_485_760,
+        at_least=4,
+        mode=CLUSTER_WIDE,
+        note="Largest index of a segment; the default of segment.index.bytes.",
+    )
+    log_initial_task_delay_ms = Long(
+        30_000,
+        at_least=0,
+        importance=LOW,
+        is_internal=True,
+        note="Time after the start before retention and flushing begin.",
+    )
+    log_message_timestamp_after_max_ms = Long(
+        3_600_000,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="How far a message's time may lie in the future; the default of message.timestamp.after.max.ms.",
+    )
+    log_message_timestamp_before_max_ms = Long(
+        LONG_MAX,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="How far a message's time may lie in the past; the default of message.timestamp.before.max.ms.",
+    )
+    log_message_timestamp_type = Text(
+        "CreateTime",
+        check=one_of("CreateTime", "LogAppendTime"),
+        mode=CLUSTER_WIDE,
+        note="Whose time a message bears: CreateTime the producer's, LogAppendTime the broker's.",
+    )
+    log_preallocate = Boolean(
+        False, mode=CLUSTER_WIDE, note="Whether a new segment gets its full size on disk at once."
+    )
+    log_retention_bytes = Long(
+        -1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Bytes that a partition keeps at least; older segments go; -1 is without limit.",
+    )
+    log_retention_check_interval_ms = Long(
+        300_000, at_least=1, note="Time between two searches for segments that may be deleted."
+    )
+    log_retention_hours = Int(
+        168, importance=HIGH, note="Hours for which records are kept; used when neither minutes nor ms are set."
+    )
+    log_retention_minutes = OptionalInt(
+        importance=HIGH, note="Minutes for which records are kept; used when ms is not set."
+    )
+    log_retention_ms = RetentionTime(
+        fallback=(("log.retention.minutes", 60_000), ("log.retention.hours", 360_0000)),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Time for which records are kept; -1 is for ever; the default of retention.ms.",
+    )
+    log_roll_hours = Int(
+        168,
+        at_least=1,
+        importance=HIGH,
+        note="Hours after which a new segment is begun; used when log.roll.ms is not set.",
+    )
+    log_roll_jitter_hours = Int(
+        0,
+        at_least=0,
+        importance=HIGH,
+        note="Most hours by which segments roll earlier, at random; used when log.roll.jitter.ms is not set.",
+    )
+    log_roll_jitter_ms = Long(
+        fallback=(("log.roll.jitter.hours", 360_0000),),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Most time by which segments roll earlier, at random, so that not all roll at once.",
+    )
+    log_roll_ms = Long(
+        fallback=(("log.roll.hours", 360_0000),),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Time after which a new segment is begun, full or not; the default of segment.ms.",
+    )
+    log_segment_bytes = Int(
+        1_073_741_824,
+        at_least=1_048_576,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Size at which a new segment is begun; the default of segment.bytes.",
+    )
+    log_segment_delete_delay_ms = Long(
+        60_000,
+        at_least=0,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Time between taking a file out of use and removing it from disk.",
+    )
+    message_max_bytes = Int(
+        1_048_588,
+        at_least=0,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Largest batch that producers may send, compressed; the default of max.message.bytes.",
+    )
+    num_recovery_threads_per_data_dir = Int(
+        2,
+        at_least=1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        unused=ONE_LOOP,
+        note="Threads per folder that check logs after a crash and flush them at the end.",
+    )
+    num_replica_alter_log_dirs_threads = OptionalInt(
+        importance=HIGH, unused=NO_MOVES, note="Threads that move replicas between folders."
+    )

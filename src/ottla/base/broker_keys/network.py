@@ -1,0 +1,154 @@
+"""Listeners, sockets and connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.base.broker_keys.words import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    NO_AUTHORIZER,
+    NO_FOLLOWERS,
+    NO_PURGATORY,
+    NO_QUOTAS,
+    NO_REQUEST_QUEUE,
+    ONE_LOOP,
+)
+from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
+from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
+from ottla.base.settings import Int, Items, Long, OptionalText, Setting, Settings, Text
+
+
+class ProtocolMap(Text):
+    """Which security protocol each listener speaks."""
+
+    def problem(self, value: Any) -> str | None:
+        try:
+            parse_protocol_map(value)
+        except BadValueError as bad:
+            return str(bad)
+        return None
+
+
+class BoundListeners(Setting["tuple[Listener, ...]"]):
+    """The addresses that the broker opens; the controller's are known but not opened."""
+
+    kind = ConfigType.LIST
+
+    def problem(self, value: Any) -> str | None:
+        return list_problem(self.name, value, may_be_empty=False)
+
+    def effective(self, settings: Any) -> tuple[Listener, ...]:
+        text = settings.texts.get(self.name)
+        items: tuple[str, ...] = self.value(text or "PLAINTEXT://:9092")
+        protocols = parse_protocol_map(settings.listener_security_protocol_map)
+        return parse_listeners(items, protocols, [name.upper() for name in settings.controller_listener_names])
+
+
+class AdvertisedListeners(BoundListeners):
+    """The addresses that clients are told; without any, those that are opened."""
+
+    def effective(self, settings: Any) -> tuple[Listener, ...]:
+        if settings.texts.get(self.name) is None:
+            advertised: tuple[Listener, ...] = settings.listeners
+        else:
+            items = self.value(settings.texts[self.name])
+            protocols = parse_protocol_map(settings.listener_security_protocol_map)
+            advertised = parse_listeners(items, protocols, is_advertised=True)
+        problem = advertised_problem(advertised, settings.listeners)
+        if problem is not None:
+            raise BadValueError(problem)
+        return tuple(item if item.host else item._replace(host=own_host_name()[0]) for item in advertised)
+
+
+class NetworkKeys(Settings):
+    """Listeners, sockets and connections."""
+
+    advertised_listeners = AdvertisedListeners(
+        None,
+        importance=HIGH,
+        note="Addresses that clients are told to connect to, as NAME://host:port; without it, those of listeners.",
+    )
+    connections_max_idle_ms = Long(600_000, note="A connection that is silent for this long is closed.")
+    early_start_listeners = Items(
+        None, importance=HIGH, unused=NO_AUTHORIZER, note="Listeners that open before the authorizer is ready."
+    )
+    fetch_max_bytes = Int(
+        57_671_680, at_least=1024, note="Most bytes in one answer to a fetch, whatever the client asks for."
+    )
+    fetch_purgatory_purge_interval_requests = Int(
+        1000, unused=NO_PURGATORY, note="Waiting fetches after which finished ones are swept out."
+    )
+    inter_broker_listener_name = OptionalText(note="Listener that brokers use among themselves.")
+    listener_security_protocol_map = ProtocolMap(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        importance=LOW,
+        note="Security protocol of each listener name, as NAME:PROTOCOL; names may be chosen freely.",
+    )
+    listeners = BoundListeners(
+        ("PLAINTEXT://:9092",),
+        importance=HIGH,
+        note="Addresses to open, as NAME://host:port; an empty host is every interface, port 0 any free port.",
+    )
+    max_connection_creation_rate = Int(
+        INT_MAX, at_least=0, mode=CLUSTER_WIDE, unused=NO_QUOTAS, note="Most new connections a second."
+    )
+    max_connections = Int(
+        INT_MAX,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Most connections at a time; on reaching it the longest idle one is closed.",
+    )
+    max_connections_per_ip = Int(INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Most connections from one address.")
+    max_connections_per_ip_overrides = Text(
+        "", mode=CLUSTER_WIDE, note="Other limits for single addresses, as host:number, separated by commas."
+    )
+    max_incremental_fetch_session_cache_slots = Int(
+        1000, at_least=0, note="Most fetch sessions kept; a client without one sends all its partitions each time."
+    )
+    num_io_threads = Int(
+        8, at_least=1, importance=HIGH, mode=CLUSTER_WIDE, unused=ONE_LOOP, note="Threads that handle requests."
+    )
+    num_network_threads = Int(
+        3,
+        at_least=1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        unused=ONE_LOOP,
+        note="Threads that read requests and write answers, per listener.",
+    )
+    queued_max_request_bytes = Long(
+        -1, unused=NO_REQUEST_QUEUE, note="Most bytes of requests that wait to be handled; -1 is without limit."
+    )
+    queued_max_requests = Int(
+        500, at_least=1, importance=HIGH, note="Most requests that wait for their answers before reading stops."
+    )
+    request_timeout_ms = Int(
+        30_000, importance=HIGH, unused=NO_FOLLOWERS, note="Time a broker waits for another broker's answer."
+    )
+    security_inter_broker_protocol = Text(
+        "PLAINTEXT",
+        check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        note="Security protocol between brokers; its listener has the same name.",
+    )
+    socket_connection_setup_timeout_max_ms = Long(
+        30_000, unused=NO_FOLLOWERS, note="Longest time for making a connection to another node."
+    )
+    socket_connection_setup_timeout_ms = Long(
+        10_000,
+        unused=NO_FOLLOWERS,
+        note="First time-out for making a connection to another node; it doubles with each failure.",
+    )
+    socket_listen_backlog_size = Int(
+        50, at_least=1, note="Connections that the system lets wait before they are accepted."
+    )
+    socket_receive_buffer_bytes = Int(
+        102_400, importance=HIGH, note="Receive buffer of client connections; -1 leaves it to the system."
+    )
+    socket_request_max_bytes = Int(
+        104_857_600, at_least=1, importance=HIGH, note="Largest request; a longer one closes the connection."
+    )
+    socket_send_buffer_bytes = Int(
+        102_400, importance=HIGH, note="Send buffer of client connections; -1 leaves it to the system."
+    )

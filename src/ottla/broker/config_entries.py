@@ -1,0 +1,187 @@
+"""What DescribeConfigs shows: every key with its value, where the value comes from, and what stands behind it.
+
+Pure: settings in, entries out. The order of sources and the places where Kafka tells less than it knows are Kafka's
+(a topic's retention.ms that comes from the broker's log.retention.hours is shown as a default without synonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
+from ottla.base.setting_types import ConfigType, format_value
+from ottla.base.settings import Mode, Setting
+from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, topic_value
+from ottla.protocol.messages.configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
+
+_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_ROLL: Final = ("log.roll.ms", "log.roll.hours")
+_JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+BROKER_CHAINS: Final = {
+    **dict.fromkeys(_RETENTION, _RETENTION),
+    **dict.fromkeys(_ROLL, _ROLL),
+    **dict.fromkeys(_JITTER, _JITTER),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+
+class Source(IntEnum):
+    """Where a value was set."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+
+class Wanted(NamedTuple):
+    """What a request wants to know about a resource."""
+
+    names: frozenset[str] = frozenset()  # empty: all
+    synonyms: bool = False
+    documentation: bool = False
+
+    def has(self, name: str) -> bool:
+        return not self.names or name in self.names
+
+
+def broker_entries(settings: BrokerSettings, wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+    """All keys of a broker that are not internal, and everything that somebody has set."""
+    shown = [name for name, key in settings.keys.items() if not key.is_internal or name in settings.texts]
+    strange = [name for name in settings.texts if name not in settings.keys]
+    return [_broker_entry(settings, name, wanted) for name in (*shown, *strange) if wanted.has(name)]
+
+
+def cluster_default_entries(settings: BrokerSettings, wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+    """What was changed for all brokers at once."""
+    only_default = BrokerSettings(cluster_default=settings.cluster_default)
+    names = [name for name in settings.cluster_default if wanted.has(name)]
+    return [_cluster_default_entry(only_default, name, wanted) for name in names]
+
+
+def topic_entries(
+    settings: BrokerSettings, overrides: Mapping[str, str], wanted: Wanted
+) -> list[DescribeConfigsResourceResult]:
+    """All keys of a topic that are not internal, and everything that somebody has set."""
+    shown = (name for name, key in TopicKeys.keys.items() if not key.is_internal or name in overrides)
+    return [_topic_entry(settings, overrides, name, wanted) for name in shown if wanted.has(name)]
+
+
+def group_entries(settings: BrokerSettings, wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+    """All keys of a group; what the broker has under "group." counts for every group."""
+    return [_group_entry(settings, name, wanted) for name in GroupResourceKeys.keys if wanted.has(name)]
+
+
+def client_metrics_entries(wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+    """All keys of a subscription to client metrics."""
+    keys = (key for name, key in ClientMetricsKeys.keys.items() if wanted.has(name))
+    return [_entry(key, key.shown(None), [], wanted) for key in keys]
+
+
+def logger_entries(levels: Mapping[str, str], wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+    """All loggers with their levels."""
+    source = Source.DYNAMIC_BROKER_LOGGER
+    return [
+        DescribeConfigsResourceResult(name=name, value=level, config_source=source, documentation="")
+        for name, level in levels.items()
+        if wanted.has(name)
+    ]
+
+
+def _broker_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
+    key = settings.keys.get(name)
+    synonyms = _synonyms(settings, name)
+    if key is None:
+        return _strange_entry(name, synonyms, wanted)
+    return _entry(key, key.shown(settings.texts.get(name)), synonyms, wanted, read_only=key.mode is Mode.READ_ONLY)
+
+
+def _cluster_default_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
+    key = settings.keys[name]
+    synonyms = [item for item in _synonyms(settings, name) if item.source == Source.DYNAMIC_DEFAULT_BROKER]
+    value = None if key.is_sensitive else settings.cluster_default[name]
+    return _entry(key, value, synonyms, wanted, read_only=key.mode is Mode.READ_ONLY)
+
+
+def _topic_entry(
+    settings: BrokerSettings, overrides: Mapping[str, str], name: str, wanted: Wanted
+) -> DescribeConfigsResourceResult:
+    value = format_value(topic_value(settings, overrides, name))
+    synonyms = _synonyms(settings, BROKER_SYNONYMS[name][0][0]) if name in BROKER_SYNONYMS else []
+    if name in overrides:
+        synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=Source.TOPIC))
+    return _entry(TopicKeys.keys[name], value, synonyms, wanted)
+
+
+def _group_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
+    key = GroupResourceKeys.keys[name]
+    broker_key = settings.keys.get(f"group.{name}")
+    if broker_key is None:
+        value = key.shown(None)
+        return _entry(key, value, [DescribeConfigsSynonym(name=name, value=value, source=Source.DEFAULT)], wanted)
+    value = format_value(getattr(settings, broker_key.attribute))
+    return _entry(key, value, _synonyms(settings, broker_key.name), wanted)
+
+
+def _entry(
+    key: Setting[Any],
+    value: str | None,
+    synonyms: list[DescribeConfigsSynonym],
+    wanted: Wanted,
+    *,
+    read_only: bool = False,
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=value,
+        read_only=read_only,
+        config_source=synonyms[0].source if synonyms else Source.DEFAULT,
+        is_sensitive=key.is_sensitive,
+        synonyms=synonyms if wanted.synonyms else [],
+        config_type=key.kind,
+        documentation=key.note if wanted.documentation else None,
+    )
+
+
+def _strange_entry(name: str, synonyms: list[DescribeConfigsSynonym], wanted: Wanted) -> DescribeConfigsResourceResult:
+    """A key that nobody knows may hold a secret: its value is not shown."""
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=None,
+        read_only=True,
+        config_source=synonyms[0].source if synonyms else Source.DEFAULT,
+        is_sensitive=True,
+        synonyms=synonyms if wanted.synonyms else [],
+        config_type=ConfigType.UNKNOWN,
+    )
+
+
+def _synonyms(settings: BrokerSettings, name: str) -> list[DescribeConfigsSynonym]:
+    """Everything that is set for a key or a coarser one of its chain; what counts stands first."""
+    found = list(_all_synonyms(settings, BROKER_CHAINS.get(name, (name,))))
+    first = next((index for index, item in enumerate(found) if item.name == name), len(found))
+    return found[first:]
+
+
+def _all_synonyms(settings: BrokerSettings, names: Iterable[str]) -> Iterator[DescribeConfigsSynonym]:
+    layers = (
+        (settings.own, Source.DYNAMIC_BROKER),
+        (settings.cluster_default, Source.DYNAMIC_DEFAULT_BROKER),
+        (settings.explicit, Source.STATIC_BROKER),
+    )
+    for texts, source in layers:
+        for name in names:
+            if name in texts:
+                key = settings.keys.get(name)
+                value = None if key is None or key.is_sensitive else texts[name]
+                yield DescribeConfigsSynonym(name=name, value=value, source=source)
+    for name in names:
+        key = settings.keys.get(name)
+        default = None if key is None or key.is_internal else key.shown(None)
+        if default is not None:
+            yield DescribeConfigsSynonym(name=name, value=default, source=Source.DEFAULT)

@@ -1,0 +1,22 @@
+"""AlterConfigs (key 33), v0-2: what is not named goes back to its default.  v2 flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.config_alterations import Asked, alter
+from ottla.controller.config_changes import OperationType
+from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+    asked = [asked_of(resource) for resource in request.resources]
+    return AlterConfigsResponse(responses=await alter(asked, validate_only=request.validate_only, context=context))
+
+
+def asked_of(resource: AlterConfigsResource) -> Asked:
+    settings = [(OperationType.SET, config.name, config.value) for config in resource.configs]
+    return Asked(resource.resource_type, resource.resource_name, settings, replaces_all=True)

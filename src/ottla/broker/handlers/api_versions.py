@@ -1,0 +1,77 @@
+"""ApiVersions (key 18), v0-4: what this broker serves.
+
+v1 throttle time; v3 flexible, client software name and version, features; v4 features whose lowest version is 0.
+A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself.
+
+A feature is listed only once it is served: Java producers switch to the second transaction protocol as soon as
+`transaction.version` is finalized, without asking for anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.base.errors import Error
+from ottla.broker.context import Context
+from ottla.controller.image import MetadataImage
+from ottla.protocol.apis import APIS
+from ottla.protocol.messages.cluster import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+API_VERSIONS: Final = 18
+NAMES_SINCE: Final = 3
+LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a mistake
+SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+# name -> (lowest, highest) version that this broker can run with.
+SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {}
+
+
+def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    version = context.api_version
+    if version >= NAMES_SINCE and not has_valid_names(request):
+        return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
+    image = context.broker.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+            for key, lowest, highest in context.broker.served_apis
+        ],
+        supported_features=supported_features(version),
+        finalized_features_epoch=image.features_epoch,
+        finalized_features=finalized_features(image),
+    )
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in v0, to an ApiVersions request of a version that we do not know."""
+    api = APIS[API_VERSIONS]
+    own = ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
+    return ApiVersionsResponse(error_code=Error.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+def has_valid_names(request: ApiVersionsRequest) -> bool:
+    texts = request.client_software_name, request.client_software_version
+    return all(SOFTWARE.fullmatch(text) for text in texts)
+
+
+def supported_features(version: int) -> list[SupportedFeatureKey]:
+    return [
+        SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+        for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+        if lowest > 0 or version >= LOWEST_ZERO_SINCE
+    ]
+
+
+def finalized_features(image: MetadataImage) -> list[FinalizedFeatureKey]:
+    return [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in image.features.items()
+        if name in SUPPORTED_FEATURES
+    ]

@@ -1,0 +1,93 @@
+"""CreateTopics (key 19), v2-7.  v4 -1 for the broker's defaults; v5 flexible, the made topic's settings; v7 its id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.config_entries import Wanted, topic_entries
+from ottla.broker.context import Context
+from ottla.controller.machine import NewTopic, TopicResult
+from ottla.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+DETAILS_SINCE: Final = 5
+
+
+async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    unique = [topic for topic in request.topics if times[topic.name] == 1]
+    may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    allowed = [topic for topic in unique if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)]
+    results = await create(request, context, [new_topic(topic) for topic in allowed]) if allowed else []
+    results += [
+        TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        for topic in unique
+        if topic not in allowed
+    ]
+    results += [
+        TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.") for name, count in times.items() if count > 1
+    ]
+    return CreateTopicsResponse(topics=[row(context, result) for result in results])
+
+
+def new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((assignment.partition_index, tuple(assignment.broker_ids)) for assignment in topic.assignments),
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+async def create(request: CreateTopicsRequest, context: Context, wanted: list[NewTopic]) -> list[TopicResult]:
+    controller = context.broker.controller
+    try:
+        results = await controller.create_topics(
+            wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        )
+    except KafkaError as refusal:
+        return [TopicResult(topic.name, refusal.error, refusal.message) for topic in wanted]
+    await context.broker.publisher.settled()
+    return results
+
+
+def row(context: Context, result: TopicResult) -> CreatableTopicResult:
+    made = CreatableTopicResult(
+        name=result.name or "", error_code=result.error, error_message=result.message, configs=[]
+    )
+    topic = result.topic
+    if topic is None:
+        return made
+    made.topic_id = topic.topic_id
+    if context.api_version < DETAILS_SINCE:
+        return made
+    if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        made.topic_config_error_code = Error.TOPIC_AUTHORIZATION_FAILED
+        return made
+    made.num_partitions = len(topic.partitions)
+    made.replication_factor = len(topic.partitions[0].replicas)
+    made.configs = effective_configs(context, result)
+    return made
+
+
+def effective_configs(context: Context, result: TopicResult) -> list[CreatableTopicConfigs]:
+    """All settings that the topic runs with, those of its maker and those of the broker."""
+    return [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.config_source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in topic_entries(context.broker.settings, result.configs or {}, Wanted())
+    ]

@@ -1,0 +1,98 @@
+"""DeleteTopics (key 20), v1-6.  v4 flexible; v5 error messages; v6 by topic id as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+from uuid import UUID
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.controller.machine import TopicResult
+from ottla.protocol.messages.topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.protocol.schema import ZERO_UUID
+
+IDS_SINCE: Final = 6
+DISABLED_ERROR_SINCE: Final = 3
+
+Wanted = tuple[str | None, UUID | None]
+
+
+async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    states = request.topics
+    if context.api_version < IDS_SINCE:
+        states = [DeleteTopicState(name=name) for name in request.topic_names]
+    wanted: list[Wanted] = [(state.name, state.topic_id if state.topic_id != ZERO_UUID else None) for state in states]
+    results, accepted = sort_out(context, wanted)
+    if accepted:
+        results += await delete(request, context, accepted)
+    if context.api_version < DISABLED_ERROR_SINCE:
+        results = [without_disabled(result) for result in results]
+    return DeleteTopicsResponse(responses=[row(result) for result in results])
+
+
+def sort_out(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
+    """Refuse what is malformed, said twice or not allowed; the rest is for the controller."""
+    times = Counter(wanted)
+    refused, accepted = [], []
+    for name, topic_id in times:
+        problem = malformed(name, topic_id, times[name, topic_id])
+        if problem is not None:
+            refused.append(TopicResult(name, Error.INVALID_REQUEST, problem, topic_id=topic_id))
+            continue
+        refusal = unauthorized(context, name, topic_id)
+        if refusal is not None:
+            refused.append(refusal)
+        else:
+            accepted.append((name, topic_id))
+    return refused, accepted
+
+
+def malformed(name: str | None, topic_id: UUID | None, times: int) -> str | None:
+    if name is None and topic_id is None:
+        return "Neither topic name nor id were specified."
+    if name is not None and topic_id is not None:
+        return "You may not specify both topic name and topic id."
+    if times > 1:
+        return "Duplicate topic name." if topic_id is None else "Duplicate topic id."
+    return None
+
+
+def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> TopicResult | None:
+    """By id, a client that may not even see the topic must not learn its name."""
+    topic = context.broker.image.topics_by_id.get(topic_id) if topic_id is not None else None
+    known_name = topic.name if topic is not None else name
+    if known_name is None or context.may(Operation.DELETE, ResourceType.TOPIC, known_name):
+        return None
+    may_see = topic_id is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
+    error = Error.TOPIC_AUTHORIZATION_FAILED
+    return TopicResult(known_name if may_see else None, error, "Topic authorization failed.", topic_id=topic_id)
+
+
+async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[Wanted]) -> list[TopicResult]:
+    try:
+        results = await context.broker.controller.delete_topics(accepted, timeout_ms=request.timeout_ms)
+    except KafkaError as refusal:
+        return [TopicResult(name, refusal.error, refusal.message, topic_id=topic_id) for name, topic_id in accepted]
+    await context.broker.publisher.settled()
+    return results
+
+
+def without_disabled(result: TopicResult) -> TopicResult:
+    """Old versions know no error for deletion that is switched off."""
+    return result._replace(error=Error.INVALID_REQUEST) if result.error is Error.TOPIC_DELETION_DISABLED else result
+
+
+def row(result: TopicResult) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id or ZERO_UUID,
+        error_code=result.error,
+        error_message=result.message,
+    )

@@ -1,0 +1,27 @@
+"""IncrementalAlterConfigs (key 44), v0-1: changes single settings (KIP-339).  v1 flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.config_alterations import Asked, alter
+from ottla.protocol.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+async def handle(request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
+    asked = [asked_of(resource) for resource in request.resources]
+    return IncrementalAlterConfigsResponse(
+        responses=await alter(asked, validate_only=request.validate_only, context=context)
+    )
+
+
+def asked_of(resource: IncrementalAlterConfigsResource) -> Asked:
+    settings = [(config.config_operation, config.name, config.value) for config in resource.configs]
+    return Asked(resource.resource_type, resource.resource_name, settings, replaces_all=False)

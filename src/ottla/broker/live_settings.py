@@ -1,0 +1,50 @@
+"""The settings in force: the file's, under what was changed while the broker runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.topic_keys import topic_settings, validate_topic_overrides
+from ottla.base.topic_settings import TopicSettings
+from ottla.controller.image import MetadataImage
+
+
+class LiveSettings:
+    """Holds the current BrokerSettings; everybody who must see changes asks here each time."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.broker = settings
+
+    def follow(self, image: MetadataImage) -> bool:
+        """Take over the dynamic settings of an image; whether anything changed."""
+        cluster_default = image.broker_configs.get("", {})
+        own = image.broker_configs.get(str(self.broker.node_id), {})
+        if cluster_default == self.broker.cluster_default and own == self.broker.own:
+            return False
+        self.broker = self.broker.with_dynamic(cluster_default, own)
+        return True
+
+    def of_topic(self, image: MetadataImage, topic: str) -> TopicSettings:
+        return topic_settings(self.broker, image.topic_configs.get(topic, {}))
+
+    # ---- what the controller asks (ControllerOptions)
+
+    def check_topic_configs(self, configs: Mapping[str, str]) -> None:
+        validate_topic_overrides(self.broker, configs)
+
+    @property
+    def node_id(self) -> int:
+        return self.broker.node_id
+
+    @property
+    def num_partitions(self) -> int:
+        return self.broker.num_partitions
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self.broker.default_replication_factor
+
+    @property
+    def delete_topic_enable(self) -> bool:
+        return self.broker.delete_topic_enable

@@ -1,0 +1,96 @@
+"""Command lines of ottla's own tools: argparse with a helping hand.
+
+Unknown options and commands end with exit code 2, the usage and a guess at what was meant. Names are not abbreviated,
+so that a new option never changes what an old script means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVER"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help ends with examples and whose complaints suggest a cure."""
+
+    def __init__(self, *, examples: str = "", **details: Any) -> None:
+        details.setdefault("allow_abbrev", False)
+        details.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        if examples:
+            details["epilog"] = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
+        super().__init__(**details)
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        hint = self._hint(message)
+        self.exit(2, f"{self.prog}: {message}{hint}. More: {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        if "unrecognized" not in message and "invalid choice" not in message:
+            return ""
+        options, commands = self._known()
+        for word in message.partition("(choose")[0].replace("'", " ").split():
+            name = word.partition("=")[0]
+            guess = closest(name, options if name.startswith("-") else commands)
+            if guess:
+                return f" (did you mean {guess}?)"
+        return ""
+
+    def _known(self) -> tuple[list[str], list[str]]:
+        """All options, those of sub-commands too, and the sub-commands."""
+        options = [name for name in self._option_string_actions if name.startswith("--")]
+        commands: list[str] = []
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                commands += action.choices
+                for parser in action.choices.values():
+                    options += [name for name in parser._option_string_actions if name.startswith("--")]
+        return options, commands
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only needed for a mistake)
+
+    found = get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
+
+
+def add_bootstrap(parser: argparse.ArgumentParser) -> None:
+    """--bootstrap-server; may stand before and after a sub-command, so it has no default here."""
+    parser.add_argument(
+        "--bootstrap-server",
+        default=argparse.SUPPRESS,
+        metavar="HOST:PORT",
+        help=f"broker to connect to (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
+    )
+
+
+def bootstrap_of(options: argparse.Namespace) -> str:
+    given: str | None = getattr(options, "bootstrap_server", None)
+    return given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+
+
+def positive(text: str) -> int:
+    """A whole number above zero, for use as an argument type."""
+    return _number(text, 1)
+
+
+def not_negative(text: str) -> int:
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if not least <= number < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is out of range: it must be at least {least}")
+    return number

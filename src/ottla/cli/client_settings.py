@@ -1,0 +1,57 @@
+"""Properties of clients as people give them: a file (--command-config), single ones on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from ottla.base.properties import PropertiesError, read_properties
+from ottla.cli.terminal import ToolError, warn
+from ottla.client.client import TIMEOUT_MS, Client
+
+FILE_BYTES_MAX = 1024 * 1024
+SECRET_WORDS = ("password", "secret", "jaas")
+
+
+def load_properties(path: str) -> dict[str, str]:
+    """The properties in a file; warns if others can read the passwords in it."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+            mode = os.fstat(file.fileno()).st_mode
+    except OSError as problem:
+        raise ToolError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ToolError(f"{path} is larger than {FILE_BYTES_MAX} bytes: is it a properties file?")
+    try:
+        properties = read_properties(data.decode("utf-8", "replace"))
+    except PropertiesError as problem:
+        raise ToolError(f"{path}, line {problem.line}: {problem.cause}") from None
+    if mode & 0o077 and any(word in key for key in properties for word in SECRET_WORDS):
+        warn(f"warning: {path} holds a password and others can read it: chmod 600 {path}")
+    return properties
+
+
+def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
+    """`key=value` words as a dictionary; a key alone has the empty value, as in Kafka."""
+    found = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not key or not (is_pair or allow_bare):
+            raise ToolError(f"{pair!r} is not of the form key=value")
+        found[key] = value
+    return found
+
+
+def make_client(bootstrap: str, properties: dict[str, str] | None = None, client_id: str = "ottla") -> Client:
+    """A wire client as the properties want it."""
+    wanted = properties or {}
+    protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use a PLAINTEXT listener")
+    timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
+    return Client(
+        bootstrap,
+        client_id=wanted.get("client.id", client_id),
+        timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
+    )

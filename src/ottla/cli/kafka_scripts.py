@@ -1,0 +1,62 @@
+"""Entry points under Kafka's own script names; each imports only what its tool needs.
+
+`python -m ottla.cli.kafka_scripts kafka-topics.sh ...` runs the same without an installed script.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ottla.cli.terminal import EXIT_USAGE, fail, run_tool
+
+# Script name -> module with run(arguments) -> exit code.
+SCRIPTS = {
+    "kafka-topics.sh": "ottla.cli.topics_kafka",
+    "kafka-console-producer.sh": "ottla.cli.produce_kafka",
+    "kafka-console-consumer.sh": "ottla.cli.consume_kafka",
+    "kafka-server-start.sh": "ottla.cli.server_start",
+    "kafka-server-stop.sh": "ottla.cli.server_stop",
+}
+
+
+def topics() -> int:
+    return run_script("kafka-topics.sh", sys.argv[1:])
+
+
+def console_producer() -> int:
+    return run_script("kafka-console-producer.sh", sys.argv[1:])
+
+
+def console_consumer() -> int:
+    return run_script("kafka-console-consumer.sh", sys.argv[1:])
+
+
+def server_start() -> int:
+    return run_script("kafka-server-start.sh", sys.argv[1:])
+
+
+def server_stop() -> int:
+    return run_script("kafka-server-stop.sh", sys.argv[1:])
+
+
+def run_script(name: str, arguments: Sequence[str]) -> int:
+    """Run one of Kafka's tools under its own name."""
+
+    def body() -> int:
+        code: int = import_module(SCRIPTS[name]).run(arguments)
+        return code
+
+    return run_tool(name, body)
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in SCRIPTS:
+        return fail("kafka_scripts", f"name one of: {', '.join(SCRIPTS)}", EXIT_USAGE)
+    return run_script(name, sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""`ottla`: one command with a sub-command for everything.
+
+The table below is all that is known before a sub-command is chosen: its module is imported only then, so that
+`ottla --help` and small tools answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from ottla import __version__
+from ottla.cli.terminal import EXIT_USAGE, run_tool, warn
+
+
+class Command(NamedTuple):
+    """A sub-command: its module has run(arguments) -> exit code."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "up": Command("ottla.cli.up", "run everything on this machine, for development"),
+    "broker": Command("ottla.cli.broker", "run one broker from a server.properties file"),
+    "topics": Command("ottla.cli.topics", "create, list, describe, grow and delete topics"),
+    "produce": Command("ottla.cli.produce", "write records to a topic"),
+    "consume": Command("ottla.cli.consume", "read records of a topic"),
+}
+
+EXAMPLES = """\
+  ottla up                                    a broker on 127.0.0.1:9092
+  ottla topics create orders --partitions 3
+  ottla produce orders 'first order'
+  ottla consume orders --from-beginning"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sub-command that the arguments name; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_tool("ottla", lambda: _run(words))
+
+
+def _run(words: list[str]) -> int:
+    name = words[0] if words else "--help"
+    if name in ("-h", "--help", "help"):
+        if len(words) > 1 and words[1] in COMMANDS:
+            return _run([words[1], "--help"])
+        print(help_text())
+        return 0
+    if name in ("-V", "--version", "version"):
+        print(f"ottla {__version__}")
+        return 0
+    if name not in COMMANDS:
+        return _unknown(name)
+    module = import_module(COMMANDS[name].module)
+    return run_tool(f"ottla {name}", lambda: module.run(words[1:]))
+
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = ["usage: ottla COMMAND ...", "", "A streaming platform that speaks Kafka's wire protocol.", "", "commands:"]
+    lines += [f"  {name:{width}}{command.summary}" for name, command in COMMANDS.items()]
+    lines += ["", "options:", f"  {'-h, --help':{width + 8}}this help", f"  {'-V, --version':{width + 8}}the version"]
+    lines += ["", "examples:", EXAMPLES, "", "More about a command: ottla COMMAND --help"]
+    return "\n".join(lines)
+
+
+def _unknown(name: str) -> int:
+    from ottla.cli.arguments import closest  # noqa: PLC0415 (only needed for a mistake)
+
+    guess = closest(name, COMMANDS)
+    hint = f" Did you mean: ottla {guess}?" if guess else ""
+    what = "option" if name.startswith("-") else "command"
+    warn(f"usage: ottla COMMAND ...\nottla: there is no {what} {name!r}.{hint} More: ottla --help")
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

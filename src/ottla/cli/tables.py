@@ -1,0 +1,45 @@
+"""Tables for people: aligned and coloured on a terminal, tab-separated values in a pipe.
+
+rich draws them where it is installed (`pip install 'ottla[cli]'`); without it the columns are padded with blanks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ottla.cli.terminal import escape, is_terminal
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
+    """Print rows under their headings; the columns named in `numbers` stand right."""
+    if not is_terminal(sys.stdout):
+        for row in rows:
+            print("\t".join(row))
+        return
+    try:
+        _print_rich(columns, rows, numbers)
+    except ImportError:
+        for line in padded(columns, rows):
+            print(escape(line))
+
+
+def padded(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Headings and rows as lines of equal columns."""
+    table = [tuple(columns), *map(tuple, rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 (50 ms, and only for a terminal)
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(escape(cell)) for cell in row))
+    Console().print(table)

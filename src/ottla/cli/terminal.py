@@ -1,0 +1,102 @@
+"""What every tool does alike: how it ends, where its lines go, and what a terminal may be shown.
+
+Rules:
+1. Data goes to stdout; warnings, progress and errors go to stderr (Kafka's own names follow Kafka where it differs).
+2. A tool ends with an exit code and at most one line of explanation, never with a traceback.
+3. Text that others wrote (record values, messages of brokers) reaches a terminal only with its control characters
+   escaped: they could otherwise repaint the screen or type commands. A pipe gets the bytes as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from ottla.client.errors import ClientError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # as a shell reports a death by SIGINT
+EXIT_PIPE_CLOSED = 141  # and by SIGPIPE
+
+# C0 and C1 controls and the characters that reorder or hide text; tab and newline are harmless.
+_DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class ToolError(Exception):
+    """Why a tool cannot go on: one line with the cause and the cure."""
+
+    def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def run_tool(name: str, body: Callable[[], int]) -> int:
+    """Run a tool and turn every way in which it can end into an exit code."""
+    if sys.stdout is None:  # started with stdout closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open to the end)
+    try:
+        code = body()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return EXIT_PIPE_CLOSED
+    except ToolError as problem:
+        return fail(name, str(problem), problem.code)
+    except ClientError as problem:
+        return fail(name, str(problem))
+    except OSError as problem:
+        place = f"{problem.filename}: " if problem.filename else ""
+        return fail(name, f"{place}{problem.strerror or problem}")
+    except MemoryError:
+        return fail(name, "out of memory")
+    return code
+
+
+def fail(name: str, message: str, code: int = EXIT_FAILED) -> int:
+    """Say on stderr why a tool stops."""
+    warn(f"{name}: {message}")
+    return code
+
+
+def warn(line: str) -> None:
+    """One line for the person at the terminal."""
+    if sys.stderr is not None:
+        print(shown(line, sys.stderr), file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def shown(text: str, stream: TextIO | None = None) -> str:
+    """The text as it may go to this stream (stdout unless told)."""
+    return escape(text) if is_terminal(sys.stdout if stream is None else stream) else text
+
+
+def escape(text: str) -> str:
+    """The text with every control character written out, such as \\x1b."""
+    return _DANGEROUS.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def escape_bytes(data: bytes) -> bytes:
+    """Bytes of anybody's making, fit for a terminal: valid UTF-8 without control characters."""
+    return escape(data.decode("utf-8", "backslashreplace")).encode()
+
+
+def confirm(question: str) -> bool:
+    """Ask a person; anything but yes is no."""
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _forget_stdout() -> None:
+    """Keep the interpreter from complaining at exit that its buffer could not be written."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)

@@ -1,0 +1,148 @@
+"""What `describe` prints about topics, in Kafka's layout: one line for the topic, one for each partition, tabs between.
+
+Pure: everything comes in as values and goes out as lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import string
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.cli.java_order import hash_map_order
+from ottla.client.admin import Config, Partition, Topic
+
+MIN_ISR = "min.insync.replicas"
+NO_TOPIC_ID = UUID(int=0)
+_BASE64 = frozenset(string.ascii_letters + string.digits + "-_")
+
+
+class Filter(NamedTuple):
+    """Which partitions a person asked for; none set means all, with the topics' own lines."""
+
+    under_replicated: bool = False
+    unavailable: bool = False
+    under_min_isr: bool = False
+    at_min_isr: bool = False
+    only_overrides: bool = False
+
+    @property
+    def is_partitions_only(self) -> bool:
+        return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
+
+
+def describe_lines(
+    topics: Sequence[Topic],
+    configs: dict[str, list[Config]],
+    live_brokers: Collection[int],
+    wanted: Filter | None = None,
+) -> Iterator[str]:
+    """All lines about these topics, in the given order."""
+    wanted = wanted or Filter()
+    for topic in topics:
+        settings = configs.get(topic.name, [])
+        if not wanted.is_partitions_only and (not wanted.only_overrides or has_overrides(settings)):
+            yield topic_line(topic, settings)
+        if not wanted.only_overrides:
+            is_shown = partition_filter(wanted, min_isr(settings), live_brokers)
+            yield from (partition_line(topic.name, item) for item in topic.partitions if is_shown(item))
+
+
+def topic_line(topic: Topic, settings: list[Config]) -> str:
+    fields = [f"Topic: {topic.name}"]
+    if topic.topic_id != NO_TOPIC_ID:
+        fields.append(f"TopicId: {id_text(topic.topic_id)}")
+    fields.append(f"PartitionCount: {len(topic.partitions)}")
+    fields.append(f"ReplicationFactor: {replication_factor(topic)}")
+    fields.append(f"Configs: {','.join(overrides(settings))}")
+    return "\t".join(fields)
+
+
+def partition_line(name: str, partition: Partition) -> str:
+    fields = [
+        f"\tTopic: {name}",
+        f"Partition: {partition.number}",
+        f"Leader: {partition.leader if partition.leader >= 0 else 'none'}",
+        f"Replicas: {_brokers(partition.replicas)}",
+        f"Isr: {_brokers(partition.isr)}",
+        f"Elr: {_brokers(partition.eligible)}",
+        f"LastKnownElr: {_brokers(partition.last_eligible)}",
+    ]
+    return "\t".join(fields)
+
+
+def partition_filter(wanted: Filter, least_isr: int, live_brokers: Collection[int]) -> Callable[[Partition], bool]:
+    """Whether a partition is to be shown."""
+
+    def is_shown(partition: Partition) -> bool:
+        return (
+            not wanted.is_partitions_only
+            or (wanted.under_replicated and len(partition.isr) < len(partition.replicas))
+            or (wanted.unavailable and partition.leader not in live_brokers)
+            or (wanted.under_min_isr and (partition.leader < 0 or len(partition.isr) < least_isr))
+            or (wanted.at_min_isr and len(partition.isr) == least_isr)
+        )
+
+    return is_shown
+
+
+def overrides(settings: list[Config]) -> list[str]:
+    """The settings that are not Kafka's defaults, as Kafka's tool lists them."""
+    by_name = {config.name: config for config in settings}
+    order = [by_name[name] for name in hash_map_order(by_name)]
+    return [f"{config.name}={_value(config)}" for config in order if not config.is_default]
+
+
+def has_overrides(settings: list[Config]) -> bool:
+    return any(not config.is_default for config in settings)
+
+
+def min_isr(settings: list[Config]) -> int:
+    for config in settings:
+        if config.name == MIN_ISR and config.value is not None and config.value.isdecimal():
+            return int(config.value)
+    return 1
+
+
+def replication_factor(topic: Topic) -> int:
+    return len(topic.partitions[0].replicas) if topic.partitions else 0
+
+
+def kafka_order(topics: Sequence[Topic]) -> list[Topic]:
+    """The topics in the order in which Kafka's tool prints them."""
+    by_name = {topic.name: topic for topic in topics}
+    return [by_name[name] for name in hash_map_order(by_name, capacity=len(by_name))]
+
+
+def id_text(topic_id: UUID) -> str:
+    """A topic id as Kafka writes it: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def parse_id(text: str) -> UUID:
+    """The reverse; raises ValueError with Kafka's sentence."""
+    if len(text) > 24:
+        raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID")
+    for letter in text.rstrip("="):
+        if letter not in _BASE64:
+            raise ValueError(f"Illegal base64 character {ord(letter):x}")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise ValueError(f"Input string `{text}` is not a base64-encoded UUID") from None
+    if len(data) != 16:
+        raise ValueError(
+            f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes "
+            "of a base64-encoded UUID"
+        )
+    return UUID(bytes=data)
+
+
+def _brokers(ids: list[int] | None) -> str:
+    return "N/A" if ids is None else ",".join(map(str, ids))
+
+
+def _value(config: Config) -> str:
+    return "null" if config.value is None else config.value

@@ -1,0 +1,198 @@
+"""The thin wire client: finds a broker, agrees on versions, sends a request to whoever can answer it, tries again.
+
+    with Client("127.0.0.1:9092") as client:
+        answer = client.call(MetadataRequest(topics=[]), MetadataResponse)
+
+Rules:
+1. Everything has one deadline: `timeout_ms` from the start of a call, retries and waiting included.
+2. A broker that refuses connections gets `patience_ms`, so that a tool started together with its broker works.
+3. Apps use it for administration; records travel through confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+from ottla.base.clock import Clock, SystemClock
+from ottla.base.errors import Error
+from ottla.client.addresses import Address, parse_bootstrap
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientError, refusal
+from ottla.client.versions import best_version, offered_versions
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.schema import layout_of
+
+TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_MS = 10_000
+PATIENCE_MS = 1_000
+BACKOFF_MS = 100
+BACKOFF_MS_MAX = 1_000
+LOSSES_MAX = 3  # a listener that hangs up again and again wants something else, such as TLS
+
+R = TypeVar("R")
+T = TypeVar("T")
+Check = Callable[[R], None]
+
+
+class Client:
+    """A few connections to one cluster, opened when needed. Not for use by several threads."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "ottla",
+        timeout_ms: int = TIMEOUT_MS,
+        patience_ms: int = PATIENCE_MS,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.client_id = client_id
+        self.timeout_ms = timeout_ms
+        self.patience_ms = patience_ms
+        self.clock = clock or SystemClock()
+        self.sleep = sleep
+        self.connections: dict[Address, Connection] = {}
+        self.metadata: MetadataResponse | None = None  # brokers and controller; forgotten after a failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, request: object, response: type[R], check: Check[R] | None = None) -> R:
+        """Ask any broker. `check` raises ClientError for what the answer refuses; some refusals are tried again."""
+        return self._call(self._any_broker, request, response, check)
+
+    def call_controller(self, request: object, response: type[R], check: Check[R] | None = None) -> R:
+        """Ask the controller: what changes topics and other metadata goes there."""
+        return self._call(self._controller, request, response, check)
+
+    def call_broker(self, broker_id: int, request: object, response: type[R], check: Check[R] | None = None) -> R:
+        """Ask one certain broker."""
+        return self._call(lambda: self._broker(broker_id), request, response, check)
+
+    def call_leader(
+        self, topic: str, partition: int, request: object, response: type[R], check: Check[R] | None = None
+    ) -> R:
+        """Ask the leader of a partition."""
+        return self._call(lambda: self._broker(self._leader(topic, partition)), request, response, check)
+
+    def _call(self, find: Callable[[], Connection], request: object, response: type[R], check: Check[R] | None) -> R:
+        def attempt() -> R:
+            answer = self._send(find(), request, response)
+            if check is not None:
+                check(answer)
+            return answer
+
+        return self.retry(attempt)
+
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Run `attempt` until it succeeds, fails for good, or the time is up; metadata is fresh for each new try."""
+        deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
+        backoff_ms = BACKOFF_MS
+        losses_left = LOSSES_MAX
+        while True:
+            try:
+                return attempt()
+            except ClientError as problem:
+                losses_left -= problem.error is Error.NETWORK_EXCEPTION
+                is_late = self.clock.monotonic_ms() + backoff_ms > deadline_ms
+                if not problem.is_retriable or is_late or not losses_left:
+                    raise
+            self.metadata = None
+            self.sleep(backoff_ms / 1000)
+            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+
+    def supports(self, request: type) -> bool:
+        """Whether the cluster knows the API of this request in a version that we know."""
+        connection = self._any_broker()
+        return best_version(layout_of(request), connection.versions) is not None
+
+    def cluster(self) -> MetadataResponse:
+        """The brokers and the controller, asked for once."""
+        if self.metadata is None:
+            request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+            self.metadata = self._send(self._any_broker(), request, MetadataResponse)
+        return self.metadata
+
+    def close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+        self.connections.clear()
+
+    def _send(self, connection: Connection, request: object, response: type[R]) -> R:
+        layout = layout_of(type(request))
+        version = best_version(layout, connection.versions)
+        if version is None:
+            name = type(request).__name__.removesuffix("Request")
+            raise ClientError(
+                f"the broker {connection.address} does not offer {name} in a version that this tool knows",
+                Error.UNSUPPORTED_VERSION,
+            )
+        try:
+            return connection.call(request, response, version, self.timeout_ms)
+        except ClientError:
+            self.connections.pop(connection.address, None)
+            raise
+
+    def _any_broker(self) -> Connection:
+        for address in self.bootstrap:
+            if address in self.connections:
+                return self.connections[address]
+        deadline_ms = self.clock.monotonic_ms() + self.patience_ms
+        while True:
+            problems: list[ClientError] = []
+            for address in self.bootstrap:
+                try:
+                    return self._connect(address)
+                except ClientError as problem:
+                    problems.append(problem)
+            if self.clock.monotonic_ms() >= deadline_ms or not any(_may_pass(problem) for problem in problems):
+                raise problems[0]
+            self.sleep(BACKOFF_MS / 1000)
+
+    def _controller(self) -> Connection:
+        controller_id = self.cluster().controller_id
+        if controller_id < 0:
+            raise ClientError("the cluster has no controller at the moment", Error.NOT_CONTROLLER)
+        return self._broker(controller_id)
+
+    def _leader(self, topic: str, partition: int) -> int:
+        wanted = MetadataRequestTopic(name=topic)
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        for found in self._send(self._any_broker(), request, MetadataResponse).topics:
+            for candidate in found.partitions:
+                if candidate.partition_index == partition and candidate.leader_id >= 0:
+                    return candidate.leader_id
+            if found.error_code:
+                raise refusal(found.error_code)
+        raise refusal(Error.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader at the moment")
+
+    def _broker(self, broker_id: int) -> Connection:
+        for broker in self.cluster().brokers:
+            if broker.node_id == broker_id:
+                address = Address(broker.host, broker.port)
+                return self.connections.get(address) or self._connect(address)
+        raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
+
+    def _connect(self, address: Address) -> Connection:
+        connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms))
+        try:
+            connection.versions = offered_versions(connection, self.timeout_ms)
+        except ClientError:
+            connection.close()
+            raise
+        self.connections[address] = connection
+        return connection
+
+    def __repr__(self) -> str:
+        return f"<Client {','.join(map(str, self.bootstrap))} connections={len(self.connections)}>"
+
+
+def _may_pass(problem: ClientError) -> bool:
+    return problem.error in (Error.BROKER_NOT_AVAILABLE, Error.NETWORK_EXCEPTION)

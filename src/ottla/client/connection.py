@@ -1,0 +1,128 @@
+"""One connection to one broker: requests go out one at a time, each waits for its own answer.
+
+Rules:
+1. Whatever the socket does wrong comes out as ClientError; after one the connection is closed and must not be used.
+2. A response may be as long as it likes up to RESPONSE_BYTES_MAX, but memory grows only with bytes that really came.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TypeVar
+
+from ottla.base.errors import Error
+from ottla.client.addresses import Address
+from ottla.client.errors import ClientError
+from ottla.protocol.codec import ProtocolError, decode, encode
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.schema import layout_of
+
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+
+R = TypeVar("R")
+
+
+class Connection:
+    """A connected socket and the counter of its requests."""
+
+    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
+        self.address = address
+        self.client_id = client_id
+        self.correlation_id = 0
+        self.versions: dict[int, tuple[int, int]] = {}  # what the broker offers, by API key
+        self.socket = _connect(address, timeout_ms)
+
+    def call(self, request: object, response: type[R], version: int, timeout_ms: int) -> R:
+        """Send `request` in the given version and decode the answer to it."""
+        body = self.exchange(request, version, timeout_ms)
+        try:
+            return decode(response, version, body)[0]
+        except ProtocolError as problem:
+            self.close()
+            raise ClientError(f"{self.address} sent an answer that makes no sense: {problem}") from None
+
+    def exchange(self, request: object, version: int, timeout_ms: int) -> memoryview:
+        """Send `request` and return the answer's body, still encoded."""
+        key = layout_of(type(request)).api_key
+        assert key is not None, "parts of messages are not sent"
+        self.correlation_id += 1
+        header = encode_request_header(key, version, self.correlation_id, self.client_id)
+        body = encode(request, version)
+        self.socket.settimeout(timeout_ms / 1000)
+        try:
+            self.socket.sendall(b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body)))
+            frame = self._receive_frame()
+        except TimeoutError:
+            self.close()
+            seconds = timeout_ms / 1000
+            raise ClientError(f"{self.address} did not answer within {seconds:g} s", Error.REQUEST_TIMED_OUT) from None
+        except OSError as problem:
+            self.close()
+            raise _lost(self.address, problem.strerror or str(problem)) from None
+        return self._body(frame, key, version)
+
+    def _body(self, frame: memoryview, key: int, version: int) -> memoryview:
+        try:
+            correlation_id, position = decode_response_header(key, version, frame)
+        except ProtocolError:
+            correlation_id, position = -1, 0
+        if correlation_id != self.correlation_id:
+            self.close()
+            raise not_kafka(self.address)
+        return frame[position:]
+
+    def _receive_frame(self) -> memoryview:
+        length = int.from_bytes(self._receive(4), "big", signed=True)
+        if not 4 <= length <= RESPONSE_BYTES_MAX:
+            self.close()
+            raise not_kafka(self.address)
+        return memoryview(self._receive(length))
+
+    def _receive(self, length: int) -> bytearray:
+        received = bytearray()
+        while len(received) < length:
+            chunk = self.socket.recv(min(length - len(received), CHUNK_BYTES))
+            if not chunk:
+                self.close()
+                raise _lost(self.address, "it closed the connection")
+            received += chunk
+        return received
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.socket.fileno() < 0 else "open"
+        return f"<Connection {self.address} {state} requests={self.correlation_id}>"
+
+
+def _connect(address: Address, timeout_ms: int) -> socket.socket:
+    try:
+        connected = socket.create_connection(address, timeout_ms / 1000)
+    except TimeoutError:
+        raise unreachable(address, f"no answer within {timeout_ms / 1000:g} s") from None
+    except socket.gaierror:
+        raise unreachable(address, f"the host name {address.host} is not known") from None
+    except OSError as problem:
+        raise unreachable(address, (problem.strerror or str(problem)).lower()) from None
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def unreachable(address: object, cause: str) -> ClientError:
+    return ClientError(
+        f"cannot reach {address}: {cause}. Is the broker running? Start one with: ottla up", Error.BROKER_NOT_AVAILABLE
+    )
+
+
+def not_kafka(address: Address) -> ClientError:
+    return ClientError(f"{address} does not speak Kafka's protocol: is it the right port?")
+
+
+def _lost(address: Address, cause: str) -> ClientError:
+    return ClientError(
+        f"lost the connection to {address}: {cause[:1].lower()}{cause[1:]}. "
+        "Is it a Kafka listener without TLS or login?",
+        Error.NETWORK_EXCEPTION,
+    )

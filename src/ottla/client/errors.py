@@ -1,0 +1,80 @@
+"""What can go wrong between a tool and a cluster: one exception, one sentence for a person."""
+
+from __future__ import annotations
+
+from ottla.base.errors import Error
+
+# A second try, perhaps with fresh metadata, can succeed after these.
+RETRIABLE = frozenset(
+    {
+        Error.LEADER_NOT_AVAILABLE,
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.REQUEST_TIMED_OUT,
+        Error.REPLICA_NOT_AVAILABLE,
+        Error.NETWORK_EXCEPTION,
+        Error.COORDINATOR_LOAD_IN_PROGRESS,
+        Error.COORDINATOR_NOT_AVAILABLE,
+        Error.NOT_COORDINATOR,
+        Error.NOT_ENOUGH_REPLICAS,
+        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Error.NOT_CONTROLLER,
+        Error.KAFKA_STORAGE_ERROR,
+        Error.FENCED_LEADER_EPOCH,
+        Error.UNKNOWN_LEADER_EPOCH,
+        Error.OFFSET_NOT_AVAILABLE,
+        Error.PREFERRED_LEADER_NOT_AVAILABLE,
+        Error.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+# Brokers send many codes without a sentence; these are the ones that people meet most.
+SENTENCES = {
+    Error.UNKNOWN_SERVER_ERROR: "the broker met an unexpected error; its log says more",
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
+    Error.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
+    Error.REQUEST_TIMED_OUT: "the broker did not finish in time; the work may still go on",
+    Error.INVALID_TOPIC_EXCEPTION: "the topic name is not valid",
+    Error.TOPIC_AUTHORIZATION_FAILED: "not authorized to do this with the topic",
+    Error.GROUP_AUTHORIZATION_FAILED: "not authorized to do this with the group",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "not authorized to do this with the cluster",
+    Error.UNSUPPORTED_VERSION: "the broker does not know this version of the request",
+    Error.TOPIC_ALREADY_EXISTS: "the topic already exists",
+    Error.INVALID_PARTITIONS: "the number of partitions is not valid",
+    Error.INVALID_REPLICATION_FACTOR: "the replication factor is not valid",
+    Error.INVALID_REPLICA_ASSIGNMENT: "the replica assignment is not valid",
+    Error.INVALID_CONFIG: "the setting is not valid",
+    Error.NOT_CONTROLLER: "the broker is not the controller",
+    Error.POLICY_VIOLATION: "a policy of the cluster forbids it",
+    Error.TOPIC_DELETION_DISABLED: "the cluster does not delete topics (delete.topic.enable=false)",
+    Error.UNKNOWN_TOPIC_ID: "no topic has this id",
+}
+
+
+class ClientError(Exception):
+    """A call that failed for good; str() of it is one sentence with the cause and, if there is one, the cure."""
+
+    def __init__(self, message: str, error: Error | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+    @property
+    def is_retriable(self) -> bool:
+        return self.error in RETRIABLE
+
+    def __repr__(self) -> str:
+        return f"<ClientError {self.error.name if self.error is not None else 'local'}: {self}>"
+
+
+def error_of(code: int) -> Error:
+    """The code as a name; codes from a broker newer than us count as an unknown server error."""
+    try:
+        return Error(code)
+    except ValueError:
+        return Error.UNKNOWN_SERVER_ERROR
+
+
+def refusal(code: int, message: str | None = None) -> ClientError:
+    """The exception for an error code in a response, with the broker's own sentence where it sent one."""
+    error = error_of(code)
+    words = message or SENTENCES.get(error) or error.name.replace("_", " ").lower()
+    return ClientError(words, error)

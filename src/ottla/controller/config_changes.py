@@ -1,0 +1,281 @@
+"""Changes of settings over the wire: what a topic's or a broker's own settings become, or why they stay.
+
+Rule 1: pure. A change is decided on an image and the broker's settings; codes and messages are Kafka's.
+Rule 2: only keys that Kafka and ottla allow to change at run time are taken for brokers. Nothing that names a file,
+        a class, a command or an address is among them, and neither is a key that nobody knows.
+Rule 3: a resource changes as a whole or not at all; other resources of the request go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.base.broker_checks import check_broker_settings
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import topic_name_problem
+from ottla.base.setting_types import BadValueError, ConfigType, parse_list
+from ottla.base.settings import Mode
+from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_overrides
+from ottla.controller import tree
+from ottla.controller.image import MetadataImage
+from ottla.controller.machine import Decision, config_operations
+from ottla.controller.store import StoreOperation
+
+VALUE_LENGTH_MAX: Final = 32_767
+# Kafka lets these grow to at most the double and shrink to no less than the half at a time.
+THREAD_COUNTS: Final = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+
+
+class ConfigResourceType(IntEnum):
+    """What settings can belong to."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class OperationType(IntEnum):
+    """What happens to one setting; the last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigOperation(NamedTuple):
+    """One setting of a change."""
+
+    type: OperationType
+    name: str
+    value: str = ""
+
+
+class ConfigResourceChange(NamedTuple):
+    """What somebody wants of one topic, of one broker or ("") of all brokers.
+
+    With `replaces_all`, what is not named goes back to its default (the older AlterConfigs).
+    """
+
+    resource_type: int
+    resource_name: str
+    operations: tuple[ConfigOperation, ...] = ()
+    replaces_all: bool = False
+
+
+class ConfigResourceResult(NamedTuple):
+    """What became of one change."""
+
+    change: ConfigResourceChange
+    error: Error = Error.NONE
+    message: str | None = None
+
+
+def decide_config_changes(
+    image: MetadataImage, changes: Sequence[ConfigResourceChange], settings: BrokerSettings
+) -> Decision[list[ConfigResourceResult]]:
+    """Change what can be changed; each resource is named once."""
+    operations: list[StoreOperation] = []
+    topics: dict[str, Mapping[str, str]] = {}
+    brokers: dict[str, Mapping[str, str]] = {}
+    results = []
+    for change in changes:
+        try:
+            new = new_overrides(image, change, settings)
+        except KafkaError as refusal:
+            results.append(ConfigResourceResult(change, refusal.error, refusal.message))
+            continue
+        results.append(ConfigResourceResult(change))
+        if new == current_overrides(image, change):
+            continue
+        if change.resource_type == ConfigResourceType.TOPIC:
+            topics[change.resource_name] = new
+        else:
+            brokers[change.resource_name] = new
+    for name, config in topics.items():
+        operations.extend(config_operations(tree.TOPIC_CONFIG, name, config, exists=name in image.topic_configs))
+    for name, config in brokers.items():
+        operations.extend(config_operations(tree.BROKER_CONFIG, name, config, exists=name in image.broker_configs))
+    return Decision(tuple(operations), _image_after(image, topics, brokers), results)
+
+
+def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
+    """A resource's own settings after a change, all checked. Raises KafkaError."""
+    current = current_overrides(image, change)
+    live = settings.with_dynamic(image.broker_configs.get("", {}), image.broker_configs.get(str(settings.node_id), {}))
+    if change.resource_type == ConfigResourceType.TOPIC:
+        _check_topic(image, change.resource_name)
+        new = apply_operations(change, current, settings)
+        validate_topic_overrides(live, new)
+        return new
+    if change.resource_type == ConfigResourceType.BROKER:
+        new = apply_operations(change, current, settings)
+        check_broker_change(live, change.resource_name, new)
+        return new
+    raise KafkaError(Error.INVALID_REQUEST, _refusal_of_type(change))
+
+
+def current_overrides(image: MetadataImage, change: ConfigResourceChange) -> Mapping[str, str]:
+    configs = image.topic_configs if change.resource_type == ConfigResourceType.TOPIC else image.broker_configs
+    return configs.get(change.resource_name, {})
+
+
+def apply_operations(
+    change: ConfigResourceChange, current: Mapping[str, str], settings: BrokerSettings
+) -> dict[str, str]:
+    """The operations of a change, one after the other. Raises KafkaError for a list operation on what is no list."""
+    new = {} if change.replaces_all else dict(current)
+    for operation in change.operations:
+        if operation.type is OperationType.SET:
+            new[operation.name] = operation.value
+        elif operation.type is OperationType.DELETE:
+            new.pop(operation.name, None)
+        else:
+            new[operation.name] = _changed_list(change, operation, new.get(operation.name), settings)
+        if len(new.get(operation.name, "")) > VALUE_LENGTH_MAX:
+            raise KafkaError(
+                Error.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size of "
+                f"{VALUE_LENGTH_MAX} bytes.",
+            )
+    return new
+
+
+def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str]) -> None:
+    """The whole new set of changes of one broker, or of all (""). Raises KafkaError(INVALID_REQUEST)."""
+    _refuse_names(
+        [name for name in new if name not in live.keys or live.keys[name].mode is Mode.READ_ONLY],
+        "Cannot update these configs dynamically",
+    )
+    try:
+        for name, text in new.items():
+            live.keys[name].value(text)
+    except BadValueError as bad:
+        raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
+    if not broker:
+        _refuse_names(
+            [name for name in new if live.keys[name].mode is Mode.PER_BROKER],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        )
+    after = live.with_dynamic(*((live.cluster_default, new) if broker else (new, live.own)))
+    try:
+        check_broker_settings(after)
+    except BadValueError as bad:
+        prefix = "" if str(bad).startswith("Error ") else "requirement failed: "
+        raise KafkaError(Error.INVALID_REQUEST, f"{prefix}{bad}") from None
+    _check_thread_counts(live, after)
+
+
+def _check_topic(image: MetadataImage, name: str) -> None:
+    if not name:
+        raise KafkaError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in image.topics:
+        raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def _refusal_of_type(change: ConfigResourceChange) -> str:
+    if change.resource_type == ConfigResourceType.GROUP:
+        if not change.resource_name:
+            return "Default group resources are not allowed."
+        return "Settings of groups are not kept by this broker yet."
+    if change.resource_type == ConfigResourceType.CLIENT_METRICS:
+        if not change.resource_name:
+            return "Subscription name can't be empty"
+        return "Subscriptions to client metrics are not kept by this broker yet."
+    return f"Unknown resource type {change.resource_type}"
+
+
+def _changed_list(
+    change: ConfigResourceChange, operation: ConfigOperation, current: str | None, settings: BrokerSettings
+) -> str:
+    """A list after APPEND or SUBTRACT; one that is not set begins with what the file or the default says."""
+    _check_is_list(change, operation)
+    if current is None:
+        current = _inherited_text(change, operation.name, settings)
+    items = list(parse_list(current))
+    given = parse_list(operation.value)
+    if operation.type is OperationType.APPEND:
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _check_is_list(change: ConfigResourceChange, operation: ConfigOperation) -> None:
+    is_topic = change.resource_type == ConfigResourceType.TOPIC
+    key = (TopicKeys.keys if is_topic else BrokerSettings.keys).get(operation.name)
+    if key is not None and key.kind is ConfigType.LIST:
+        return
+    if is_topic:
+        message = f"Can't {operation.type.name} to key {operation.name} because its type is not LIST."
+    elif key is None:
+        message = f"Unknown config name: {operation.name}"
+    else:
+        message = f"Config value {operation.type.name.lower()} is not allowed for config key: {operation.name}"
+    raise KafkaError(Error.INVALID_CONFIG, message)
+
+
+def _inherited_text(change: ConfigResourceChange, name: str, settings: BrokerSettings) -> str:
+    if change.resource_type == ConfigResourceType.TOPIC:
+        synonyms = BROKER_SYNONYMS.get(name)
+        if synonyms is None:
+            return TopicKeys.keys[name].shown(None) or ""
+        name = synonyms[0][0]
+    return settings.keys[name].shown(settings.explicit.get(name)) or ""
+
+
+def _refuse_names(names: Sequence[str], sentence: str) -> None:
+    if names:
+        raise KafkaError(Error.INVALID_REQUEST, f"{sentence}: [{', '.join(names)}]")
+
+
+def _check_thread_counts(before: BrokerSettings, after: BrokerSettings) -> None:
+    for name in THREAD_COUNTS:
+        attribute = before.keys[name].attribute
+        old, new = getattr(before, attribute), getattr(after, attribute)
+        what = f"Dynamic thread count update validation failed for {name}={new}, value should"
+        if new < old / 2:
+            _refuse_dynamic(f"{what} be at least half the current value {old}")
+        if new > old * 2:
+            _refuse_dynamic(f"{what} not be greater than double the current value {old}")
+    old, new = before.log_cleaner_threads, after.log_cleaner_threads
+    if new < old // 2:
+        _refuse_dynamic(f"Log cleaner threads cannot be reduced to less than half the current value {old}")
+    if new > old * 2:
+        _refuse_dynamic(f"Log cleaner threads cannot be increased to more than double the current value {old}")
+
+
+def _refuse_dynamic(reason: str) -> None:
+    raise KafkaError(
+        Error.INVALID_REQUEST,
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
+        "for configuration Invalid dynamic configuration",
+    )
+
+
+def _image_after(
+    image: MetadataImage, topics: Mapping[str, Mapping[str, str]], brokers: Mapping[str, Mapping[str, str]]
+) -> MetadataImage:
+    after = image.with_topics(configs=topics) if topics else image
+    for broker, config in brokers.items():
+        after = after.with_broker_config(broker, config)
+    return after

@@ -1,0 +1,105 @@
+"""The store of a broker without ZooKeeper: one SQLite file, one thread that does all its work.
+
+The loop is never blocked: each call is handed to the one worker thread, in order, and awaited. Watches fire on the
+loop after the commit. Nobody else writes to the file, so a watch here tells about this process' own changes only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from ottla.controller.sqlite_tree import SqliteTree
+from ottla.controller.store import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    Node,
+    Outcome,
+    StoreOperation,
+    WatchCallback,
+    WatchEvent,
+    WatchKind,
+)
+
+FILE_NAME: Final = "ottla.metadata.db"  # inside the first log folder
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EmbeddedStore:
+    """A MetadataStore in one file; see SqliteTree for what is in it."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._tree = SqliteTree(os.path.join(directory, FILE_NAME))
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ottla-metadata-store")
+        self._watches: dict[int, tuple[str, WatchCallback]] = {}
+        self._watches_made = 0
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedStore {self._tree!r} watches={len(self._watches)}>"
+
+    async def open(self) -> None:
+        await self._run(self._tree.open)
+
+    async def close(self) -> None:
+        await self._run(self._tree.close)
+        self._thread.shutdown()
+
+    async def get(self, path: str) -> Node | None:
+        return await self._run(self._tree.get, path)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._run(self._tree.children, path)
+
+    async def subtree(self, path: str) -> dict[str, Node]:
+        return await self._run(self._tree.subtree, path)
+
+    async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
+        outcomes = await self._run(self._tree.multi, operations)
+        if self._watches:
+            self._tell_watches(operations, outcomes)
+        return outcomes
+
+    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        self._watches_made += 1
+        number = self._watches_made
+        self._watches[number] = (path, callback)
+
+        def end_watch() -> None:
+            self._watches.pop(number, None)
+
+        return end_watch
+
+    async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        assert not kwargs
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _tell_watches(self, operations: Sequence[StoreOperation], outcomes: list[Outcome]) -> None:
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            kind = watch_kind(operation)
+            if kind is None:
+                continue
+            for path, callback in list(self._watches.values()):
+                if is_at_or_below(outcome.path, path):
+                    callback(WatchEvent(kind, outcome.path))
+
+
+def watch_kind(operation: StoreOperation) -> WatchKind | None:
+    match operation:
+        case CreateNode():
+            return WatchKind.CREATED
+        case DeleteNode():
+            return WatchKind.DELETED
+        case CheckNode():
+            return None
+        case _:
+            return WatchKind.CHANGED
+
+
+def is_at_or_below(path: str, top: str) -> bool:
+    return top in ("/", path) or path.startswith(f"{top}/")

@@ -1,0 +1,221 @@
+"""The metadata image: everything a broker knows about the cluster, as one immutable value.
+
+Whoever holds an image sees one moment of the cluster. A change makes a new image that shares all that did not change;
+it also remembers which topics differ from the image before, so that listeners need not compare thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
+
+NO_LEADER: Final = -1
+NO_CONTROLLER: Final = -1
+
+
+class Endpoint(NamedTuple):
+    """Where a listener of a broker can be reached, as told to clients."""
+
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+
+class BrokerImage(NamedTuple):
+    """A broker that is alive."""
+
+    id: int
+    endpoints: Mapping[str, Endpoint]  # by listener name
+    rack: str | None
+    epoch: int
+
+
+class PartitionImage(NamedTuple):
+    """One partition: who leads, who is in sync, who holds a copy."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int = 0  # the version of its state node
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+
+class TopicImage(NamedTuple):
+    """A topic with all its partitions; the place in the tuple is the partition's number."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataImage:
+    """One moment of the cluster. Never change what it holds: derive a new one with `with_*`."""
+
+    __slots__ = (
+        "broker_configs",
+        "brokers",
+        "changed_topics",
+        "cluster_id",
+        "controller_epoch",
+        "controller_id",
+        "features",
+        "features_epoch",
+        "generation",
+        "lineage",
+        "names_by_collision_key",
+        "topic_configs",
+        "topics",
+        "topics_by_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str = "",
+        controller_id: int = NO_CONTROLLER,
+        controller_epoch: int = 0,
+        brokers: Mapping[int, BrokerImage] | None = None,
+        topics: Mapping[str, TopicImage] | None = None,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        broker_configs: Mapping[str, Mapping[str, str]] | None = None,
+        features: Mapping[str, int] | None = None,
+        features_epoch: int = 0,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.brokers: Mapping[int, BrokerImage] = brokers or {}
+        self.topics: Mapping[str, TopicImage] = topics or {}
+        self.topics_by_id: Mapping[UUID, TopicImage] = {topic.topic_id: topic for topic in self.topics.values()}
+        self.topic_configs: Mapping[str, Mapping[str, str]] = topic_configs or {}  # every topic has an entry
+        self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
+        self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
+        self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
+        self.features_epoch = features_epoch  # the version of the node that holds them
+        self.lineage = object()  # images that derive from one another share it
+        self.generation = 0  # +1 with every change within a lineage
+        self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
+
+    def __repr__(self) -> str:
+        return (
+            f"<MetadataImage generation={self.generation} brokers={len(self.brokers)} topics={len(self.topics)} "
+            f"controller={self.controller_id}>"
+        )
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def partition_leader(self, topic: str, index: int) -> int:
+        partition = self.partition(topic, index)
+        return partition.leader if partition is not None else NO_LEADER
+
+    def count_partitions(self, names: Iterable[str | None]) -> int:
+        """The partitions that these topics have together; unknown names have none."""
+        found = (self.topics.get(name or "") for name in names)
+        return sum(len(topic.partitions) for topic in found if topic is not None)
+
+    def with_topics(
+        self,
+        changed: Iterable[TopicImage] = (),
+        removed: Iterable[str] = (),
+        configs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> MetadataImage:
+        """New and changed topics, removed ones, and new settings of topics (whole sets, by topic)."""
+        topics, by_id, topic_configs = dict(self.topics), dict(self.topics_by_id), dict(self.topic_configs)
+        colliding = dict(self.names_by_collision_key)
+        touched = set(configs or ())
+        for name in removed:
+            touched.add(name)
+            forget_collision(colliding, name)
+            by_id.pop(topics.pop(name).topic_id)
+            topic_configs.pop(name, None)
+        for topic in changed:
+            touched.add(topic.name)
+            note_collision(colliding, topic.name)
+            topics[topic.name] = topic
+            by_id[topic.topic_id] = topic
+        topic_configs.update(configs or {})
+        new = self._next()
+        new.topics, new.topics_by_id, new.topic_configs = topics, by_id, topic_configs
+        new.names_by_collision_key = colliding
+        new.changed_topics = frozenset(touched)
+        return new
+
+    def with_broker_config(self, broker: str, config: Mapping[str, str]) -> MetadataImage:
+        """The whole new set of dynamic settings of one broker, or of all brokers ("")."""
+        new = self._next()
+        new.broker_configs = {**self.broker_configs, broker: config}
+        return new
+
+    def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
+        new = self._next()
+        new.brokers = brokers
+        return new
+
+    def with_cluster_id(self, cluster_id: str) -> MetadataImage:
+        new = self._next()
+        new.cluster_id = cluster_id
+        return new
+
+    def with_controller(self, controller_id: int, controller_epoch: int) -> MetadataImage:
+        new = self._next()
+        new.controller_id, new.controller_epoch = controller_id, controller_epoch
+        return new
+
+    def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
+        """Names of the topics that were added, removed or changed (settings too) between two images."""
+        if old.lineage is self.lineage and old.generation == self.generation - 1:
+            return self.changed_topics
+        names = self.topics.keys() | old.topics.keys()
+        return frozenset(name for name in names if self._differs(old, name))
+
+    def _differs(self, old: MetadataImage, name: str) -> bool:
+        return self.topics.get(name) != old.topics.get(name) or self.topic_configs.get(name) != old.topic_configs.get(
+            name
+        )
+
+    def _next(self) -> MetadataImage:
+        new = MetadataImage.__new__(MetadataImage)
+        for slot in MetadataImage.__slots__:
+            setattr(new, slot, getattr(self, slot))
+        new.generation = self.generation + 1
+        new.changed_topics = frozenset()
+        return new
+
+
+def collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Names that hold '.' or '_', by what they become when the two are taken for one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        note_collision(found, name)
+    return found
+
+
+def note_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
+    if "." in name or "_" in name:
+        key = topic_name_collision_key(name)
+        others = found.get(key, ())
+        if name not in others:
+            found[key] = (*others, name)
+
+
+def forget_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
+    key = topic_name_collision_key(name)
+    left = tuple(other for other in found.get(key, ()) if other != name)
+    if left:
+        found[key] = left
+    else:
+        found.pop(key, None)

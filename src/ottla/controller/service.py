@@ -1,0 +1,282 @@
+"""The controller at work: runs the decisions of machine.py against the store, one at a time, in order.
+
+The order of a change: decide on the current image, commit to the store, take the new image, tell the listeners,
+answer. So nobody ever sees an image that a crash could take back, and a listener has seen the new topics before the
+client that created them gets its answer. When the store fails, the image is loaded again before the next change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from ottla.base.clock import Clock
+from ottla.base.errors import Error, KafkaError
+from ottla.controller import machine, tree
+from ottla.controller.auto_create import AutoCreation
+from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.controller.loading import load_image
+from ottla.controller.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
+from ottla.controller.producer_ids import ProducerIds, decide_producer_ids
+from ottla.controller.start import decide_start
+from ottla.controller.store import CheckNode, MetadataStore, Outcome, StoreError, StoreOperation, StoreUnusableError
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+ImageListener = Callable[[MetadataImage, MetadataImage], None]
+LOT_MAX: Final = 2**30
+THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would keep the loop too long
+
+
+class ControllerOptions(Protocol):
+    """What the controller needs to know of the broker's settings."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def num_partitions(self) -> int: ...
+
+    @property
+    def default_replication_factor(self) -> int: ...
+
+    @property
+    def delete_topic_enable(self) -> bool: ...
+
+
+class ControllerService:
+    """Owns the image. All methods run on the event loop; the store does its work elsewhere."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        options: ControllerOptions,
+        check_configs: machine.ConfigCheck,
+        random: Random | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._options = options
+        self._check_configs = check_configs
+        self._random = random or Random()  # noqa: S311 (placement and names, not secrets)
+        self._image = MetadataImage()
+        self._listeners: list[ImageListener] = []
+        self._one_at_a_time = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
+        self._must_reload = False
+        self._auto_creation = AutoCreation(self.create_topics, clock)
+        self.producer_ids = ProducerIds(self.allocate_producer_ids)
+
+    def __repr__(self) -> str:
+        state = "must reload" if self._must_reload else "ready"
+        return f"<ControllerService {state} changes={len(self._running)} {self._image!r}>"
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def on_image(self, listener: ImageListener) -> None:
+        """Call `listener(old, new)` on the loop with every new image, before anybody is answered."""
+        self._listeners.append(listener)
+
+    async def start(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        rack: str | None = None,
+        cluster_id: str | None = None,
+        was_clean: bool = True,
+    ) -> None:
+        """Load the image, register this broker, become the controller. StoreUnusableError says what is in the way.
+
+        `cluster_id` is what the log folders say; a new store takes it over, another one must agree with it.
+        """
+        await self._store.open()
+        nodes = await self._store.subtree("/")
+        image = self._load(nodes)
+        if cluster_id and image.cluster_id and image.cluster_id != cluster_id:
+            raise StoreUnusableError(
+                f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
+                f"{cluster_id}. Give this broker the folders that belong together."
+            )
+        broker = BrokerImage(self._options.node_id, dict(endpoints), rack, 0)
+        decision = decide_start(
+            image,
+            nodes,
+            broker,
+            new_cluster_id=cluster_id or tree.encode_uuid(self._new_uuid()),
+            was_clean=was_clean,
+            now_ms=self._clock.now_ms(),
+        )
+        await self._store.multi(decision.operations)
+        await self._take_start(decision.image, broker)
+        logger.info("controller of cluster %s: %r", self._image.cluster_id, self._image)
+
+    async def _take_start(self, image: MetadataImage, broker: BrokerImage) -> None:
+        registration = await self._store.get(tree.broker_path(broker.id))
+        epoch = await self._store.get(tree.CONTROLLER_EPOCH)
+        assert registration is not None
+        assert epoch is not None
+        self._epoch_version = epoch.version
+        registered = broker._replace(epoch=registration.created_id)
+        self._publish(image.with_brokers({**image.brokers, broker.id: registered}))
+
+    async def close(self) -> None:
+        """Let the changes that are under way end, then close the store."""
+        while self._running:
+            await asyncio.wait(self._running)
+        await self._store.close()
+
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> list[TopicResult]:
+        defaults = TopicDefaults(self._options.num_partitions, self._options.default_replication_factor)
+        lots = self._draw_lots(len(wanted))
+
+        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
+            return machine.decide_create_topics(image, wanted, defaults, lots, self._check_configs)
+
+        size = len(wanted) + machine.requested_partitions(wanted, defaults)
+        return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
+
+    async def auto_create(self, names: Iterable[str]) -> None:
+        """Create topics that somebody asked for, with the broker's defaults; the image tells which of them exist."""
+        await self._auto_creation.ensure(names)
+
+    async def delete_topics(
+        self, wanted: Sequence[tuple[str | None, UUID | None]], *, timeout_ms: int | None = None
+    ) -> list[TopicResult]:
+        is_enabled = self._options.delete_topic_enable
+
+        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
+            return machine.decide_delete_topics(image, wanted, is_enabled=is_enabled)
+
+        size = len(wanted) + self._image.count_partitions(name for name, _ in wanted)
+        return await self._change(decide, timeout_ms=timeout_ms, size=size)
+
+    async def create_partitions(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> list[TopicResult]:
+        lots = self._draw_lots(len(wanted))
+
+        def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
+            return machine.decide_create_partitions(image, wanted, lots)
+
+        size = sum(more.partition_count for more in wanted)
+        return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
+
+    async def change(
+        self,
+        decide: Callable[[MetadataImage], Decision[R]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Run any other decision (settings, for instance) in its turn."""
+        return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms)
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids that nobody has had before."""
+        return await self._shielded(self._allocate_producer_ids())
+
+    # ---- one change
+
+    async def _change(
+        self,
+        decide: Callable[[MetadataImage], Decision[R]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+        size: int = 0,
+    ) -> R:
+        """A request whose time is up gets REQUEST_TIMED_OUT; its change may still happen, as in Kafka."""
+        if timeout_ms is not None and timeout_ms <= 0:
+            raise KafkaError(Error.REQUEST_TIMED_OUT)
+        seconds = None if timeout_ms is None else timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._shielded(self._run_change(decide, validate_only, size))
+        except TimeoutError as error:
+            raise KafkaError(Error.REQUEST_TIMED_OUT) from error
+
+    async def _shielded(self, work: Coroutine[Any, Any, R]) -> R:
+        """Once begun, a change ends: a client that goes away must not leave the store ahead of the image."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._on_done)
+        return await asyncio.shield(task)
+
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told; if nobody waits any more, nobody needs to know
+
+    async def _run_change(self, decide: Callable[[MetadataImage], Decision[R]], validate_only: bool, size: int) -> R:
+        async with self._one_at_a_time:
+            if self._must_reload:
+                await self._reload()
+            if size > THREAD_SIZE_MIN:  # decisions are pure and the image never changes: any thread will do
+                decision = await asyncio.to_thread(decide, self._image)
+            else:
+                decision = decide(self._image)
+            if decision.operations and not validate_only:
+                await self._commit(decision.operations)
+                self._publish(decision.image)
+            return decision.reply
+
+    async def _allocate_producer_ids(self) -> range:
+        async with self._one_at_a_time:
+            node = await self._store.get(tree.PRODUCER_ID_BLOCK)
+            decision = decide_producer_ids(self._image, node, self._options.node_id)
+            await self._commit(decision.operations)
+            return decision.reply
+
+    async def _commit(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
+        fence = CheckNode(tree.CONTROLLER_EPOCH, self._epoch_version)
+        try:
+            return await self._store.multi((fence, *operations))
+        except StoreError as error:
+            self._must_reload = True
+            logger.error("the metadata store refused a change: %s", error)
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"The metadata store refused the change: {error}") from error
+
+    def _publish(self, image: MetadataImage) -> None:
+        old, self._image = self._image, image
+        for listener in self._listeners:
+            listener(old, image)
+
+    async def _reload(self) -> None:
+        nodes = await self._store.subtree("/")
+        self._epoch_version = nodes[tree.CONTROLLER_EPOCH].version
+        self._must_reload = False
+        self._publish(self._load(nodes))
+
+    def _load(self, nodes: Mapping[str, Any]) -> MetadataImage:
+        try:
+            return load_image(nodes)
+        except ValueError as error:
+            raise StoreUnusableError(
+                f"the metadata store holds a node that cannot be read: {error}. Restore the store from a backup."
+            ) from error
+
+    # ---- chance
+
+    def _draw_lots(self, count: int) -> list[Lot]:
+        return [
+            Lot(self._new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX))
+            for _ in range(count)
+        ]
+
+    def _new_uuid(self) -> UUID:
+        """Kafka hands out no id whose text begins with a dash: command lines would take it for an option."""
+        while True:
+            value = UUID(int=self._random.getrandbits(128), version=4)
+            if not tree.encode_uuid(value).startswith("-"):
+                return value

@@ -1,0 +1,261 @@
+"""The tree of nodes inside one SQLite file: blocking, for one thread. `embedded.py` puts it behind the event loop.
+
+Why SQLite: one file, atomic transactions, and no state between "done" and "not done" after kill -9 or a power cut
+(write-ahead log, synchronous=FULL: a commit has reached the disk when it returns).
+
+A node's key is (parent path, name): children are one range of the primary key, and so is a whole subtree.
+The file is marked with an application id and a schema version, so that a foreign or newer file is refused by name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.controller.store import (
+    ANY_VERSION,
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    Node,
+    Outcome,
+    Refusal,
+    SetNode,
+    StoreError,
+    StoreOperation,
+    StoreUnusableError,
+    TransactionRefusedError,
+    parent_and_name,
+    sequential_path,
+)
+
+APPLICATION_ID: Final = 0x4F54544C  # "OTTL", in the header of the file
+SCHEMA_VERSION: Final = 1
+BUSY_SECONDS_MAX: Final = 5.0
+SQLITE_MAGIC: Final = b"SQLite format 3\x00"
+DAMAGE: Final = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")
+AFTER_SLASH: Final = "0"  # the character that sorts directly after "/": ends the range of a subtree
+
+SCHEMA: Final = """
+CREATE TABLE node (
+    parent TEXT NOT NULL,
+    name TEXT NOT NULL,
+    data BLOB NOT NULL,
+    version INTEGER NOT NULL DEFAULT 0,
+    created_id INTEGER NOT NULL,
+    is_ephemeral INTEGER NOT NULL DEFAULT 0,
+    next_sequence INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (parent, name)
+) WITHOUT ROWID;
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counter VALUES ('transaction', 0);
+"""
+SELECT_NODE: Final = "SELECT data, version, created_id FROM node WHERE parent = ? AND name = ?"
+SELECT_EXISTS: Final = "SELECT 1 FROM node WHERE parent = ? AND name = ?"
+INSERT_NODE: Final = "INSERT INTO node (parent, name, data, created_id, is_ephemeral) VALUES (?, ?, ?, ?, ?)"
+SELECT_CHILDREN: Final = "SELECT name FROM node WHERE parent = ? ORDER BY name"
+SELECT_BELOW: Final = (
+    "SELECT parent, name, data, version, created_id FROM node WHERE parent = ? "
+    "UNION ALL SELECT * FROM (SELECT parent, name, data, version, created_id FROM node "
+    "WHERE parent > ? AND parent < ? ORDER BY parent, name)"
+)
+
+
+class SqliteTree:
+    """One open file. Every method blocks; every method must be called from the same thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._database: sqlite3.Connection | None = None
+        self._failure: str | None = None  # why nothing may be written any more
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure else "open" if self._database else "closed"
+        return f"<SqliteTree {self.path} {state}>"
+
+    def open(self) -> None:
+        """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
+        check_file_header(self.path)
+        try:
+            self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS_MAX, isolation_level=None)
+            self._prepare(self._database)
+        except sqlite3.Error as error:
+            self.close()
+            raise unusable(self.path, str(error)) from error
+        except StoreUnusableError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def get(self, path: str) -> Node | None:
+        row = self._connection.execute(SELECT_NODE, parent_and_name(path)).fetchone()
+        return Node(*row) if row else None
+
+    def children(self, path: str) -> list[str]:
+        return [name for (name,) in self._connection.execute(SELECT_CHILDREN, (path,))]
+
+    def subtree(self, path: str) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        top = self.get(path)
+        if top is not None:
+            found[path] = top
+        stem = path.rstrip("/")  # the root alone ends with a slash
+        for parent, name, *node in self._connection.execute(SELECT_BELOW, (path, f"{stem}/", stem + AFTER_SLASH)):
+            found[f"{parent}/{name}" if parent != "/" else f"/{name}"] = Node(*node)
+        return found
+
+    def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
+        """All or none; on return it is on the disk."""
+        if self._failure is not None:
+            raise StoreError(self._failure)
+        database = self._connection
+        try:
+            return run_transaction(database, operations)
+        except sqlite3.Error as error:
+            self._note_failure(error)
+            raise StoreError(f"{self.path} could not save a change: {error}") from error
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+
+    def _note_failure(self, error: sqlite3.Error) -> None:
+        """A full disk may have room later. After an I/O error nobody knows what is on the disk: stop writing."""
+        if getattr(error, "sqlite_errorname", "").startswith(DAMAGE):
+            self._failure = f"{self.path} had an I/O error ({error}): check the disk, then restart the broker"
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise StoreError(f"{self.path} is not open")
+        return self._database
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        self._create_or_check_schema(database)
+        problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise unusable(self.path, problem)
+        if database.execute("SELECT 1 FROM node WHERE is_ephemeral = 1 LIMIT 1").fetchone():
+            database.execute("DELETE FROM node WHERE is_ephemeral = 1")
+
+    def _create_or_check_schema(self, database: sqlite3.Connection) -> None:
+        """The schema and its marks appear in one transaction, so a file is either empty, ours or foreign."""
+        application_id = database.execute("PRAGMA application_id").fetchone()[0]
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if application_id == 0 and version == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+            marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+            database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {marks} COMMIT;")
+            return
+        if application_id != APPLICATION_ID:
+            raise StoreUnusableError(
+                f"{self.path} is a SQLite database, but not one of ottla's. "
+                "Move it away, or give the broker another folder in log.dirs."
+            )
+        if version != SCHEMA_VERSION:
+            raise StoreUnusableError(
+                f"{self.path} has schema version {version}; this ottla reads version {SCHEMA_VERSION}. "
+                "Start the version of ottla that wrote it, or give the broker another folder in log.dirs."
+            )
+
+
+def check_file_header(path: str) -> None:
+    """Refuse what is no SQLite file, before SQLite has a chance to write to it."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(SQLITE_MAGIC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnusableError(f"{path} cannot be read: {error.strerror}. Check its owner and its mode.") from error
+    if start and start != SQLITE_MAGIC:
+        raise unusable(path, "file is not a database")
+
+
+def unusable(path: str, cause: str) -> StoreUnusableError:
+    return StoreUnusableError(
+        f"{path} cannot be used as metadata store: {cause}. Topics and settings are in this file: restore it from a "
+        "backup if there is one; to start with empty metadata, move it and its -wal and -shm files out of the folder."
+    )
+
+
+def run_transaction(database: sqlite3.Connection, operations: Sequence[StoreOperation]) -> list[Outcome]:
+    """The caller rolls back when this raises."""
+    database.execute("BEGIN IMMEDIATE")
+    database.execute("UPDATE counter SET value = value + 1 WHERE name = 'transaction'")
+    number: int = database.execute("SELECT value FROM counter WHERE name = 'transaction'").fetchone()[0]
+    created = {"/"}
+    outcomes = [run_operation(database, operation, number, created) for operation in operations]
+    database.execute("COMMIT")
+    return outcomes
+
+
+def run_operation(
+    database: sqlite3.Connection, operation: StoreOperation, transaction: int, created: set[str]
+) -> Outcome:
+    match operation:
+        case CreateNode():
+            return run_create(database, operation, transaction, created)
+        case SetNode():
+            return run_set(database, operation)
+        case DeleteNode():
+            created.discard(operation.path)
+            return run_delete(database, operation)
+        case CheckNode():
+            return Outcome(operation.path, checked_version(database, operation, operation.expected_version))
+
+
+def run_create(database: sqlite3.Connection, operation: CreateNode, transaction: int, created: set[str]) -> Outcome:
+    """`created` are the nodes that this transaction has made: a parent among them need not be looked up."""
+    path = operation.path
+    parent, _ = parent_and_name(path)
+    if parent not in created and not database.execute(SELECT_EXISTS, parent_and_name(parent)).fetchone():
+        raise TransactionRefusedError(operation, Refusal.NO_PARENT)
+    if operation.is_sequential:
+        path = sequential_path(path, take_sequence_number(database, parent))
+    row = (*parent_and_name(path), operation.data, transaction, operation.is_ephemeral)
+    try:
+        database.execute(INSERT_NODE, row)
+    except sqlite3.IntegrityError as error:
+        raise TransactionRefusedError(operation, Refusal.NODE_EXISTS) from error
+    created.add(path)
+    return Outcome(path, 0)
+
+
+def take_sequence_number(database: sqlite3.Connection, parent: str) -> int:
+    key = parent_and_name(parent)
+    number: int = database.execute("SELECT next_sequence FROM node WHERE parent = ? AND name = ?", key).fetchone()[0]
+    database.execute("UPDATE node SET next_sequence = next_sequence + 1 WHERE parent = ? AND name = ?", key)
+    return number
+
+
+def run_set(database: sqlite3.Connection, operation: SetNode) -> Outcome:
+    version = checked_version(database, operation, operation.expected_version) + 1
+    row = (operation.data, version, *parent_and_name(operation.path))
+    database.execute("UPDATE node SET data = ?, version = ? WHERE parent = ? AND name = ?", row)
+    return Outcome(operation.path, version)
+
+
+def run_delete(database: sqlite3.Connection, operation: DeleteNode) -> Outcome:
+    version = checked_version(database, operation, operation.expected_version)
+    if database.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (operation.path,)).fetchone():
+        raise TransactionRefusedError(operation, Refusal.NOT_EMPTY)
+    database.execute("DELETE FROM node WHERE parent = ? AND name = ?", parent_and_name(operation.path))
+    return Outcome(operation.path, version)
+
+
+def checked_version(database: sqlite3.Connection, operation: StoreOperation, expected: int) -> int:
+    row = database.execute(
+        "SELECT version FROM node WHERE parent = ? AND name = ?", parent_and_name(operation.path)
+    ).fetchone()
+    if row is None:
+        raise TransactionRefusedError(operation, Refusal.NO_NODE)
+    version: int = row[0]
+    if expected not in (ANY_VERSION, version):
+        raise TransactionRefusedError(operation, Refusal.BAD_VERSION)
+    return version

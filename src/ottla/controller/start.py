@@ -1,0 +1,55 @@
+"""What a broker writes into the store when it starts: its registration, its claim to be the controller.
+
+Pure, and one transaction: afterwards the broker is registered and leads what it can lead, or nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.controller import tree
+from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.machine import Decision, decide_leaders
+from ottla.controller.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+
+
+def decide_start(
+    image: MetadataImage,
+    nodes: Mapping[str, Node],
+    broker: BrokerImage,
+    *,
+    new_cluster_id: str,
+    was_clean: bool,
+    now_ms: int,
+) -> Decision[int]:
+    """Register, take the controller's place and lead; the reply is the number of partitions with a new leader epoch.
+
+    The epoch inside `broker` is not known yet: it is the number of this very transaction.
+    """
+    operations: list[StoreOperation] = [CreateNode(path) for path in tree.SKELETON if path not in nodes]
+    if tree.CLUSTER_ID not in nodes:
+        image = image.with_cluster_id(new_cluster_id)
+        operations.append(CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(new_cluster_id)))
+    if tree.FEATURE not in nodes:
+        operations.append(CreateNode(tree.FEATURE, tree.encode_feature({})))
+    epoch = image.controller_epoch + 1
+    operations.append(CreateNode(tree.broker_path(broker.id), tree.encode_broker(broker, now_ms), is_ephemeral=True))
+    operations.append(CreateNode(tree.CONTROLLER, tree.encode_controller(broker.id, now_ms), is_ephemeral=True))
+    operations.append(epoch_operation(nodes.get(tree.CONTROLLER_EPOCH), epoch))
+    operations.extend(left_over_deletions(nodes))
+    alive = image.with_brokers({**image.brokers, broker.id: broker}).with_controller(broker.id, epoch)
+    leaders = decide_leaders(alive, broker.id, everywhere=not was_clean)
+    return Decision((*operations, *leaders.operations), leaders.image, leaders.reply)
+
+
+def epoch_operation(node: Node | None, epoch: int) -> StoreOperation:
+    if node is None:
+        return CreateNode(tree.CONTROLLER_EPOCH, tree.encode_number(epoch))
+    return SetNode(tree.CONTROLLER_EPOCH, tree.encode_number(epoch), node.version)
+
+
+def left_over_deletions(nodes: Mapping[str, Node]) -> list[StoreOperation]:
+    """Marks of topics that are already gone; a mark of a topic that exists is left for the deletion itself."""
+    prefix = f"{tree.DELETE_TOPICS}/"
+    marked = [path.removeprefix(prefix) for path in nodes if path.startswith(prefix)]
+    return [DeleteNode(tree.delete_topic_path(topic)) for topic in marked if tree.topic_path(topic) not in nodes]

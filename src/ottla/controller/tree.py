@@ -1,0 +1,301 @@
+"""What stands where in the metadata store: the paths and the JSON of every node, as Kafka 3.9 kept them in ZooKeeper.
+
+Everything here is pure: values in, bytes out, and back. Each `decode_*` accepts what any Kafka 3.x wrote and raises
+ValueError (with the node's path) for anything else, because a damaged node must never be taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from ottla.controller.image import BrokerImage, Endpoint, PartitionImage
+
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_TOPICS: Final = "/brokers/topics"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CLUSTER_ID: Final = "/cluster/id"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+FEATURE: Final = "/feature"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+
+TOPIC_CONFIG: Final = "topics"
+BROKER_CONFIG: Final = "brokers"
+DEFAULT_ENTITY: Final = "<default>"
+
+# Nodes that exist in every cluster, parents first.
+SKELETON: Final = (
+    "/brokers",
+    BROKER_IDS,
+    BROKER_TOPICS,
+    BROKER_SEQUENCE,
+    CONFIG,
+    CONFIG_CHANGES,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/admin",
+    DELETE_TOPICS,
+    "/cluster",
+    "/consumers",
+    "/isr_change_notification",
+    "/log_dir_event_notification",
+)
+
+BROKER_NODE_VERSION: Final = 5
+TOPIC_NODE_VERSION: Final = 3
+CONTROLLER_NODE_VERSION: Final = 2
+FEATURE_NODE_VERSION: Final = 2
+FEATURES_ENABLED: Final = 1
+
+_json = json.JSONEncoder(separators=(",", ":"))
+
+
+class TopicNode(NamedTuple):
+    """What the node of a topic says: its id, and who holds which partition."""
+
+    topic_id: UUID | None
+    replicas: dict[int, tuple[int, ...]]
+    adding_replicas: dict[int, tuple[int, ...]]
+    removing_replicas: dict[int, tuple[int, ...]]
+
+
+class PartitionState(NamedTuple):
+    """What the state node of a partition says; the node's version is the partition's epoch."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: int = 0
+
+
+class ProducerIdBlock(NamedTuple):
+    """The newest block of producer ids that was handed to a broker; both ends belong to it."""
+
+    broker: int
+    block_start: int
+    block_end: int
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{BROKER_TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{BROKER_TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{BROKER_TOPICS}/{topic}/partitions/{partition}"
+
+
+def partition_state_path(topic: str, partition: int) -> str:
+    return f"{BROKER_TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def config_path(entity_type: str, entity_name: str) -> str:
+    """`entity_name` is "" for the default of all brokers."""
+    return f"{CONFIG}/{entity_type}/{entity_name or DEFAULT_ENTITY}"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
+    """Top-level host and port are those of the first PLAINTEXT listener, for clients that know nothing else."""
+    plain = next((endpoint for endpoint in broker.endpoints.values() if endpoint.protocol == "PLAINTEXT"), None)
+    fields = {
+        "version": BROKER_NODE_VERSION,
+        "host": plain.host if plain else None,
+        "port": plain.port if plain else -1,
+        "endpoints": [f"{name}://{bracketed(end.host)}:{end.port}" for name, end in broker.endpoints.items()],
+        "listener_security_protocol_map": {name: end.protocol for name, end in broker.endpoints.items()},
+        "jmx_port": -1,
+        "features": {},
+        "timestamp": str(now_ms),
+    }
+    if broker.rack is not None:
+        fields["rack"] = broker.rack
+    return to_json(fields)
+
+
+def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
+    """`epoch` is the transaction that created the node: it tells a broker's lives apart."""
+    fields = from_json(data, broker_path(broker_id))
+    protocols = fields.get("listener_security_protocol_map", {})
+    endpoints: dict[str, Endpoint] = {}
+    for text in fields.get("endpoints") or [f"PLAINTEXT://{fields['host']}:{fields['port']}"]:
+        name, _, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+    return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch)
+
+
+def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:
+    adding = {str(index): list(p.adding_replicas) for index, p in enumerate(partitions) if p.adding_replicas}
+    removing = {str(index): list(p.removing_replicas) for index, p in enumerate(partitions) if p.removing_replicas}
+    fields = {
+        "version": TOPIC_NODE_VERSION,
+        "topic_id": encode_uuid(topic_id),
+        "partitions": {str(index): partition.replicas for index, partition in enumerate(partitions)},
+        "adding_replicas": adding,
+        "removing_replicas": removing,
+    }
+    return to_json(fields)
+
+
+def decode_topic(topic: str, data: bytes) -> TopicNode:
+    path = topic_path(topic)
+    fields = from_json(data, path)
+    try:
+        topic_id = decode_uuid(fields["topic_id"]) if "topic_id" in fields else None
+        return TopicNode(
+            topic_id,
+            decode_assignment(fields["partitions"]),
+            decode_assignment(fields.get("adding_replicas", {})),
+            decode_assignment(fields.get("removing_replicas", {})),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+
+
+def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(index): tuple(replicas) for index, replicas in fields.items()}
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """Written by hand because thousands are written at once; the key order is fixed, the recovery state rare."""
+    recovery = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
+    return (
+        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{recovery}}}'
+    ).encode()
+
+
+def decode_partition_state(path: str, data: bytes) -> PartitionState:
+    fields = from_json(data, path)
+    try:
+        return PartitionState(
+            fields["leader"],
+            fields["leader_epoch"],
+            tuple(fields["isr"]),
+            fields["controller_epoch"],
+            fields.get("leader_recovery_state", 0),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}") from error
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    fields = {"version": CONTROLLER_NODE_VERSION, "brokerid": broker_id, "timestamp": str(now_ms)}
+    return to_json({**fields, "kraftControllerEpoch": -1})
+
+
+def decode_controller(data: bytes) -> int:
+    return int(from_json(data, CONTROLLER)["brokerid"])
+
+
+def encode_number(number: int) -> bytes:
+    return str(number).encode()
+
+
+def decode_number(path: str, data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {data[:40]!r} is not a number") from error
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return to_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(from_json(data, CLUSTER_ID)["id"])
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return to_json({"version": 1, "config": dict(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    config = from_json(data, path).get("config", {}) if data else {}
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} is damaged: config is not an object")
+    return {str(key): str(value) for key, value in config.items()}
+
+
+def encode_config_change(entity_type: str, entity_name: str) -> bytes:
+    return to_json({"version": 2, "entity_path": f"{entity_type}/{entity_name or DEFAULT_ENTITY}"})
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    fields = {"version": 1, "broker": block.broker, "block_start": str(block.block_start)}
+    return to_json({**fields, "block_end": str(block.block_end)})
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    fields = from_json(data, PRODUCER_ID_BLOCK)
+    try:
+        return ProducerIdBlock(fields["broker"], int(fields["block_start"]), int(fields["block_end"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{PRODUCER_ID_BLOCK} is damaged: {error!r}") from error
+
+
+def encode_feature(features: Mapping[str, int]) -> bytes:
+    return to_json({"version": FEATURE_NODE_VERSION, "status": FEATURES_ENABLED, "features": dict(features)})
+
+
+def decode_feature(data: bytes) -> dict[str, int]:
+    """Finalized features; version 1 of the node kept a range for each, of which the upper end counts."""
+    features = from_json(data, FEATURE).get("features", {})
+    try:
+        return {
+            name: int(level["max_version_level"] if isinstance(level, dict) else level)
+            for name, level in features.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{FEATURE} is damaged: {error!r}") from error
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text form of an id: 22 characters of URL-safe base64."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def decode_uuid(text: str) -> UUID:
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def to_json(fields: Mapping[str, Any]) -> bytes:
+    return _json.encode(fields).encode()
+
+
+def from_json(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path} is damaged: it holds {type(fields).__name__} instead of an object")
+    return fields
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,88 @@
+"""The APIs that there are message classes for: keys, names, versions.
+
+Which of them a broker serves is decided by its table of handlers, not here.  The modules with the classes are
+imported when a class is first asked for: a broker answers its first request before it has imported all of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from ottla.protocol.schema import NO_VERSION
+
+
+class Api:
+    """One API.
+
+    min_version..max_version is what Apache Kafka 4.3 announces.  Produce is announced from version 0 on, for the
+    sake of old librdkafka that would otherwise give up, but has messages only from version 3 on: so does Kafka.
+    """
+
+    request: type[Any]
+    response: type[Any]
+
+    def __init__(
+        self, key: int, name: str, module: str, min_version: int, max_version: int, flexible_since: int = NO_VERSION
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.module = module
+        self.min_version = min_version
+        self.max_version = max_version
+        self.flexible_since = flexible_since
+
+    def __getattr__(self, attribute: str) -> Any:
+        """Called when an attribute is not there yet: imports the message classes on their first use."""
+        if attribute not in ("request", "response"):
+            raise AttributeError(attribute)
+        messages = import_module(f"ottla.protocol.messages.{self.module}")
+        self.request = getattr(messages, f"{self.name}Request")
+        self.response = getattr(messages, f"{self.name}Response")
+        return self.__dict__[attribute]
+
+    def has_version(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def __repr__(self) -> str:
+        return f"<Api {self.name} key={self.key} v{self.min_version}-{self.max_version}>"
+
+
+APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        Api(0, "Produce", "produce", 0, 13, 9),
+        Api(1, "Fetch", "fetch", 4, 18, 12),
+        Api(2, "ListOffsets", "offsets", 1, 11, 6),
+        Api(3, "Metadata", "metadata", 0, 13, 9),
+        Api(8, "OffsetCommit", "group_offsets", 2, 10, 8),
+        Api(9, "OffsetFetch", "group_offsets", 1, 10, 6),
+        Api(10, "FindCoordinator", "groups", 0, 6, 3),
+        Api(11, "JoinGroup", "groups", 0, 9, 6),
+        Api(12, "Heartbeat", "groups", 0, 4, 4),
+        Api(13, "LeaveGroup", "groups", 0, 5, 4),
+        Api(14, "SyncGroup", "groups", 0, 5, 4),
+        Api(15, "DescribeGroups", "group_admin", 0, 6, 5),
+        Api(16, "ListGroups", "group_admin", 0, 5, 3),
+        Api(17, "SaslHandshake", "sasl", 0, 1),
+        Api(18, "ApiVersions", "cluster", 0, 4, 3),
+        Api(19, "CreateTopics", "topics", 2, 7, 5),
+        Api(20, "DeleteTopics", "topics", 1, 6, 4),
+        Api(21, "DeleteRecords", "topics", 0, 2, 2),
+        Api(22, "InitProducerId", "transactions", 0, 5, 2),
+        Api(23, "OffsetForLeaderEpoch", "offsets", 2, 4, 4),
+        Api(32, "DescribeConfigs", "configs", 1, 4, 4),
+        Api(33, "AlterConfigs", "configs", 0, 2, 2),
+        Api(35, "DescribeLogDirs", "log_dirs", 1, 5, 2),
+        Api(36, "SaslAuthenticate", "sasl", 0, 2, 2),
+        Api(37, "CreatePartitions", "topics", 0, 3, 2),
+        Api(42, "DeleteGroups", "group_admin", 0, 2, 2),
+        Api(44, "IncrementalAlterConfigs", "configs", 0, 1, 1),
+        Api(47, "OffsetDelete", "group_offsets", 0, 0),
+        Api(55, "DescribeQuorum", "cluster", 0, 2, 0),
+        Api(60, "DescribeCluster", "cluster", 0, 2, 0),
+        Api(61, "DescribeProducers", "transactions", 0, 0, 0),
+        Api(74, "ListConfigResources", "configs", 0, 1, 0),
+        Api(75, "DescribeTopicPartitions", "topics", 0, 0, 0),
+    )
+}

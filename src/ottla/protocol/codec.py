@@ -1,0 +1,103 @@
+"""Messages to bytes and back.
+
+The functions that do it are generated, once per (message class, version) at first use, from what the class says
+about itself (schema.py): see decoding.py and encoding.py.  `source_of` shows the generated text.
+
+Everything malformed is a ProtocolError that names message and field; nothing is allocated for a length or count
+that the bytes at hand cannot hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ottla.base.file_range import FileRange
+from ottla.protocol.decoding import make_decoder
+from ottla.protocol.encoding import make_encoder
+from ottla.protocol.primitives import ProtocolError
+from ottla.protocol.schema import layout_of
+
+__all__ = ["Encoded", "ProtocolError", "decode", "decode_whole", "decoder_for", "encode", "encode_onto", "encoder_for"]
+
+T = TypeVar("T")
+Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Encoder = Callable[[Any, "Encoded"], "Encoded"]
+
+_decoders: dict[tuple[type, int], Decoder] = {}
+_encoders: dict[tuple[type, int], Encoder] = {}
+
+
+class Encoded(bytearray):
+    """An encoded message.
+
+    Records that lie in a file are not copied in: `holes` lists (position, range), in ascending order.  The bytes
+    of the range belong before the byte at that position; positions do not count the bytes of earlier ranges.
+    """
+
+    __slots__ = ("holes",)
+
+    holes: list[tuple[int, FileRange]]
+
+    def total_bytes(self) -> int:
+        """How many bytes will be sent, those of the holes included."""
+        return len(self) + sum(range_.length for _, range_ in self.holes)
+
+
+def encode(message: Any, version: int) -> Encoded:
+    out = Encoded()
+    out.holes = []
+    encoder = _encoders.get((type(message), version)) or encoder_for(type(message), version)
+    return encoder(message, out)
+
+
+def encode_onto(out: Encoded, message: Any, version: int) -> Encoded:
+    """Append a message to what is already there, which may be its header."""
+    encoder = _encoders.get((type(message), version)) or encoder_for(type(message), version)
+    return encoder(message, out)
+
+
+def decode(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> tuple[T, int]:
+    """The message that starts at `position`, and the position after it."""
+    decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
+    return decoder(buffer, position)
+
+
+def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int = 0) -> T:
+    """The message that fills the buffer from `position` to its end."""
+    decoder = _decoders.get((cls, version)) or decoder_for(cls, version)
+    message, after = decoder(buffer, position)
+    if after != len(buffer):
+        raise ProtocolError(f"{cls.__name__} v{version}: {len(buffer) - after} bytes follow the message")
+    decoded: T = message
+    return decoded
+
+
+def decoder_for(cls: type, version: int) -> Decoder:
+    """The generated function (buffer, position) -> (message, position after it)."""
+    found = _decoders.get((cls, version))
+    if found is None:
+        found = _decoders[cls, version] = make_decoder(cls, version, _is_flexible(cls, version))[0]
+    return found
+
+
+def encoder_for(cls: type, version: int) -> Encoder:
+    """The generated function (message, out) -> out."""
+    found = _encoders.get((cls, version))
+    if found is None:
+        found = _encoders[cls, version] = make_encoder(cls, version, _is_flexible(cls, version))[0]
+    return found
+
+
+def source_of(cls: type, version: int) -> str:
+    """The generated text of decoder and encoder, for people."""
+    flexible = _is_flexible(cls, version)
+    sources = make_decoder(cls, version, flexible)[1], make_encoder(cls, version, flexible)[1]
+    return "\n\n".join("\n".join(source.lines) for source in sources)
+
+
+def _is_flexible(cls: type, version: int) -> bool:
+    layout = layout_of(cls)
+    if not layout.min_version <= version <= layout.max_version:
+        raise ProtocolError(f"{cls.__name__} has versions {layout.min_version}-{layout.max_version}, not {version}")
+    return version >= layout.flexible_since

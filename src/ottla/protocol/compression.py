@@ -1,0 +1,189 @@
+"""The codecs of record batches, with a cap on what decompressing may yield.
+
+A few kilobytes may claim to be gigabytes: every decoder here stops at `output_bytes_max` and never sets memory aside
+on the word of the input alone. What Kafka's own readers cannot read is refused, or it would lie in a log for ever:
+an LZ4 frame must have independent blocks, and only the first frame counts.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+
+from ottla.base.errors import Error, KafkaError
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_WINDOW_BITS: Final = 31  # zlib's number for the gzip container
+GZIP_MEMBERS_MAX: Final = 64  # each further member copies the rest of the input
+
+# Java's snappy streams: this header, then blocks with their length in front. Other clients send one bare block.
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_INDEPENDENT: Final = 0x20
+LZ4_BLOCK_CHECKSUM: Final = 0x10
+LZ4_CONTENT_SIZE: Final = 0x08
+LZ4_CONTENT_CHECKSUM: Final = 0x04
+LZ4_LEVEL: Final = 1  # the fast compressor, as Kafka's default
+ZSTD_LEVEL: Final = 3
+
+FIRST_GUESS_RATIO: Final = 8  # most data shrinks less than this
+FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
+NEXT_GUESS_FACTOR: Final = 4
+OUTPUT_FULL: Final = "write whole buffer"  # how Rust's standard library says that the output has no more room
+
+Data = bytes | bytearray | memoryview
+
+
+class CompressionError(KafkaError):
+    """The bytes are not what their codec says, or they hold more than the caller allows."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Error.INVALID_RECORD, message)
+
+
+def compress(codec: int, data: Data, level: int | None = None) -> bytes:
+    """The data as a producer would send it under this codec (0-4); no level means the codec's usual one."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        return zlib.compress(data, -1 if level is None else level, GZIP_WINDOW_BITS)
+    if codec == SNAPPY:
+        return _compress_xerial(memoryview(data))
+    if codec == LZ4:
+        compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL if level is None else level, block_linked=False)
+        compressor.compress(bytes(data))
+        return bytes(compressor.finish())
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
+    raise unknown_codec(codec)
+
+
+def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
+    """The original bytes; CompressionError when they are corrupt or more than `output_bytes_max`."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        return _decompress_gzip(data, output_bytes_max)
+    if codec == SNAPPY:
+        return _decompress_snappy(memoryview(data), output_bytes_max)
+    if codec == LZ4:
+        frame = memoryview(data)[: _lz4_frame_end(data)]
+        return _decompress_into(LZ4, cramjam.lz4.decompress_into, frame, output_bytes_max)
+    if codec == ZSTD:
+        return _decompress_into(ZSTD, cramjam.zstd.decompress_into, data, output_bytes_max)
+    raise unknown_codec(codec)
+
+
+def unknown_codec(codec: int) -> KafkaError:
+    return KafkaError(Error.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {codec}")
+
+
+def _decompress_gzip(data: Data, output_bytes_max: int) -> bytes:
+    """One member after the other; what follows the last one is ignored, as Java's reader does."""
+    parts: list[bytes] = []
+    room = output_bytes_max
+    rest = data
+    for _ in range(GZIP_MEMBERS_MAX):
+        member = zlib.decompressobj(GZIP_WINDOW_BITS)
+        try:
+            part = member.decompress(rest, room + 1)
+        except zlib.error as problem:
+            raise CompressionError(f"corrupt gzip data: {problem}") from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(GZIP, output_bytes_max)
+        if not member.eof:
+            raise CompressionError("corrupt gzip data: it ends too early")
+        parts.append(part)
+        rest = member.unused_data
+        if not rest.startswith(GZIP_MAGIC):
+            return b"".join(parts)
+    raise CompressionError(f"gzip data with more than {GZIP_MEMBERS_MAX} members")
+
+
+def _decompress_snappy(data: memoryview, output_bytes_max: int) -> bytes:
+    if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        return _decompress_snappy_block(data, output_bytes_max)
+    parts: list[bytes] = []
+    room = output_bytes_max
+    position = len(XERIAL_HEADER)
+    while position < len(data):
+        block_bytes = int.from_bytes(data[position : position + 4], "big")
+        position += 4
+        if block_bytes > len(data) - position:
+            raise CompressionError(f"corrupt snappy data: a block claims {block_bytes} bytes")
+        parts.append(_decompress_snappy_block(data[position : position + block_bytes], room))
+        room -= len(parts[-1])
+        position += block_bytes
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, output_bytes_max: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > output_bytes_max:
+            raise _too_large(SNAPPY, output_bytes_max)
+        return bytes(cramjam.snappy.decompress_raw(block, output_len=size))
+    except cramjam.DecompressionError as problem:
+        raise CompressionError(f"corrupt snappy data: {problem}") from None
+
+
+def _compress_xerial(data: memoryview) -> bytes:
+    parts = [XERIAL_HEADER]
+    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_BYTES]))
+        parts.append(len(block).to_bytes(4, "big"))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _lz4_frame_end(data: Data) -> int:
+    """Where the first frame ends, found by its block lengths."""
+    if len(data) < 7 or bytes(data[:4]) != LZ4_MAGIC:
+        raise CompressionError("corrupt lz4 data: no frame header")
+    flags = data[4]
+    if not flags & LZ4_INDEPENDENT:
+        raise CompressionError("lz4 data with dependent blocks, which consumers cannot read")
+    position = 15 if flags & LZ4_CONTENT_SIZE else 7
+    checksum_bytes = 4 if flags & LZ4_BLOCK_CHECKSUM else 0
+    while position + 4 <= len(data):
+        block_bytes = int.from_bytes(data[position : position + 4], "little") & 0x7FFFFFFF
+        position += 4
+        if block_bytes == 0:
+            return position + (4 if flags & LZ4_CONTENT_CHECKSUM else 0)
+        position += block_bytes + checksum_bytes
+    raise CompressionError("corrupt lz4 data: it ends too early")
+
+
+def _decompress_into(codec: int, decoder: Callable[[Data, bytearray], int], data: Data, output_bytes_max: int) -> bytes:
+    """Decode into room of a known size, and into more of it while that is too little and the cap allows it."""
+    size = max(FIRST_GUESS_BYTES_MIN, len(data) * FIRST_GUESS_RATIO)
+    while True:
+        size = min(size, output_bytes_max)
+        output = bytearray(size)
+        try:
+            return bytes(memoryview(output)[: decoder(data, output)])
+        except cramjam.DecompressionError as problem:
+            if OUTPUT_FULL not in str(problem):
+                raise CompressionError(f"corrupt {CODEC_NAMES[codec]} data: {problem}") from None
+        if size == output_bytes_max:
+            raise _too_large(codec, output_bytes_max)
+        size *= NEXT_GUESS_FACTOR
+
+
+def _too_large(codec: int, output_bytes_max: int) -> CompressionError:
+    return CompressionError(f"{CODEC_NAMES[codec]} data yields more than {output_bytes_max} bytes")

@@ -1,0 +1,275 @@
+"""Generates the function that encodes one message class in one version.
+
+As in decoding, all structs are inlined and a run of fixed fields becomes one struct call, together with the length
+or count that follows it.  Fields that are hardly ever set (an error message, a tagged field) would cut runs short:
+a stretch with such fields is written twice, once with all of them at their defaults as part of the run, once field
+by field, and one test chooses.
+
+Names in the generated code: out (the bytes so far), v and n (the value at hand and its length), m1.. (structs).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.base.file_range import FileRange
+from ottla.protocol import primitives
+from ottla.protocol.layout import FIXED, Field, Type, fields_in
+from ottla.protocol.primitives import STRING_BYTES_MAX
+from ottla.protocol.schema import INT32_MAX
+from ottla.protocol.source import Source
+
+SHORT_ARRAY: Final = 8  # shorter arrays of numbers (replicas, mostly) have a ready-made struct each
+NAMES: Final = {name: getattr(primitives, name) for name in ("ENCODE_ERRORS", "too_long", "uvarint", "write_tags")} | {
+    "FileRange": FileRange,
+    "pack": struct.pack,
+}
+
+
+def make_encoder(cls: type, version: int, flexible: bool) -> tuple[Callable[..., Any], Source]:
+    """A function (message, out) that appends the message to a bytearray."""
+    source = EncoderSource(f"{cls.__name__} v{version}", version, flexible)
+    source.put(0, "def encode(m, out):")
+    source.put(1, "try:")
+    source.write_struct(2, cls, "m", "")
+    source.flush(2)
+    source.put(2, "return out")
+    source.put(1, "except ENCODE_ERRORS as error: raise explain(error) from error")
+    return source.build("encode"), source
+
+
+class EncoderSource(Source):
+    def __init__(self, title: str, version: int, flexible: bool) -> None:
+        super().__init__(title, NAMES)
+        self.version = version
+        self.flexible = flexible
+        self.run: list[tuple[str, str]] = []  # (format letter, expression) of fixed values not yet written
+
+    def flush(self, depth: int, keep: bool = False) -> None:
+        """Write the pending run of fixed values with one call; keep it when another branch writes it too."""
+        if len(self.run) == 1 and self.run[0][0] == "B":
+            self.put(depth, f"out.append({self.run[0][1]})")
+        elif self.run:
+            self.put(depth, f"out += {self.packed()}")
+        if not keep:
+            self.run = []
+
+    def packed(self) -> str:
+        letters = "".join(letter for letter, _ in self.run)
+        if set(letters) == {"x"}:
+            return repr(bytes(len(letters)))
+        values = ", ".join(expression for letter, expression in self.run if letter != "x")
+        return f"{self.constant(struct.Struct('>' + letters).pack, 'pack')}({values})"
+
+    def write_struct(self, depth: int, cls: type, value: str, path: str) -> None:
+        fields = fields_in(cls, self.version)
+        tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
+        plain = [field for field in fields if field.tag is None]
+        while plain:
+            count = self.stretch(plain, tagged)
+            if count:
+                with_tags = count == len(plain) and self.flexible
+                self.write_stretch(depth, plain[:count], tagged if with_tags else None, value, path)
+                plain = plain[count:]
+                if with_tags:
+                    return
+            else:
+                field = plain.pop(0)
+                self.write_field(depth, field, value, path)
+        if self.flexible:
+            self.write_tags(depth, tagged, value, path)
+
+    def stretch(self, plain: list[Field], tagged: list[Field]) -> int:
+        """How many of the next fields are fixed or hardly ever set; 0 when joining them would gain nothing."""
+        count = next((at for at, field in enumerate(plain) if not _joins(field)), len(plain))
+        rare = sum(_is_rare(field) for field in plain[:count])
+        rare += bool(count == len(plain) and self.flexible and tagged)
+        return count if rare and (count > 1 or self.run) else 0
+
+    def write_stretch(self, depth: int, fields: list[Field], tagged: list[Field] | None, value: str, path: str) -> None:
+        run_before = list(self.run)
+        self.field = path + fields[0].name
+        unset = [_is_unset(field, f"{value}.{field.name}") for field in fields if _is_rare(field)]
+        unset += [f"not ({self.is_set(field, value)})" for field in tagged or ()]
+        self.put(depth, f"if {' and '.join(unset)}:")
+        for field in fields:
+            self.run += self.rest_value(field) if _is_rare(field) else self.fixed(field.type, f"{value}.{field.name}")
+        if tagged is not None:
+            self.run.append(("x", ""))
+        self.flush(depth + 1)
+        self.put(depth, "else:")
+        self.run = run_before
+        for field in fields:
+            self.write_field(depth + 1, field, value, path)
+        if tagged is not None:
+            self.write_tags(depth + 1, tagged, value, path)
+        self.flush(depth + 1)
+
+    def rest_value(self, field: Field) -> list[tuple[str, str]]:
+        """How a field that is hardly ever set looks then: null, or an empty array."""
+        is_null = field.nullable and field.wire.default is None
+        if self.flexible:
+            return [("x", "")] if is_null else [("B", "1")]
+        return [("h" if field.type.kind == "string" else "i", "-1" if is_null else "0")]
+
+    def fixed(self, type_: Type, value: str) -> list[tuple[str, str]]:
+        return [(FIXED[type_.kind], f"{value}.int.to_bytes(16, 'big')" if type_.kind == "uuid" else value)]
+
+    def write_field(self, depth: int, field: Field, value: str, path: str) -> None:
+        self.field = path + field.name
+        self.write(depth, field.type, field.nullable, f"{value}.{field.name}", path + field.name)
+
+    def write(self, depth: int, type_: Type, nullable: bool, value: str, path: str) -> None:
+        if type_.is_fixed:
+            self.run += self.fixed(type_, value)
+        elif type_.kind == "struct":
+            self.write_nested(depth, type_, nullable, value, path)
+        else:
+            self.put(depth, f"v = {value}")
+            depth = self.write_null(depth, nullable, "h" if type_.kind == "string" else "i")
+            if type_.kind == "array":
+                self.write_array(depth, type_.array_item, path)
+            else:
+                self.write_bytes(depth, type_.kind)
+
+    def write_null(self, depth: int, nullable: bool, letter: str) -> int:
+        """Emit the case of null; gives the depth of the other case."""
+        if not nullable:
+            return depth
+        run_before = list(self.run)
+        self.put(depth, "if v is None:")
+        self.run.append(("x", "") if self.flexible else (letter, "-1"))
+        self.flush(depth + 1)
+        self.put(depth, "else:")
+        self.run = run_before
+        return depth + 1
+
+    def write_length(self, depth: int, length: str, letter: str) -> None:
+        if not self.flexible:
+            self.run.append((letter, length))
+            self.flush(depth)
+            return
+        self.put(depth, f"n = {length} + 1")
+        self.put(depth, "if n < 128:")
+        self.run.append(("B", "n"))
+        self.flush(depth + 1, keep=True)
+        self.put(depth, "else:")
+        self.run.pop()
+        if letter == "h":
+            self.put(depth + 1, f"if n > {STRING_BYTES_MAX + 1}: raise too_long(n - 1)")
+        self.flush(depth + 1)
+        self.put(depth + 1, "out += uvarint(n)")
+
+    def write_bytes(self, depth: int, kind: str) -> None:
+        if kind == "records":
+            self.put(depth, "if isinstance(v, FileRange):")
+            run_before = list(self.run)
+            self.write_length(depth + 1, "v.length", "i")
+            self.put(depth + 1, "out.holes.append((len(out), v))")
+            self.put(depth, "else:")
+            self.run = run_before
+            self.write_length(depth + 1, "len(v)", "i")
+            self.put(depth + 1, "out += v")
+            return
+        if kind == "string":
+            self.put(depth, "v = v.encode()")
+        self.write_length(depth, "len(v)", "h" if kind == "string" else "i")
+        self.put(depth, "out += v")
+
+    def write_array(self, depth: int, item: Type, path: str) -> None:
+        if item.is_fixed and item.kind != "uuid":
+            self.write_numbers(depth, FIXED[item.kind])
+            return
+        self.write_length(depth, "len(v)", "i")
+        each = self.fresh("m")
+        self.put(depth, f"for {each} in v:")
+        if item.kind == "struct":
+            self.write_struct(depth + 1, item.struct_class, each, path + ".")
+        else:
+            self.write(depth + 1, item, False, each, path)
+        self.flush(depth + 1)
+
+    def write_numbers(self, depth: int, letter: str) -> None:
+        """Emit an array of fixed values: pending run, count and items in one call."""
+        run, self.run = self.run, []
+        before = "".join(letter for letter, _ in run)
+        values = "".join(f"{expression}, " for letter, expression in run if letter != "x")
+        length = "B" if self.flexible else "i"
+        short = tuple(struct.Struct(f">{before}{length}{n}{letter}").pack for n in range(SHORT_ARRAY))
+        count = "n + 1" if self.flexible else "n"
+        self.put(depth, "n = len(v)")
+        self.put(depth, f"if n < {SHORT_ARRAY}: out += {self.constant(short, 'packs')}[n]({values}{count}, *v)")
+        longest = 127 if self.flexible else INT32_MAX
+        self.put(depth, f"elif n < {longest}: out += pack(f'>{before}{length}{{n}}{letter}', {values}{count}, *v)")
+        if self.flexible:
+            self.put(depth, f"else: out += pack('>{before}', {values}) + uvarint(n + 1) + pack(f'>{{n}}{letter}', *v)")
+
+    def write_nested(self, depth: int, type_: Type, nullable: bool, value: str, path: str) -> None:
+        inner = self.fresh("m")
+        self.put(depth, f"{inner} = {value}")
+        if nullable:
+            run_before = list(self.run)
+            self.put(depth, f"if {inner} is None:")
+            self.run.append(("b", "-1"))
+            self.flush(depth + 1)
+            self.put(depth, "else:")
+            self.run = [*run_before, ("b", "1")]
+            depth += 1
+        self.write_struct(depth, type_.struct_class, inner, path + ".")
+        if nullable:
+            self.flush(depth)
+
+    def write_tags(self, depth: int, tagged: list[Field], value: str, path: str) -> None:
+        if not tagged:
+            self.run.append(("x", ""))
+            return
+        run_before = list(self.run)
+        self.field = path + tagged[0].name
+        self.put(depth, f"if {' or '.join(self.is_set(field, value) for field in tagged)}:")
+        self.flush(depth + 1)
+        self.write_set_tags(depth + 1, tagged, value, path)
+        self.put(depth, "else:")
+        self.run = [*run_before, ("x", "")]
+        self.flush(depth + 1)
+
+    def write_set_tags(self, depth: int, tagged: list[Field], value: str, path: str) -> None:
+        outer, tags = self.fresh("out"), self.fresh("tags")
+        self.put(depth, f"{outer} = out; {tags} = []")
+        for field in tagged:
+            self.field = path + field.name
+            self.put(depth, f"if {self.is_set(field, value)}:")
+            self.put(depth + 1, "out = bytearray()")
+            self.write(depth + 1, field.type, field.nullable, f"{value}.{field.name}", path + field.name)
+            self.flush(depth + 1)
+            self.put(depth + 1, f"{tags}.append(({field.tag}, out))")
+        self.put(depth, f"out = {outer}; write_tags(out, {tags})")
+
+    def is_set(self, field: Field, value: str) -> str:
+        """An expression: does this tagged field differ from its default, so that it must be sent?"""
+        value = f"{value}.{field.name}"
+        if field.wire.default_factory is not None:
+            return f"({value} is None or {value})" if field.nullable else value
+        if field.wire.default is not None:
+            return f"{value} != {self.constant(field.wire.default, 'default')}"
+        if field.type.kind != "struct" or field.nullable:
+            return f"{value} is not None"
+        return f"({value} is not None and {value} != {self.constant(field.type.struct_class(), 'default')})"
+
+
+def _joins(field: Field) -> bool:
+    return field.type.is_fixed or _is_rare(field)
+
+
+def _is_rare(field: Field) -> bool:
+    """Null by default, or an array that an early version did without: hardly ever set, so worth a short cut."""
+    if field.type.is_fixed or field.type.kind in ("struct", "records"):
+        return False
+    if field.nullable and field.wire.default is None:
+        return True
+    return field.type.kind == "array" and field.wire.default_factory is not None and field.wire.since > 0
+
+
+def _is_unset(field: Field, value: str) -> str:
+    return f"{value} is None" if field.nullable and field.wire.default is None else f"not {value}"

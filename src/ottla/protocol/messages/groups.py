@@ -1,0 +1,169 @@
+"""Life in a consumer group: find the coordinator, join, sync, heartbeat, leave."""
+
+from __future__ import annotations
+
+from ottla.protocol.schema import Int8, Int16, Int32, message, part, wire
+
+
+@message(api_key=10, versions="0-6", flexible=3)
+class FindCoordinatorRequest:
+    """FindCoordinator (key 10), v0-6. v1 transactions too; v3 flexible; v4 many keys at once (KIP-699); v6 share
+    groups (KIP-932).
+    """
+
+    key: str = wire(until=3, default="")
+    key_type: Int8 = wire(since=1, default=0)  # 0 group, 1 transaction, 2 share group
+    coordinator_keys: list[str] = wire(since=4, default_factory=list)
+
+
+@part
+class Coordinator:
+    key: str
+    node_id: Int32
+    host: str
+    port: Int32
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)
+
+
+@message(api_key=10, versions="0-6", flexible=3)
+class FindCoordinatorResponse:
+    """FindCoordinator (key 10), v0-6. v1 throttle time and error message; v3 flexible; v4 many keys at once
+    (KIP-699); v5 TRANSACTION_ABORTABLE may be answered (KIP-890).
+    """
+
+    throttle_time_ms: Int32 = wire(since=1, default=0)
+    error_code: Int16 = wire(until=3, default=0)
+    error_message: str | None = wire(since=1, until=3, nullable=1, default=None)
+    node_id: Int32 = wire(until=3, default=0)
+    host: str = wire(until=3, default="")
+    port: Int32 = wire(until=3, default=0)
+    coordinators: list[Coordinator] = wire(since=4, default_factory=list)
+
+
+@part
+class JoinGroupRequestProtocol:
+    name: str
+    metadata: bytes
+
+
+@message(api_key=11, versions="0-9", flexible=6)
+class JoinGroupRequest:
+    """JoinGroup (key 11), v0-9. v1 rebalance timeout; v4 a new member is first given its id (KIP-394); v5 static
+    membership (KIP-345); v6 flexible; v8 reason (KIP-800).
+    """
+
+    group_id: str
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32 = wire(since=1, default=-1)
+    member_id: str
+    group_instance_id: str | None = wire(since=5, nullable=5, default=None)
+    protocol_type: str
+    protocols: list[JoinGroupRequestProtocol] = wire(default_factory=list)
+    reason: str | None = wire(since=8, nullable=8, default=None)
+
+
+@part
+class JoinGroupResponseMember:
+    member_id: str
+    group_instance_id: str | None = wire(since=5, nullable=5, default=None)
+    metadata: bytes
+
+
+@message(api_key=11, versions="0-9", flexible=6)
+class JoinGroupResponse:
+    """JoinGroup (key 11), v0-9. v2 throttle time; v5 static membership (KIP-345); v6 flexible; v7 protocol type,
+    null protocol (KIP-559); v9 the leader may be told not to assign (KIP-814).
+    """
+
+    throttle_time_ms: Int32 = wire(since=2, default=0)
+    error_code: Int16 = 0
+    generation_id: Int32 = -1
+    protocol_type: str | None = wire(since=7, nullable=7, default=None)
+    protocol_name: str | None = wire(nullable=7)
+    leader: str
+    skip_assignment: bool = wire(since=9, default=False)
+    member_id: str
+    members: list[JoinGroupResponseMember] = wire(default_factory=list)
+
+
+@part
+class SyncGroupRequestAssignment:
+    member_id: str
+    assignment: bytes
+
+
+@message(api_key=14, versions="0-5", flexible=4)
+class SyncGroupRequest:
+    """SyncGroup (key 14), v0-5. v3 static membership (KIP-345); v4 flexible; v5 protocol type and name (KIP-559)."""
+
+    group_id: str
+    generation_id: Int32
+    member_id: str
+    group_instance_id: str | None = wire(since=3, nullable=3, default=None)
+    protocol_type: str | None = wire(since=5, nullable=5, default=None)
+    protocol_name: str | None = wire(since=5, nullable=5, default=None)
+    assignments: list[SyncGroupRequestAssignment] = wire(default_factory=list)
+
+
+@message(api_key=14, versions="0-5", flexible=4)
+class SyncGroupResponse:
+    """SyncGroup (key 14), v0-5. v1 throttle time; v4 flexible; v5 protocol type and name (KIP-559)."""
+
+    throttle_time_ms: Int32 = wire(since=1, default=0)
+    error_code: Int16 = 0
+    protocol_type: str | None = wire(since=5, nullable=5, default=None)
+    protocol_name: str | None = wire(since=5, nullable=5, default=None)
+    assignment: bytes
+
+
+@message(api_key=12, versions="0-4", flexible=4)
+class HeartbeatRequest:
+    """Heartbeat (key 12), v0-4. v3 static membership (KIP-345); v4 flexible."""
+
+    group_id: str
+    generation_id: Int32
+    member_id: str
+    group_instance_id: str | None = wire(since=3, nullable=3, default=None)
+
+
+@message(api_key=12, versions="0-4", flexible=4)
+class HeartbeatResponse:
+    """Heartbeat (key 12), v0-4. v1 throttle time; v4 flexible."""
+
+    throttle_time_ms: Int32 = wire(since=1, default=0)
+    error_code: Int16 = 0
+
+
+@part
+class MemberIdentity:
+    """A member by its id or, if static, by its instance id."""
+
+    member_id: str
+    group_instance_id: str | None = wire(nullable=0, default=None)
+    reason: str | None = wire(since=5, nullable=5, default=None)
+
+
+@message(api_key=13, versions="0-5", flexible=4)
+class LeaveGroupRequest:
+    """LeaveGroup (key 13), v0-5. v3 several members at once (KIP-345); v4 flexible; v5 reason (KIP-800)."""
+
+    group_id: str
+    member_id: str = wire(until=2, default="")
+    members: list[MemberIdentity] = wire(since=3, default_factory=list)
+
+
+@part
+class MemberResponse:
+    member_id: str
+    group_instance_id: str | None = wire(nullable=0, default=None)
+    error_code: Int16 = 0
+
+
+@message(api_key=13, versions="0-5", flexible=4)
+class LeaveGroupResponse:
+    """LeaveGroup (key 13), v0-5. v1 throttle time; v3 several members at once (KIP-345); v4 flexible."""
+
+    throttle_time_ms: Int32 = wire(since=1, default=0)
+    error_code: Int16 = 0
+    members: list[MemberResponse] = wire(since=3, default_factory=list)

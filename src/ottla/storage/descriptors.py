@@ -1,0 +1,66 @@
+"""Keeps the number of open files, and the memory of loaded indexes, bounded however many segments there are.
+
+A segment opens its file when it is used and registers here. When too many are open, those that were not used since
+the hand of the clock last passed them are closed again; a file that somebody still reads from is never closed.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections import OrderedDict
+from typing import Final, Protocol
+
+OPEN_FILES_MIN: Final = 64
+OPEN_FILES_MAX: Final = 32_768
+INDEX_BYTES_MAX: Final = 32 << 20
+
+
+class Closable(Protocol):
+    """A segment, as seen by the pool."""
+
+    is_used: bool
+
+    def close_if_unused(self) -> bool: ...
+
+
+class DescriptorPool:
+    """All open segments, oldest first; each use sets a flag that buys the segment one more round."""
+
+    def __init__(self, open_files_max: int = 0) -> None:
+        self.open_files_max = open_files_max or open_files_limit()
+        self.index_bytes = 0  # of all loaded indexes; the segments keep this figure
+        self._open: OrderedDict[Closable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, segment: Closable) -> None:
+        """Register a segment that just opened its file; may close another one."""
+        if len(self._open) >= self.open_files_max or self.index_bytes > INDEX_BYTES_MAX:
+            self._close_one()
+        self._open[segment] = None
+
+    def discard(self, segment: Closable) -> None:
+        """Forget a segment that closed its file itself."""
+        self._open.pop(segment, None)
+
+    def _close_one(self) -> None:
+        # Two rounds: the first takes everybody's flag, the second finds a victim, unless all have readers.
+        for _ in range(2 * len(self._open)):
+            segment, _ = self._open.popitem(last=False)
+            if segment.is_used:
+                segment.is_used = False
+            elif segment.close_if_unused():
+                return
+            self._open[segment] = None
+
+    def __repr__(self) -> str:
+        return f"<DescriptorPool {len(self._open)} of {self.open_files_max} open, {self.index_bytes} index bytes>"
+
+
+def open_files_limit() -> int:
+    """Half of what the process may open: the other half is for connections."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return OPEN_FILES_MAX
+    return max(OPEN_FILES_MIN, min(soft_limit // 2, OPEN_FILES_MAX))

@@ -1,0 +1,126 @@
+"""Leader epochs of one partition: which leader wrote from which offset on (KIP-101, KIP-279).
+
+Kept in `leader-epoch-checkpoint` beside the segments. Each batch carries its epoch too, so a lost or damaged file is
+rebuilt from the log; that is why it is written without waiting for the disk, and synced together with the log.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ottla.storage import files
+from ottla.storage.checkpoints import CheckpointError, format_lines, parse_lines
+
+logger = logging.getLogger("ottla.storage.epochs")
+
+FILE_NAME = "leader-epoch-checkpoint"
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Pairs of (epoch, start offset), both strictly rising."""
+
+    __slots__ = ("directory", "entries", "is_unsynced")
+
+    def __init__(self, directory: str, entries: list[tuple[int, int]] | None = None) -> None:
+        self.directory = directory
+        self.entries = entries or []
+        self.is_unsynced = False
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.entries[-1][0] if self.entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from this offset on. What an older leader had planned beyond it is void."""
+        if not self.add(epoch, start_offset):
+            return
+        self.write()
+
+    def add(self, epoch: int, start_offset: int) -> bool:
+        """Like assign, in memory only; whether anything changed."""
+        entries = self.entries
+        if entries and epoch <= entries[-1][0]:
+            return False
+        while entries and entries[-1][1] >= start_offset:
+            entries.pop()
+        entries.append((epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Kafka's answer to OffsetForLeaderEpoch: the largest known epoch at or below, and where it ends."""
+        if epoch < 0 or not self.entries:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == self.entries[-1][0]:
+            return epoch, log_end_offset
+        if epoch > self.entries[-1][0]:
+            return NO_EPOCH, NO_OFFSET
+        found = epoch if epoch < self.entries[0][0] else NO_EPOCH
+        for known_epoch, start_offset in self.entries:
+            if known_epoch > epoch:
+                return found, start_offset
+            found = known_epoch
+        return NO_EPOCH, NO_OFFSET
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch of the leader that wrote this offset, or -1."""
+        found = NO_EPOCH
+        for epoch, start_offset in self.entries:
+            if start_offset > offset:
+                break
+            found = epoch
+        return found
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or past the end of the log."""
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        if len(kept) != len(self.entries):
+            self.entries = kept
+            self.write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before the log starts; the one that it starts in begins there now."""
+        before = [entry for entry in self.entries if entry[1] <= start_offset]
+        if not before or (before[-1][1] == start_offset and len(before) == 1):
+            return
+        after = [entry for entry in self.entries if entry[1] > start_offset]
+        self.entries = [(before[-1][0], start_offset), *after]
+        self.write()
+
+    def write(self) -> None:
+        """Store the entries; a failure costs nothing yet, the next write or a rebuild from the log repairs it."""
+        self.is_unsynced = True
+        text = format_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
+        try:
+            files.replace_file(self.path(), text.encode(), durable=False)
+        except OSError as error:
+            logger.warning("Cannot write %s: %s", self.path(), error)
+
+    def path(self) -> str:
+        return f"{self.directory}/{FILE_NAME}"
+
+    def __repr__(self) -> str:
+        return f"<LeaderEpochs {self.entries}>"
+
+
+def load_epochs(directory: str) -> LeaderEpochs:
+    """What the file says. Raises CheckpointError if it makes no sense; a missing or empty file is no epochs."""
+    epochs = LeaderEpochs(directory)
+    try:
+        data = files.read_whole(epochs.path())
+    except FileNotFoundError:
+        return epochs
+    for line in parse_lines(data, epochs.path()):
+        epoch, start_offset = parse_entry(line, epochs.path())
+        if epochs.entries and (epoch <= epochs.entries[-1][0] or start_offset < epochs.entries[-1][1]):
+            raise CheckpointError(f"{epochs.path()}: epochs do not rise")
+        epochs.entries.append((epoch, start_offset))
+    return epochs
+
+
+def parse_entry(line: str, path: str) -> tuple[int, int]:
+    words = line.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        raise CheckpointError(f"{path}: malformed line {line!r}")
+    return int(words[0]), int(words[1])

@@ -1,0 +1,103 @@
+"""What stands in the folder of a partition, and putting it in order before the log is opened.
+
+A crash may leave files of work that was under way: `.cleaned` was not finished and `.deleted` was not needed any more,
+both go. `.swap` is a finished, synced replacement for older segments: it takes their place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from ottla.storage import files
+from ottla.storage.scan import BatchScan
+
+logger = logging.getLogger("ottla.storage.folder")
+
+LEFTOVER_SUFFIXES = (files.CLEANED_SUFFIX, files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
+INDEX_SUFFIXES = (files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX)
+
+
+class Folder:
+    """Base offsets of the segments and of the snapshots, and the sizes of all files of segments."""
+
+    __slots__ = ("directory", "segments", "sizes", "snapshots")
+
+    def __init__(self, directory: str, sizes: dict[str, int]) -> None:
+        self.directory = directory
+        self.sizes = sizes
+        self.segments = sorted_offsets(sizes, files.LOG_SUFFIX)
+        self.snapshots = sorted_offsets(sizes, files.SNAPSHOT_SUFFIX)
+
+    def size(self, base_offset: int, suffix: str) -> int:
+        """Size of a file of a segment, -1 if it is not there."""
+        return self.sizes.get(f"{base_offset:020d}{suffix}", -1)
+
+    def __repr__(self) -> str:
+        return f"<Folder {self.directory}, segments {self.segments}, snapshots {self.snapshots}>"
+
+
+def read_folder(directory: str) -> Folder:
+    """List the folder; leftovers of a crash are cleared away first."""
+    sizes = list_files(directory)
+    if any(name.endswith((*LEFTOVER_SUFFIXES, files.SWAP_SUFFIX)) for name in sizes):
+        clear_leftovers(directory, sizes)
+        sizes = list_files(directory)
+    folder = Folder(directory, sizes)
+    remove_orphans(folder)
+    return folder
+
+
+def list_files(directory: str) -> dict[str, int]:
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries}
+
+
+def clear_leftovers(directory: str, sizes: dict[str, int]) -> None:
+    for name in sizes:
+        if name.endswith(LEFTOVER_SUFFIXES):
+            files.unlink(f"{directory}/{name}")
+            logger.info("Removed %s, a leftover of work that was under way", f"{directory}/{name}")
+    for name in sorted(sizes):
+        if name.endswith(files.LOG_SUFFIX + files.SWAP_SUFFIX):
+            complete_swap(directory, name, sizes[name])
+    for name in sizes:
+        if name.endswith(files.SWAP_SUFFIX):
+            files.remove_if_there(f"{directory}/{name}")  # its indexes are rebuilt
+
+
+def complete_swap(directory: str, name: str, size: int) -> None:
+    """Put a finished replacement into the place of the segments that it covers."""
+    path = f"{directory}/{name}"
+    first_offset = int(name[: files.OFFSET_DIGITS])
+    last_offset = first_offset - 1
+    with files.opened(path, files.READ_FLAGS) as descriptor:
+        scan = BatchScan(descriptor, 0, size, True)
+        while scan.advance():
+            last_offset = scan.last_offset
+    if scan.problem is not None:
+        logger.error("Left out %s, which was to replace older segments: %s", path, scan.problem)
+        files.unlink(path)
+        return
+    for base_offset in sorted_offsets(list_files(directory), files.LOG_SUFFIX):
+        if first_offset <= base_offset <= last_offset:
+            for suffix in (files.LOG_SUFFIX, *INDEX_SUFFIXES):
+                files.remove_if_there(files.segment_path(directory, base_offset, suffix))
+    files.rename(path, path.removesuffix(files.SWAP_SUFFIX))
+    logger.info("Completed the replacement of segments by %s", path)
+
+
+def remove_orphans(folder: Folder) -> None:
+    """Index files without a log file are of no use."""
+    bases = set(folder.segments)
+    for suffix in INDEX_SUFFIXES:
+        for base_offset in sorted_offsets(folder.sizes, suffix):
+            if base_offset not in bases:
+                path = files.segment_path(folder.directory, base_offset, suffix)
+                logger.warning("Found an orphaned index file %s, with no log file; removing it", path)
+                files.unlink(path)
+
+
+def sorted_offsets(names: dict[str, int], suffix: str) -> list[int]:
+    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return sorted(int(stem) for stem in stems if len(stem) == files.OFFSET_DIGITS and stem.isdecimal())

@@ -1,0 +1,660 @@
+"""The log of one partition: a chain of segments in one folder. Compiled with mypyc where possible.
+
+Rule 1: one thread owns a log. What takes long (syncing, checking stored bytes, recovery) is cut out as jobs that other
+threads run and whose results come back to the owner.
+Rule 2: `end_offset` and the producers change only after a batch has been written whole. A write that fails is cut away
+again; if even that fails, the log refuses all further writes.
+Rule 3: memory of an idle log is a handful of numbers; files, indexes and producers are loaded when they are needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import NEVER_MS, TopicSettings
+from ottla.protocol.batches import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_produced_batch,
+    crc_is_right,
+    read_batch_header,
+    recompress,
+    write_log_append_time,
+    write_offsets,
+)
+from ottla.protocol.compression import CODEC_NAMES
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.flush import FlushJob
+from ottla.storage.index import RELATIVE_OFFSET_MAX
+from ottla.storage.page_cache import range_is_cached
+from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from ottla.storage.partition_metadata import write_topic_id
+from ottla.storage.producers import ProducerBatch, Producers
+from ottla.storage.retention import delete_old_segments
+from ottla.storage.segment import NOT_LOADED, Segment, create_segment
+from ottla.storage.snapshots import remove_snapshots, write_snapshot
+from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
+from ottla.storage.truncation import truncate_fully, truncate_to
+from ottla.storage.verification import check_range, needs_check
+
+logger = logging.getLogger("ottla.storage.log")
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+NO_TIMESTAMP: Final = -1
+KEEPS_PRODUCERS_CODEC: Final = -1
+
+
+class Appended:
+    """Where a batch went."""
+
+    __slots__ = ("base_offset", "is_duplicate", "last_offset", "log_append_time_ms")
+
+    def __init__(self, base_offset: int, last_offset: int, log_append_time_ms: int, is_duplicate: bool) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.is_duplicate = is_duplicate
+
+    def __repr__(self) -> str:
+        return f"<Appended {self.base_offset}-{self.last_offset}{' again' if self.is_duplicate else ''}>"
+
+
+class Log:
+    """All segments of one partition, the last of which takes the appends."""
+
+    __slots__ = (
+        "_active",
+        "_codec",
+        "_index_interval_bytes",
+        "_is_compacted",
+        "_is_directory_unsynced",
+        "_is_disk_full",
+        "_is_log_append_time",
+        "_latest_epoch",
+        "_limit_offset",
+        "_limit_position",
+        "_message_bytes_max",
+        "_name",
+        "_producers",
+        "_segment_bytes",
+        "_segment_index_bytes",
+        "_segment_ms",
+        "_settings",
+        "_timestamp_after_max_ms",
+        "_timestamp_before_max_ms",
+        "_truncations",
+        "deleted_segments",
+        "directory",
+        "end_offset",
+        "epochs",
+        "failure",
+        "log_start_offset",
+        "partition",
+        "pool",
+        "producer_expiration_ms",
+        "recovery_point",
+        "segments",
+        "snapshot_offset",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        settings: TopicSettings,
+        pool: DescriptorPool,
+        segments: list[Segment],
+        *,
+        end_offset: int,
+        log_start_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: Producers | None = None,
+        producer_expiration_ms: int = 86_400_000,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.topic_id = topic_id
+        self.segments = segments
+        self.end_offset = end_offset
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point  # everything below it survives a power cut
+        self.epochs = epochs
+        self.failure: str | None = None  # why this log takes no more writes until it is opened again
+        self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
+        self.snapshot_offset = -1  # of the newest producer snapshot that this log wrote or was loaded from
+        self._active = segments[-1]
+        self.pool = pool
+        self._producers = producers
+        self.producer_expiration_ms = producer_expiration_ms
+        self._latest_epoch = epochs.latest_epoch
+        self._is_directory_unsynced = False
+        self._is_disk_full = False
+        self._truncations = 0
+        self._limit_offset = -1
+        self._limit_position = 0
+        self._name = str(partition)
+        self._apply_settings(settings)
+
+    # --- settings -----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TopicSettings) -> None:
+        self._apply_settings(settings)
+
+    def _apply_settings(self, settings: TopicSettings) -> None:
+        self._settings = settings
+        self._is_compacted: bool = settings.is_compacted
+        self._is_log_append_time: bool = settings.message_timestamp_type == "LogAppendTime"
+        self._index_interval_bytes: int = settings.index_interval_bytes
+        self._message_bytes_max: int = settings.max_message_bytes
+        self._segment_bytes: int = settings.segment_bytes
+        self._segment_index_bytes: int = settings.segment_index_bytes
+        self._segment_ms: int = settings.segment_ms
+        self._timestamp_before_max_ms: int = settings.message_timestamp_before_max_ms
+        self._timestamp_after_max_ms: int = settings.message_timestamp_after_max_ms
+        self._codec: int = KEEPS_PRODUCERS_CODEC
+        if settings.compression_type == "uncompressed":
+            self._codec = 0
+        elif settings.compression_type in CODEC_NAMES:
+            self._codec = CODEC_NAMES.index(settings.compression_type)
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        return self._active
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._latest_epoch
+
+    @property
+    def producers(self) -> Producers:
+        if self._producers is None:
+            self._producers = Producers(self.producer_expiration_ms)
+        return self._producers
+
+    def replace_producers(self, producers: Producers) -> None:
+        self._producers = producers if producers.by_id else None
+
+    @property
+    def unflushed_messages(self) -> int:
+        """What `flush.messages` limits."""
+        return self.end_offset - self.recovery_point
+
+    # --- appending ----------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+        """Check the one batch of a Produce request as Kafka does and write it; changes `records` in place."""
+        if self.failure is not None:
+            raise self._refusal()
+        header = self._check_batch(records, now_ms)
+        if self._codec >= 0 and header.codec != self._codec:
+            records = memoryview(recompress(records, self._codec))
+            header = read_batch_header(records, 0)
+        if header.batch_bytes > self._segment_bytes:
+            raise KafkaError(
+                Error.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {header.batch_bytes} bytes in append to partition {self._name}, "
+                f"which exceeds the maximum configured segment size of {self._segment_bytes}.",
+            )
+        if header.producer_id >= 0:
+            duplicate = self._check_producer(header)
+            if duplicate is not None:
+                time_ms = duplicate.timestamp if self._is_log_append_time else NO_TIMESTAMP
+                return Appended(duplicate.first_offset, duplicate.last_offset, time_ms, True)
+        if self._is_log_append_time:
+            write_log_append_time(records, 0, header, now_ms)
+        base_offset = self.end_offset
+        header.base_offset = base_offset
+        write_offsets(records, 0, base_offset, leader_epoch)
+        self._write(records, header, now_ms)
+        if leader_epoch != self._latest_epoch:
+            self.assign_epoch(leader_epoch, base_offset)
+        return Appended(base_offset, self.end_offset - 1, now_ms if self._is_log_append_time else NO_TIMESTAMP, False)
+
+    def append_as_follower(self, records: memoryview) -> None:
+        """Write batches that a leader gave their offsets; a batch that is cut off at the end is left out."""
+        if self.failure is not None:
+            raise self._refusal()
+        position = 0
+        while len(records) - position >= HEADER_BYTES:
+            header = read_batch_header(records, position)
+            batch_end = position + header.batch_bytes
+            if batch_end > len(records):
+                break
+            if not crc_is_right(records, position, header):
+                raise KafkaError(Error.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} is corrupt")
+            if header.base_offset < self.end_offset:
+                raise KafkaError(
+                    Error.OFFSET_OUT_OF_RANGE,
+                    f"The batch at offset {header.base_offset} lies before the end of {self._name}, {self.end_offset}",
+                )
+            self._write(records[position:batch_end], header, header.max_timestamp)
+            if header.leader_epoch > self._latest_epoch:
+                self.assign_epoch(header.leader_epoch, header.base_offset)
+            position = batch_end
+
+    def _check_batch(self, records: memoryview, now_ms: int) -> BatchHeader:
+        before_ms = self._timestamp_before_max_ms
+        after_ms = self._timestamp_after_max_ms
+        return check_produced_batch(
+            records,
+            is_compacted=self._is_compacted,
+            message_bytes_max=self._message_bytes_max,
+            partition=self._name,
+            is_log_append_time=self._is_log_append_time,
+            timestamp_min=INT64_MIN if before_ms >= NEVER_MS else now_ms - before_ms,
+            timestamp_max=INT64_MAX if after_ms >= NEVER_MS else now_ms + after_ms,
+        )
+
+    def _check_producer(self, header: BatchHeader) -> ProducerBatch | None:
+        """The earlier batch that this one repeats, if it does; refuses it if it may not come now."""
+        producers = self._producers
+        if producers is None:
+            return None
+        producer_id = header.producer_id
+        epoch = header.producer_epoch
+        sequence = header.base_sequence
+        duplicate = producers.find_duplicate(producer_id, epoch, sequence, header.last_sequence)
+        if duplicate is None:
+            producers.check(producer_id, epoch, sequence, header.is_transactional, self.end_offset)
+        return duplicate
+
+    def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Put one batch with its offsets into the active segment, or into a new one, and remember its producer."""
+        last_offset = header.base_offset + header.last_offset_delta
+        try:
+            segment = self._active
+            if self._must_roll(segment, header, last_offset, now_ms):
+                segment = self.roll(now_ms)
+            segment.append(batch, header.base_offset, last_offset, header.max_timestamp, self._index_interval_bytes)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        self.end_offset = last_offset + 1
+        if self._is_disk_full:
+            self._is_disk_full = False
+            logger.info("%s takes writes again", self._name)
+        if header.producer_id >= 0 and not header.is_control:
+            self.producers.append(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                last_offset,
+                header.max_timestamp,
+                header.is_transactional,
+            )
+
+    def _write_failed(self, error: OSError) -> KafkaError:
+        """Cut torn bytes away. A full disk is waited out; after any other error the log is out of service."""
+        try:
+            self._active.cut_torn_bytes()
+        except OSError as second_error:
+            self.fail(f"cannot cut away a failed write: {second_error}")
+        if not files.is_full_disk(error):
+            self.fail(f"cannot write to {self.directory}: {error}")
+        elif not self._is_disk_full:
+            self._is_disk_full = True
+            logger.error("Cannot write to %s: %s; writes are refused until there is space", self.directory, error)
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot write to the log of {self._name}: {error.strerror}")
+
+    def fail(self, reason: str) -> None:
+        """Take no more writes: what is on disk may not be what we believe."""
+        if self.failure is None:
+            self.failure = reason
+            logger.error("The log of %s is out of service: %s", self._name, reason)
+
+    def _refusal(self) -> KafkaError:
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The log of {self._name} is out of service: {self.failure}")
+
+    # --- rolling ------------------------------------------------------------------------------------------------
+
+    def _must_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
+        size = segment.size
+        if size == 0:
+            return last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        if size > self._segment_bytes - header.batch_bytes:
+            return True
+        if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if self._waited_ms(segment, header.max_timestamp, now_ms) > self._segment_ms - segment.roll_jitter_ms:
+            return True
+        return segment.is_index_full(self._segment_index_bytes)
+
+    def _waited_ms(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
+        """How old the segment is: by the records' own times where they have any, as Kafka counts."""
+        if segment.first_timestamp == NOT_LOADED:
+            segment.load_first_timestamp()
+        if segment.first_timestamp >= 0:
+            return max_timestamp - segment.first_timestamp
+        return now_ms - segment.created_ms
+
+    def roll(self, now_ms: int) -> Segment:
+        """Start a new segment at the end of the log. An OSError leaves the log on its old one."""
+        old = self._active
+        old.seal_indexes()
+        self.write_producer_snapshot()
+        if old.size == 0 and old.base_offset == self.end_offset:
+            return old
+        segment = create_segment(self.directory, self.end_offset, self.pool, now_ms)
+        jitter_ms = min(self._settings.segment_jitter_ms, self._segment_ms)
+        segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311
+        self.segments.append(segment)
+        self._active = segment
+        self._is_directory_unsynced = True
+        logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
+        return segment
+
+    def write_producer_snapshot(self) -> None:
+        """Store the producers as of the end of the log. A failure is told and costs a replay later, no more."""
+        if self.end_offset in (0, self.snapshot_offset):
+            return
+        try:
+            write_snapshot(self.directory, self.end_offset, self.producers)
+            remove_snapshots(self.directory, self.end_offset, self.recovery_point)
+        except OSError as error:
+            logger.warning("Cannot write the producer snapshot of %s: %s", self._name, error)
+            return
+        self.snapshot_offset = self.end_offset
+        self._is_directory_unsynced = True
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
+        """The stored bytes from the batch that contains `offset`, up to the batch that contains `end_offset`.
+
+        None if there is nothing to read there. The last batch may be cut off at `max_bytes`, as Kafka does; with
+        `minimum_one` the first one never is. The caller owns the range and must release it.
+        """
+        if offset < self.log_start_offset or offset > self.end_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"Received request for offset {offset} for partition {self._name}, but we only have log segments "
+                f"in the range {self.log_start_offset} to {self.end_offset}.",
+            )
+        if offset >= end_offset or (max_bytes <= 0 and not minimum_one):
+            return None
+        try:
+            return self._read(offset, max_bytes, end_offset, minimum_one)
+        except OSError as error:
+            logger.error("Cannot read from %s: %s", self.directory, error)
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot read the log of {self._name}") from error
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
+        place = self._segment_place(offset)
+        while place < len(self.segments):
+            segment = self.segments[place]
+            position, batch_bytes = segment.find(offset)
+            if position < segment.size:
+                length = min(self._limit(place, end_offset) - position, max_bytes)
+                if minimum_one and length < batch_bytes and length == max_bytes:
+                    length = batch_bytes
+                return segment.make_range(position, length) if length > 0 else None
+            place += 1  # the offsets at the end of this segment were compacted away
+        return None
+
+    def _limit(self, place: int, end_offset: int) -> int:
+        """Where readers that may not see `end_offset` must stop in this segment."""
+        segment = self.segments[place]
+        if end_offset >= self.end_offset:
+            return segment.size
+        if place + 1 < len(self.segments) and end_offset >= self.segments[place + 1].base_offset:
+            return segment.size
+        if end_offset != self._limit_offset:
+            self._limit_position = segment.find(end_offset)[0]
+            self._limit_offset = end_offset
+        return self._limit_position
+
+    def _segment_place(self, offset: int) -> int:
+        """Index of the last segment that starts at or before the offset."""
+        high = len(self.segments)
+        if offset >= self._active.base_offset:
+            return high - 1
+        low = 0
+        while low < high:
+            middle = (low + high) // 2
+            if self.segments[middle].base_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, 0)
+
+    def segment_of(self, offset: int) -> Segment:
+        return self.segments[self._segment_place(offset)]
+
+    def needs_check(self, file_range: FileRange) -> bool:
+        """Whether check_range must run before these bytes may be sent, because an earlier run wrote them."""
+        return needs_check(file_range)
+
+    def check_range(self, file_range: FileRange) -> None:
+        """Check stored bytes, in any thread. A range with a bad batch is shortened to end before it; if that is its
+        first, KafkaError(CORRUPT_MESSAGE)."""
+        check_range(file_range)
+
+    def range_is_cached(self, file_range: FileRange) -> bool:
+        """Whether the range can be sent without waiting for the disk; if not, read_ahead() it in a thread first."""
+        return range_is_cached(file_range)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
+        """Offset, timestamp and leader epoch of the first record that is not older than this."""
+        return offset_for_timestamp(self.segments, self.log_start_offset, timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """Offset, timestamp and leader epoch of the first record with the largest timestamp of all."""
+        return offset_of_max_timestamp(self.segments, self.log_start_offset)
+
+    # --- leader epochs ------------------------------------------------------------------------------------------
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from here on."""
+        self.epochs.assign(epoch, start_offset)
+        self._latest_epoch = self.epochs.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch at or below this one and the offset where it ends; (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        self.topic_id = topic_id
+        write_topic_id(self.directory, topic_id)
+        self._is_directory_unsynced = True
+
+    # --- shortening ---------------------------------------------------------------------------------------------
+
+    def raise_log_start_offset(self, offset: int) -> None:
+        """Hide everything below; segments that are hidden as a whole go with delete_old_segments."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the end of {self._name}, {self.end_offset}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what the topic's retention does not keep; the number of segments."""
+        if self.failure is not None:
+            return 0
+        try:
+            return delete_old_segments(self, now_ms, high_watermark)
+        except OSError as error:
+            raise self._write_failed(error) from error
+
+    def drop_segments(self, count: int, now_ms: int) -> None:
+        """Take the oldest segments out of the log; their files go after a delay, their readers may finish."""
+        due_ms = now_ms + self._settings.file_delete_delay_ms
+        for segment in self.segments[:count]:
+            segment.rename_to_deleted()
+            segment.close()
+            self.deleted_segments.append((due_ms, segment))
+        del self.segments[:count]
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of deleted segments whose delay is over; how many segments that were."""
+        due = [segment for due_ms, segment in self.deleted_segments if due_ms <= now_ms]
+        self.deleted_segments = [item for item in self.deleted_segments if item[0] > now_ms]
+        for segment in due:
+            segment.remove_deleted()
+        return len(due)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop this offset and all later ones."""
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+        elif offset < self.end_offset:
+            self._shorten(truncate_to, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log goes on at this offset."""
+        self._shorten(truncate_fully, offset)
+
+    def _shorten(self, shorten: Callable[[Log, int], None], offset: int) -> None:
+        self._truncations += 1
+        self._limit_offset = -1
+        try:
+            shorten(self, offset)
+        except OSError as error:
+            self.fail(f"cannot truncate {self.directory}: {error}")
+            raise self._refusal() from error
+        finally:
+            self._active = self.segments[-1]
+            self.recovery_point = min(self.recovery_point, self.end_offset)
+            self._latest_epoch = self.epochs.latest_epoch
+            self._is_directory_unsynced = True
+
+    # --- flushing and closing -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make everything up to the end survive a power cut. Blocks; the loop uses begin_flush and end_flush."""
+        job = self.begin_flush()
+        if job is not None:
+            job.run()
+            self.end_flush(job)
+
+    def begin_flush(self) -> FlushJob | None:
+        """A job that any thread may run; hand it to end_flush afterwards. None if there is nothing to do."""
+        if self.failure is not None:
+            raise self._refusal()
+        job = FlushJob(self.end_offset, self._truncations)
+        try:
+            for segment in reversed(self.segments):
+                if not self._add_segment(job, segment) and segment.base_offset <= self.recovery_point:
+                    break
+            self._add_folder(job)
+        except OSError as error:
+            job.close()
+            self._write_failed(error)
+            raise self._refusal() if self.failure else KafkaError(Error.KAFKA_STORAGE_ERROR, str(error)) from error
+        return job if job.descriptors or self.recovery_point < self.end_offset else None
+
+    def end_flush(self, job: FlushJob) -> None:
+        """Take a finished job back on the thread that owns the log. A failed sync puts the log out of service."""
+        if job.error is not None:
+            self.fail(f"cannot sync {self.directory}: {job.error}")
+            raise self._refusal()
+        if job.truncations == self._truncations and job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+
+    def _add_segment(self, job: FlushJob, segment: Segment) -> bool:
+        segment.write_pending_indexes()
+        if segment.is_unsynced:
+            job.descriptors.append(os.dup(segment.open_descriptor()))
+            job.add_path(segment.path(files.INDEX_SUFFIX))
+            job.add_path(segment.path(files.TIME_INDEX_SUFFIX))
+            segment.is_unsynced = False
+            return True
+        return False
+
+    def _add_folder(self, job: FlushJob) -> None:
+        if self._is_directory_unsynced:
+            if self.snapshot_offset >= 0:
+                job.add_path(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
+            job.add_path(f"{self.directory}/{PARTITION_METADATA}")
+            job.add_path(self.directory)
+            job.add_path(os.path.dirname(self.directory))
+            self._is_directory_unsynced = False
+        if self.epochs.is_unsynced:
+            job.add_path(self.epochs.path())
+            self.epochs.is_unsynced = False
+
+    def close(self) -> None:
+        """Leave everything so that the next start need not look at the log: indexes, snapshot, all synced."""
+        try:
+            if self.failure is None:
+                self._active.seal_indexes()
+                self.write_producer_snapshot()
+                self.flush()
+        except OSError as error:
+            self.fail(f"cannot close {self.directory}: {error}")
+            raise self._refusal() from error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files without writing anything more."""
+        for segment in self.segments:
+            segment.close()
+
+    def move_to_folder(self, directory: str) -> None:
+        """The folder was renamed, because the partition is deleted."""
+        self.directory = directory
+        self.epochs.directory = directory
+        for segment in self.segments:
+            segment.directory = directory
+
+    def __repr__(self) -> str:
+        state = f"failed: {self.failure}" if self.failure else f"{len(self.segments)} segments"
+        return f"<Log {self._name}, offsets {self.log_start_offset}-{self.end_offset}, {state}>"
+
+
+def create_log(
+    partition: TopicPartition,
+    directory: str,
+    settings: TopicSettings,
+    pool: DescriptorPool,
+    topic_id: uuid.UUID | None,
+    now_ms: int,
+    producer_expiration_ms: int,
+) -> Log:
+    """Make the folder of a new partition. It survives a power cut after the first flush."""
+    files.make_directory(directory)
+    log = Log(
+        partition,
+        directory,
+        settings,
+        pool,
+        [create_segment(directory, 0, pool, now_ms)],
+        end_offset=0,
+        log_start_offset=0,
+        recovery_point=0,
+        epochs=LeaderEpochs(directory),
+        producer_expiration_ms=producer_expiration_ms,
+    )
+    log._is_directory_unsynced = True
+    if topic_id is not None:
+        log.set_topic_id(topic_id)
+    return log

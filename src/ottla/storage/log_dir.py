@@ -1,0 +1,180 @@
+"""One folder of `log.dirs`: its lock, its owner, its checkpoint files and the partitions that stand in it.
+
+`.kafka_cleanshutdown` is written last on a clean stop and removed first on start: with it no log is scanned, without it
+each is recovered from its recovery point. A damaged checkpoint file only costs a longer recovery, and is told.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import uuid
+
+from ottla.base.names import TopicPartition, topic_name_problem
+from ottla.storage import files
+from ottla.storage.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    RECOVERY_POINT_FILE,
+    CheckpointError,
+    read_offsets,
+    write_offsets,
+)
+from ottla.storage.errors import LogDirError
+from ottla.storage.log import Log
+
+logger = logging.getLogger("ottla.storage.log_dir")
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+FOLDER_NAME_LENGTH_MAX = 255
+KRAFT_METADATA_TOPIC = "__cluster_metadata"
+
+
+class FoundLog:
+    """The folder of a partition that nobody has opened yet."""
+
+    __slots__ = ("directory", "is_clean", "log_start_offset", "partition", "recovery_point")
+
+    def __init__(
+        self, partition: TopicPartition, directory: str, is_clean: bool, recovery_point: int, log_start_offset: int
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.is_clean = is_clean
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+
+    def __repr__(self) -> str:
+        return f"<FoundLog {self.partition}, {'clean' if self.is_clean else 'to recover'}>"
+
+
+class LogDir:
+    """A folder that is locked for this process until unlock()."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.lock = lock_folder(self.path)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.found: list[FoundLog] = []
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.doomed: list[tuple[int, str]] = []  # (when to remove it, folder)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.logs) + len(self.found)
+
+    def look_around(self) -> None:
+        """Find out how the last run ended and which partitions it left. Takes the clean-shutdown marker away."""
+        is_clean = take_clean_shutdown_marker(self.path)
+        recovery_points = self._read(RECOVERY_POINT_FILE)
+        start_offsets = self._read(LOG_START_OFFSET_FILE)
+        self.high_watermarks = self._read(HIGH_WATERMARK_FILE)
+        with os.scandir(self.path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in names:
+            if name.endswith(DELETE_SUFFIX):
+                self.doomed.append((0, f"{self.path}/{name}"))
+            elif (partition := parse_folder_name(name)) is not None:
+                start_offset = start_offsets.get(partition, 0)
+                recovery_point = recovery_points.get(partition, 0)
+                folder = f"{self.path}/{name}"
+                self.found.append(FoundLog(partition, folder, is_clean, recovery_point, start_offset))
+
+    def write_checkpoints(self) -> None:
+        """What recovery starts from; after a crash an older state of these files is still right."""
+        logs = self.logs.items()
+        write_offsets(self.path, RECOVERY_POINT_FILE, {partition: log.recovery_point for partition, log in logs})
+        moved = {p: log.log_start_offset for p, log in logs if log.log_start_offset > log.segments[0].base_offset}
+        write_offsets(self.path, LOG_START_OFFSET_FILE, moved)
+
+    def write_high_watermarks(self, high_watermarks: dict[TopicPartition, int]) -> None:
+        write_offsets(self.path, HIGH_WATERMARK_FILE, high_watermarks)
+
+    def doom(self, log: Log, now_ms: int) -> None:
+        """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
+        del self.logs[log.partition]
+        folder = f"{self.path}/{renamed_folder(log.partition, DELETE_SUFFIX)}"
+        log.abandon()
+        files.rename(log.directory, folder)
+        log.move_to_folder(folder)
+        self.doomed.append((now_ms + log.settings.file_delete_delay_ms, folder))
+
+    def remove_doomed(self, now_ms: int) -> int:
+        """Remove the folders whose time has come; how many that were."""
+        due = [folder for due_ms, folder in self.doomed if due_ms <= now_ms]
+        self.doomed = [item for item in self.doomed if item[0] > now_ms]
+        for folder in due:
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                logger.warning("Cannot remove the deleted partition %s: %s", folder, error)
+        return len(due)
+
+    def unlock(self) -> None:
+        if self.lock >= 0:
+            files.close(self.lock)
+            self.lock = -1
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.path, name)
+        except CheckpointError as error:
+            logger.warning("Found a corrupted checkpoint file (%s), starting without it", error)
+            return {}
+
+    def __repr__(self) -> str:
+        return f"<LogDir {self.path}, {self.partition_count} partitions, {len(self.doomed)} to remove>"
+
+
+def lock_folder(path: str) -> int:
+    """A descriptor that holds the lock; LogDirError if the folder cannot be used or another broker runs in it."""
+    try:
+        os.makedirs(path, exist_ok=True)
+        descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
+    except OSError as error:
+        raise LogDirError(
+            f"Cannot use the log folder {path}: {error.strerror}; make it writable or change log.dirs"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that Apache Kafka takes and sees
+    except OSError:
+        files.close(descriptor)
+        raise LogDirError(
+            f"The log folder {path} is in use by another broker ({LOCK_FILE} is locked): stop that one first, "
+            "or give this one another folder in log.dirs"
+        ) from None
+    return descriptor
+
+
+def take_clean_shutdown_marker(path: str) -> bool:
+    """Whether the last run ended well. The marker goes at once: a crash from here on is a crash."""
+    was_clean = files.remove_if_there(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+    if was_clean:
+        files.sync_path(path)
+    return was_clean
+
+
+def write_clean_shutdown_marker(path: str, broker_epoch: int) -> None:
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    files.replace_file(f"{path}/{CLEAN_SHUTDOWN_FILE}", text.encode(), durable=True)
+
+
+def parse_folder_name(name: str) -> TopicPartition | None:
+    """The partition that a folder is named after, None for folders that hold none."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not number.isdecimal() or topic == KRAFT_METADATA_TOPIC or topic_name_problem(topic):
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def renamed_folder(partition: TopicPartition, suffix: str) -> str:
+    """Kafka's name for the folder of a deleted or stray partition; a long topic name is cut to fit the file system."""
+    ending = f"-{partition.partition}.{uuid.uuid4().hex}{suffix}"
+    return partition.topic[: FOLDER_NAME_LENGTH_MAX - len(ending)] + ending

@@ -1,0 +1,238 @@
+"""All logs of one broker, over all folders of `log.dirs`.
+
+open() takes the folders into possession, load() opens what stands in them. Recovery after a crash may take long: a
+broker that wants to serve meanwhile opens the logs of `found` itself with open_log(), which runs in any thread, and
+hands each to adopt() on its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.errors import LogDirError
+from ottla.storage.log import Log, create_log
+from ottla.storage.log_dir import STRAY_SUFFIX, FoundLog, LogDir, renamed_folder, write_clean_shutdown_marker
+from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
+from ottla.storage.recovery import open_log
+
+logger = logging.getLogger("ottla.storage.log_dirs")
+
+PRODUCER_EXPIRATION_MS = 86_400_000
+
+
+class LogDirs:
+    """The folders, and every open log in them."""
+
+    def __init__(
+        self,
+        dirs: list[LogDir],
+        *,
+        node_id: int,
+        cluster_id: str | None,
+        clock: Clock,
+        producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        open_files_max: int = 0,
+    ) -> None:
+        self.dirs = dirs
+        self.node_id = node_id
+        self.cluster_id = cluster_id  # None until claim(), if the folders are new
+        self.clock = clock
+        self.pool = DescriptorPool(open_files_max)
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+
+    @classmethod
+    def open(
+        cls,
+        paths: tuple[str, ...],
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        clock: Clock,
+        producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS,
+        open_files_max: int = 0,
+    ) -> LogDirs:
+        """Lock the folders and look at what is there; LogDirError if one is in use or belongs to somebody else.
+
+        Without a cluster id the one that stands in the folders is taken over (`cluster_id`, None if they are new).
+        """
+        dirs: list[LogDir] = []
+        try:
+            for path in paths:
+                dirs.append(LogDir(path))  # noqa: PERF401 - those locked so far are unlocked if one fails
+            cluster_id = claimed_by(dirs, node_id, cluster_id)
+            for log_dir in dirs:
+                log_dir.look_around()
+        except (LogDirError, OSError):
+            for log_dir in dirs:
+                log_dir.unlock()
+            raise
+        log_dirs = cls(
+            dirs,
+            node_id=node_id,
+            cluster_id=cluster_id,
+            clock=clock,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            open_files_max=open_files_max,
+        )
+        if cluster_id is not None:
+            log_dirs.claim(cluster_id)
+        return log_dirs
+
+    def claim(self, cluster_id: str) -> None:
+        """Write meta.properties into the folders that have none."""
+        self.cluster_id = cluster_id
+        for log_dir in self.dirs:
+            if check_meta_properties(log_dir.path, self.node_id, cluster_id) is None:
+                write_meta_properties(log_dir.path, self.node_id, cluster_id)
+
+    # --- loading ------------------------------------------------------------------------------------------------
+
+    @property
+    def found(self) -> list[FoundLog]:
+        """The partitions on disk that are not open yet."""
+        return [found for log_dir in self.dirs for found in log_dir.found]
+
+    @property
+    def needs_recovery(self) -> list[FoundLog]:
+        """Those of them that were not closed cleanly: opening them reads their tail."""
+        return [found for found in self.found if not found.is_clean]
+
+    def open_log(self, found: FoundLog, settings: TopicSettings) -> Log:
+        """Open, and if need be recover, one log. Runs in any thread; adopt() makes it part of this broker."""
+        return open_log(
+            found.partition,
+            found.directory,
+            settings,
+            pool=self.pool,
+            is_clean=found.is_clean,
+            recovery_point=found.recovery_point,
+            log_start_offset=found.log_start_offset,
+            now_ms=self.clock.now_ms(),
+            producer_expiration_ms=self.producer_id_expiration_ms,
+        )
+
+    def adopt(self, found: FoundLog, log: Log) -> None:
+        log_dir = self._dir_of(found.directory)
+        log_dir.found.remove(found)
+        log_dir.logs[log.partition] = log
+
+    def set_aside(self, found: FoundLog) -> str:
+        """Give the folder of a partition that nobody asks for Kafka's name for strays, and forget it."""
+        place = f"{os.path.dirname(found.directory)}/{renamed_folder(found.partition, STRAY_SUFFIX)}"
+        files.rename(found.directory, place)
+        self._dir_of(found.directory).found.remove(found)
+        return place
+
+    def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
+        """Open everything and wait for it. Clean folders are opened right here, others in threads."""
+        by_topic: dict[str, TopicSettings] = {}
+        for found in self.found:
+            topic = found.partition.topic
+            if topic not in by_topic:
+                by_topic[topic] = topic_settings_for(topic)
+        for log_dir in self.dirs:
+            if any(not found.is_clean for found in log_dir.found):
+                with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as executor:
+                    logs = list(executor.map(lambda f: self.open_log(f, by_topic[f.partition.topic]), log_dir.found))
+            else:
+                logs = [self.open_log(found, by_topic[found.partition.topic]) for found in log_dir.found]
+            log_dir.found.clear()
+            log_dir.logs.update((log.partition, log) for log in logs)
+        return self.logs
+
+    # --- logs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        return {partition: log for log_dir in self.dirs for partition, log in log_dir.logs.items()}
+
+    def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
+        """A new, empty log in the folder with the fewest partitions."""
+        log_dir = min(self.dirs, key=lambda candidate: candidate.partition_count)
+        log = create_log(
+            partition,
+            f"{log_dir.path}/{partition}",
+            settings,
+            self.pool,
+            topic_id,
+            self.clock.now_ms(),
+            self.producer_id_expiration_ms,
+        )
+        log_dir.logs[partition] = log
+        return log
+
+    def delete(self, log: Log) -> None:
+        """Out of service at once, its name free again; remove_deleted() removes the files after a while."""
+        self._dir_of(log.directory).doom(log, self.clock.now_ms())
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of deleted partitions and segments whose delay is over."""
+        removed = sum(log_dir.remove_doomed(now_ms) for log_dir in self.dirs)
+        for log_dir in self.dirs:
+            for log in log_dir.logs.values():
+                if log.deleted_segments:
+                    removed += log.remove_deleted(now_ms)
+        return removed
+
+    # --- checkpoints and the end --------------------------------------------------------------------------------
+
+    def write_checkpoints(self) -> None:
+        for log_dir in self.dirs:
+            log_dir.write_checkpoints()
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """As the last run left them."""
+        return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        for log_dir in self.dirs:
+            log_dir.write_high_watermarks({p: high_watermarks[p] for p in log_dir.logs if p in high_watermarks})
+
+    def close(self, clean: bool, broker_epoch: int = -1) -> None:
+        """Close all logs. Only a folder whose logs all closed well gets the mark of a clean shutdown."""
+        for log_dir in self.dirs:
+            try:
+                if clean and not log_dir.found and self._close_logs(log_dir):
+                    log_dir.write_checkpoints()
+                    write_clean_shutdown_marker(log_dir.path, broker_epoch)
+            except OSError as error:
+                logger.error("Cannot close %s cleanly: %s", log_dir.path, error)
+            finally:
+                for log in log_dir.logs.values():
+                    log.abandon()
+                log_dir.unlock()
+
+    def _close_logs(self, log_dir: LogDir) -> bool:
+        """Close each log; whether all of them are safe on disk."""
+        is_clean = True
+        for log in log_dir.logs.values():
+            try:
+                log.close()
+            except KafkaError as error:
+                logger.error("Cannot close the log of %s cleanly: %s", log.partition, error)
+            is_clean = is_clean and log.failure is None and log.recovery_point == log.end_offset
+        return is_clean
+
+    def _dir_of(self, directory: str) -> LogDir:
+        parent = os.path.dirname(directory)
+        return next(log_dir for log_dir in self.dirs if log_dir.path == parent)
+
+    def __repr__(self) -> str:
+        return f"<LogDirs {self.dirs}>"
+
+
+def claimed_by(dirs: list[LogDir], node_id: int, cluster_id: str | None) -> str | None:
+    """The cluster that all folders belong to; LogDirError if they do not agree."""
+    for log_dir in dirs:
+        cluster_id = check_meta_properties(log_dir.path, node_id, cluster_id) or cluster_id
+    return cluster_id

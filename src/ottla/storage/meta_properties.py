@@ -1,0 +1,55 @@
+"""`meta.properties`: which broker of which cluster a log folder belongs to.
+
+Written as Kafka 3.9 does in ZooKeeper mode (version 0 with `broker.id`); the form of KRaft (version 1 with `node.id`)
+is understood too, so that a broker can start on a copy of either.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ottla.storage import files
+from ottla.storage.errors import LogDirError
+
+FILE_NAME = "meta.properties"
+
+
+def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) -> str | None:
+    """The cluster id in the folder, None if it has no meta.properties; LogDirError if it belongs to somebody else."""
+    path = f"{directory}/{FILE_NAME}"
+    values = read_meta_properties(path)
+    if values is None:
+        return None
+    stored_node = values.get("broker.id", values.get("node.id", ""))
+    if stored_node not in ("", str(node_id)):
+        raise LogDirError(
+            f"{path} says that this folder belongs to broker {stored_node}, but this is broker {node_id}: "
+            f"set broker.id={stored_node} or use another folder in log.dirs"
+        )
+    stored_cluster = values.get("cluster.id")
+    if cluster_id is not None and stored_cluster is not None and stored_cluster != cluster_id:
+        raise LogDirError(
+            f"{path} says that this folder belongs to cluster {stored_cluster}, but this is cluster {cluster_id}: "
+            "use another folder in log.dirs, or the metadata that belongs to it"
+        )
+    return stored_cluster
+
+
+def write_meta_properties(directory: str, node_id: int, cluster_id: str) -> None:
+    text = f"#\nversion=0\nbroker.id={node_id}\ncluster.id={cluster_id}\n"
+    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), durable=True)
+
+
+def read_meta_properties(path: str) -> dict[str, str] | None:
+    """The pairs in the file, None if it is not there; LogDirError if it is half-written or of a later version."""
+    if not os.path.exists(path):
+        return None
+    lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
+    pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith(("#", "!"))]
+    values = {key.strip(): value.strip() for key, _, value in pairs}
+    if values.get("version") not in ("0", "1"):
+        raise LogDirError(
+            f"{path} is damaged or of an unknown version ({values.get('version')!r}): "
+            "put the right file back, or delete it to claim this folder for this broker"
+        )
+    return values

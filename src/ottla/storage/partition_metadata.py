@@ -1,0 +1,43 @@
+"""`partition.metadata`: the id of the topic that a partition's folder belongs to.
+
+A topic may be deleted and made again under the same name; the id tells their folders apart.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+
+from ottla.storage import files
+from ottla.storage.checkpoints import CheckpointError
+
+FILE_NAME = "partition.metadata"
+
+
+def write_topic_id(directory: str, topic_id: uuid.UUID) -> None:
+    text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}"
+    files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), durable=False)
+
+
+def read_topic_id(directory: str) -> uuid.UUID | None:
+    """The id in the file, None if there is no file; CheckpointError if it makes no sense."""
+    path = f"{directory}/{FILE_NAME}"
+    try:
+        lines = files.read_whole(path).decode("ascii", "replace").split("\n")
+    except FileNotFoundError:
+        return None
+    if len(lines) < 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        raise CheckpointError(f"{path}: not a partition.metadata file of version 0")
+    return decode_topic_id(lines[1].removeprefix("topic_id: ").strip(), path)
+
+
+def encode_topic_id(topic_id: uuid.UUID) -> str:
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def decode_topic_id(text: str, path: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except (binascii.Error, ValueError):
+        raise CheckpointError(f"{path}: {text!r} is no topic id") from None

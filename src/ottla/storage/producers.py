@@ -1,0 +1,186 @@
+"""What a partition knows about its idempotent producers. Compiled with mypyc where possible.
+
+Kafka's rules: the last five batches of each producer id are remembered. A batch that equals one of them was sent
+twice, and is answered with the place of the first. Otherwise its sequence must follow the last one, a new epoch must
+start at 0, and an epoch below the known one is refused. A producer that the partition does not know may start
+anywhere: its records may have been deleted by retention.
+
+Rule 1: checks change nothing; only append() does, after the batch has been written.
+Rule 2: the same batches in the same order make the same state, live and on replay.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+
+BATCHES_REMEMBERED: Final = 5
+SEQUENCE_MAX: Final = 2**31 - 1
+NO_SEQUENCE: Final = -1
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class ProducerBatch:
+    """Where one batch of a producer stands."""
+
+    __slots__ = ("first_offset", "first_sequence", "last_offset", "last_sequence", "timestamp")
+
+    def __init__(
+        self, first_sequence: int, last_sequence: int, first_offset: int, last_offset: int, timestamp: int
+    ) -> None:
+        self.first_sequence = first_sequence
+        self.last_sequence = last_sequence
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.timestamp = timestamp
+
+    def __repr__(self) -> str:
+        return f"<ProducerBatch {self.first_sequence}-{self.last_sequence} at {self.first_offset}-{self.last_offset}>"
+
+
+class Producer:
+    """One producer id in one partition."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = -1  # of the last transaction marker
+        self.last_timestamp = -1
+        self.transaction_first_offset = NO_OFFSET  # of the transaction that is under way, if any
+        self.batches: list[ProducerBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.producer_id}/{self.epoch}, {self.batches}>"
+
+
+class Producers:
+    """All producers of one partition."""
+
+    __slots__ = ("by_id", "expiration_ms")
+
+    def __init__(self, expiration_ms: int) -> None:
+        self.expiration_ms = expiration_ms
+        self.by_id: dict[int, Producer] = {}
+
+    def find_duplicate(
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
+    ) -> ProducerBatch | None:
+        """The remembered batch that this one repeats."""
+        producer = self.by_id.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return None
+        for batch in producer.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, is_transactional: bool, offset: int) -> None:
+        """Refuse a batch that may not follow what is there."""
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer.epoch:
+            raise KafkaError(
+                Error.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} at offset {offset} is {epoch}, "
+                f"which is smaller than the last seen epoch {producer.epoch}",
+            )
+        if epoch != producer.epoch:
+            if first_sequence != 0 and producer.epoch != NO_EPOCH:
+                raise _out_of_order(producer, first_sequence, offset)
+        elif not _follows(producer.last_sequence, first_sequence):
+            raise _out_of_order(producer, first_sequence, offset)
+        if not is_transactional and producer.transaction_first_offset != NO_OFFSET:
+            raise KafkaError(Error.INVALID_TXN_STATE, f"Expected a transactional write from producer {producer_id}")
+
+    def append(
+        self,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        is_transactional: bool,
+    ) -> None:
+        """Remember a batch that is in the log now."""
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            producer = self.by_id[producer_id] = Producer(producer_id, epoch)
+        if producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        elif len(producer.batches) == BATCHES_REMEMBERED:
+            del producer.batches[0]
+        producer.batches.append(ProducerBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
+        producer.last_timestamp = timestamp
+        if is_transactional and producer.transaction_first_offset == NO_OFFSET:
+            producer.transaction_first_offset = first_offset
+
+    def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
+        """A marker is in the log now; the first offset of the transaction that it ends, or -1 if there was none."""
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            producer = self.by_id[producer_id] = Producer(producer_id, epoch)
+        if producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        first_offset = producer.transaction_first_offset
+        producer.transaction_first_offset = NO_OFFSET
+        producer.coordinator_epoch = coordinator_epoch
+        producer.last_timestamp = timestamp
+        return first_offset
+
+    def first_unstable_offset(self) -> int:
+        """Where the oldest transaction that is under way starts, or -1."""
+        first = NO_OFFSET
+        for producer in self.by_id.values():
+            offset = producer.transaction_first_offset
+            if offset != NO_OFFSET and (first == NO_OFFSET or offset < first):
+                first = offset
+        return first
+
+    def forget_expired(self, now_ms: int) -> None:
+        """Drop who was silent for too long; a transaction under way keeps its producer."""
+        expired = [producer_id for producer_id, producer in self.by_id.items() if self._is_expired(producer, now_ms)]
+        for producer_id in expired:
+            del self.by_id[producer_id]
+
+    def _is_expired(self, producer: Producer, now_ms: int) -> bool:
+        is_silent = now_ms - producer.last_timestamp >= self.expiration_ms
+        return is_silent and producer.transaction_first_offset == NO_OFFSET
+
+    def __repr__(self) -> str:
+        return f"<Producers {list(self.by_id.values())[:3]} of {len(self.by_id)}>"
+
+
+def _follows(last_sequence: int, first_sequence: int) -> bool:
+    return first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == SEQUENCE_MAX)
+
+
+def _out_of_order(producer: Producer, first_sequence: int, offset: int) -> KafkaError:
+    return KafkaError(
+        Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Out of order sequence number for producer {producer.producer_id} at offset {offset}: {first_sequence} "
+        f"(incoming seq. number), {producer.last_sequence} (current end sequence number)",
+    )

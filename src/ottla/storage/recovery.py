@@ -1,0 +1,320 @@
+"""Opening the log of a partition: quick after a clean stop, with a full check of the tail after any other.
+
+After a clean stop nothing is scanned, only the last batches are looked at. Otherwise everything from the recovery point
+on is read: the first byte that is not part of a whole, sound batch in the right order ends the log, and what follows is
+cut away with a line that says so. Indexes, producers and leader epochs are rebuilt in the same pass. Whatever lies
+below the recovery point is checked when it is served for the first time (verification.py).
+
+Everything here may run in any thread: the log belongs to nobody else until open_log returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Final
+
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.storage import files
+from ottla.storage.checkpoints import CheckpointError
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.epochs import LeaderEpochs, load_epochs
+from ottla.storage.folder import Folder, read_folder
+from ottla.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES, last_offset_entry
+from ottla.storage.log import Log
+from ottla.storage.partition_metadata import read_topic_id
+from ottla.storage.producers import Producers
+from ottla.storage.replay import load_producers, note_producer, replay_epochs
+from ottla.storage.scan import BatchScan
+from ottla.storage.segment import Segment, create_segment
+
+logger = logging.getLogger("ottla.storage.recovery")
+
+TAIL_CRC_BYTES_MAX: Final = 1 << 20
+
+
+class StartAgainError(Exception):
+    """What was found on the way calls for another attempt that reads from this recovery point on."""
+
+    def __init__(self, recovery_point: int) -> None:
+        super().__init__(recovery_point)
+        self.recovery_point = recovery_point
+
+
+def open_log(
+    partition: TopicPartition,
+    directory: str,
+    settings: TopicSettings,
+    *,
+    pool: DescriptorPool,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    producer_expiration_ms: int,
+) -> Log:
+    """The log in this folder, put right where it was damaged."""
+    while True:
+        opening = Opening(
+            partition, directory, settings, is_clean, recovery_point, log_start_offset, now_ms, producer_expiration_ms
+        )
+        try:
+            return opening.run(pool)
+        except StartAgainError as again:
+            is_clean = False
+            recovery_point = again.recovery_point
+
+
+class Opening:
+    """One attempt to open a log: the state that is built up on the way."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        settings: TopicSettings,
+        is_clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        producer_expiration_ms: int,
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.settings = settings
+        self.is_clean = is_clean
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.now_ms = now_ms
+        # Not the broker's pool: this thread must not close files that another one uses.
+        self.pool = DescriptorPool()
+        self.folder: Folder = read_folder(directory)
+        self.segments: list[Segment] = [self._found_segment(base_offset) for base_offset in self.folder.segments]
+        self.producers = Producers(producer_expiration_ms)
+        self.epochs = LeaderEpochs(directory)
+        self.end_offset = 0
+
+    def run(self, pool: DescriptorPool) -> Log:
+        if not self.segments:
+            self.segments.append(create_segment(self.directory, self.log_start_offset, self.pool, self.now_ms))
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        first = self._first_to_recover()
+        start_position, start_offset = self._scan_start(first)
+        snapshot_offset = self._load_producers(start_offset)
+        self.epochs = self._load_epochs()
+        self._recover_from(first, start_position, start_offset)
+        if not self.is_clean and self.recovery_point > self.end_offset and start_position > 0:
+            # The recovery point cannot be right, or synced bytes are gone: trust nothing in this segment.
+            raise StartAgainError(self.segments[-1].base_offset)
+        return self._make_log(pool, snapshot_offset)
+
+    # --- what is there ------------------------------------------------------------------------------------------
+
+    def _found_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.directory, base_offset, self.folder.size(base_offset, files.LOG_SUFFIX), self.pool)
+        segment.created_ms = self.now_ms
+        index_bytes = self.folder.size(base_offset, files.INDEX_SUFFIX)
+        time_index_bytes = self.folder.size(base_offset, files.TIME_INDEX_SUFFIX)
+        if index_bytes < 0 or time_index_bytes < 0:
+            if segment.size:
+                segment.rebuild_indexes("an index file is missing")
+            else:
+                files.create_empty(segment.path(files.INDEX_SUFFIX))
+                files.create_empty(segment.path(files.TIME_INDEX_SUFFIX))
+        elif index_bytes % OFFSET_ENTRY_BYTES or time_index_bytes % TIME_ENTRY_BYTES:
+            segment.rebuild_indexes("its size is not a multiple of the size of an entry")
+        return segment
+
+    def _load_epochs(self) -> LeaderEpochs:
+        try:
+            epochs = load_epochs(self.directory)
+        except CheckpointError as error:
+            logger.warning("Found a corrupted leader epoch file (%s), rebuilding it from the log", error)
+            return replay_epochs(self.directory, self.segments)
+        is_missing = not epochs.entries and any(segment.size for segment in self.segments)
+        if is_missing:
+            epochs = replay_epochs(self.directory, self.segments)
+            if epochs.entries:
+                logger.warning("The leader epochs of %s were missing, rebuilt them from the log", self.partition)
+        return epochs
+
+    def _load_producers(self, offset: int) -> int:
+        snapshots = self.folder.snapshots
+        snapshot_offset = load_producers(self.directory, snapshots, self.segments, self.producers, offset)
+        if self.is_clean and snapshot_offset < offset > self.segments[0].base_offset:
+            logger.warning("No producer snapshot at the end of %s, rebuilt the producers from the log", self.partition)
+        return snapshot_offset
+
+    def _load_topic_id(self) -> uuid.UUID | None:
+        try:
+            return read_topic_id(self.directory)
+        except CheckpointError as error:
+            logger.warning("Ignoring a corrupted partition.metadata file: %s", error)
+            return None
+
+    # --- where to start -----------------------------------------------------------------------------------------
+
+    def _first_to_recover(self) -> int:
+        """Index of the first segment whose bytes must be read; past the last one if none must."""
+        last = len(self.segments) - 1
+        if self.is_clean:
+            if self._tail_is_sound(self.segments[last]):
+                return last + 1
+            logger.warning("The end of %s is damaged although it was closed cleanly, recovering it", self.partition)
+            self.is_clean = False
+            self.recovery_point = min(self.recovery_point, self.segments[last].base_offset)
+            return last
+        while last > 0 and self.segments[last].base_offset > self.recovery_point:
+            last -= 1
+        return last
+
+    def _tail_is_sound(self, segment: Segment) -> bool:
+        """Whether the last batches fill the file to its end; finds the end offset on the way, without a scan."""
+        self.end_offset = segment.base_offset
+        if segment.size == 0:
+            return True
+        entry_offset, position = last_offset_entry(segment.path(files.INDEX_SUFFIX))
+        if position >= segment.size or (position > 0 and not segment.is_true_entry(position, entry_offset)):
+            segment.rebuild_indexes("its last entry does not fit the log")
+            position = segment.index().last_position()
+        segment.bytes_since_index = segment.size - position
+        descriptor = segment.open_descriptor()
+        scan = BatchScan(descriptor, position, segment.size, False)
+        last_position = position
+        while scan.advance():
+            is_first = scan.position == position
+            if not is_first and not self._is_next(scan, self.end_offset, segment):
+                return False
+            last_position = scan.position
+            self.end_offset = scan.last_offset + 1
+        if scan.problem is not None or self.end_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX:
+            return False
+        if segment.size - last_position > TAIL_CRC_BYTES_MAX:
+            return True  # checked when it is served
+        return BatchScan(descriptor, last_position, segment.size, True).advance()
+
+    def _scan_start(self, first: int) -> tuple[int, int]:
+        """Position in the first segment to recover, and the offset that is expected there."""
+        if first == len(self.segments):
+            return 0, self.end_offset
+        segment = self.segments[first]
+        return segment.trusted_start(self.recovery_point)
+
+    # --- the scan -----------------------------------------------------------------------------------------------
+
+    def _recover_from(self, first: int, position: int, offset: int) -> None:
+        self.end_offset = offset
+        for place in range(first, len(self.segments)):
+            segment = self.segments[place]
+            if place > first:
+                position = 0
+                offset = max(self.end_offset, segment.base_offset)
+                segment.trusted_start(0)
+            if segment.base_offset < self.end_offset and place > first:
+                self._cut(place, 0, "it starts before the end of the segment before it", -1)
+                break
+            if not self._recover_segment(place, position, offset):
+                break
+        if first < len(self.segments):
+            self.segments[-1].write_pending_indexes()
+
+    def _recover_segment(self, place: int, position: int, expected: int) -> bool:
+        """Read the segment from here to its end; False if it had to be cut."""
+        segment = self.segments[place]
+        segment.verified_from = position
+        gaps: list[tuple[int, int, int]] = []
+        interval_bytes = self.settings.index_interval_bytes
+        scan = BatchScan(segment.open_descriptor(), position, segment.size, True)
+        while scan.advance():
+            if scan.base_offset != expected:
+                if scan.base_offset < expected:
+                    self._cut_at_gap(place, scan, gaps)
+                    return self._cut(place, scan.position, "a batch stands out of order", -1)
+                if not self._is_next(scan, expected, segment):
+                    return self._cut(place, scan.position, "a batch does not follow the one before it", -1)
+                gaps.append((scan.position, expected, scan.base_offset))
+            if scan.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                return self._cut(place, scan.position, "an offset is too large for its segment", -1)
+            segment.note_batch(scan.position, scan.batch_bytes, scan.last_offset, scan.max_timestamp, interval_bytes)
+            if scan.leader_epoch > self.epochs.latest_epoch:
+                self.epochs.add(scan.leader_epoch, scan.base_offset)
+            if scan.producer_id >= 0:
+                note_producer(self.producers, scan)
+            expected = scan.last_offset + 1
+            self.end_offset = expected
+        if scan.problem is not None:
+            is_torn = scan.base_offset == expected and scan.last_offset >= expected
+            return self._cut(place, scan.position, scan.problem, scan.last_offset if is_torn else -1)
+        if place < len(self.segments) - 1:
+            segment.seal_indexes()
+        return True
+
+    def _is_next(self, scan: BatchScan, expected: int, segment: Segment) -> bool:
+        """Compaction leaves gaps between batches, but never in the segment that is written to."""
+        if scan.base_offset == expected:
+            return True
+        may_have_gaps = self.settings.is_compacted or segment is not self.segments[-1]
+        return may_have_gaps and scan.base_offset > expected
+
+    def _cut_at_gap(self, place: int, scan: BatchScan, gaps: list[tuple[int, int, int]]) -> None:
+        """A batch that belongs into an earlier gap proves that what follows the gap came too early: swapped blocks."""
+        for position, gap_start, gap_end in gaps:
+            if gap_start <= scan.base_offset < gap_end:
+                self._cut(place, position, "batches stand in the wrong order", -1)
+                raise StartAgainError(self.recovery_point)
+
+    def _cut(self, place: int, position: int, problem: str, lost_offset: int) -> bool:
+        """End the log here: drop the rest of this segment and all later ones."""
+        segment = self.segments[place]
+        lost_bytes = segment.size - position + sum(later.size for later in self.segments[place + 1 :])
+        lost_offset = max(lost_offset, self.recovery_point - 1, self.segments[-1].base_offset - 1)
+        lost = f"offsets {self.end_offset} to {lost_offset}" if lost_offset >= self.end_offset else "no known offset"
+        logger.warning(
+            "Cut %d bytes from %s at position %d: %s. Lost: %s",
+            lost_bytes,
+            segment.path(files.LOG_SUFFIX),
+            position,
+            problem,
+            lost,
+        )
+        segment.cut(position, self.end_offset)
+        for later in self.segments[place + 1 :]:
+            later.close()
+            later.rename_to_deleted()
+            later.remove_deleted()
+        del self.segments[place + 1 :]
+        return False
+
+    # --- the result ---------------------------------------------------------------------------------------------
+
+    def _make_log(self, pool: DescriptorPool, snapshot_offset: int) -> Log:
+        if self.log_start_offset > self.end_offset:
+            logger.warning(
+                "The start offset %d of %s lies past its end %d, using the first segment's",
+                self.log_start_offset,
+                self.partition,
+                self.end_offset,
+            )
+            self.log_start_offset = self.segments[0].base_offset
+        self.epochs.truncate_from_end(self.end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self.producers.forget_expired(self.now_ms)
+        log = Log(
+            self.partition,
+            self.directory,
+            self.settings,
+            pool,
+            self.segments,
+            end_offset=self.end_offset,
+            log_start_offset=self.log_start_offset,
+            recovery_point=self.end_offset if self.is_clean else min(self.recovery_point, self.end_offset),
+            epochs=self.epochs,
+            producers=self.producers if self.producers.by_id else None,
+            producer_expiration_ms=self.producers.expiration_ms,
+            topic_id=self._load_topic_id(),
+        )
+        log.snapshot_offset = snapshot_offset
+        for segment in self.segments:
+            segment.move_to_pool(pool)
+        return log

@@ -1,0 +1,106 @@
+"""Rebuilding producers and leader epochs from the headers of the batches in the log."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from ottla.base.errors import KafkaError
+from ottla.protocol.batches import control_record_type, read_records
+from ottla.storage import files
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.producers import NO_OFFSET, Producers
+from ottla.storage.scan import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchScan
+from ottla.storage.segment import Segment
+from ottla.storage.snapshots import SnapshotError, decode_snapshot
+
+logger = logging.getLogger("ottla.storage.replay")
+
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+COORDINATOR_EPOCH = struct.Struct(">hi")  # version and epoch: the value of a transaction marker
+
+
+def load_producers(
+    directory: str, snapshots: list[int], segments: list[Segment], producers: Producers, offset: int
+) -> int:
+    """Fill in the producers as they were at this offset: the newest sound snapshot at or before it, then a replay.
+
+    Returns the offset of the snapshot, -1 if there was none.
+    """
+    snapshot_offset = load_newest_snapshot(directory, snapshots, producers, offset)
+    start = max(snapshot_offset, segments[0].base_offset)
+    if start < offset:
+        replay_producers(segments, producers, start, offset)
+    return snapshot_offset
+
+
+def load_newest_snapshot(directory: str, snapshots: list[int], producers: Producers, offset: int) -> int:
+    for snapshot_offset in reversed(snapshots):
+        if snapshot_offset > offset:
+            continue
+        path = files.segment_path(directory, snapshot_offset, files.SNAPSHOT_SUFFIX)
+        try:
+            decode_snapshot(files.read_whole(path), producers)
+        except SnapshotError as error:
+            logger.warning("Found a corrupted producer snapshot %s (%s), rebuilding it from the log", path, error)
+            producers.by_id.clear()
+            files.remove_if_there(path)
+            continue
+        return snapshot_offset
+    return -1
+
+
+def replay_producers(segments: list[Segment], producers: Producers, start: int, end: int) -> None:
+    """Read the headers of all batches between the two offsets."""
+    for place, segment in enumerate(segments):
+        is_before = place + 1 < len(segments) and segments[place + 1].base_offset <= start
+        if is_before or segment.base_offset >= end or segment.size == 0:
+            continue
+        position = segment.find(start)[0] if segment.base_offset < start else 0
+        scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
+        while scan.advance() and scan.base_offset < end:
+            if scan.producer_id >= 0:
+                note_producer(producers, scan)
+
+
+def note_producer(producers: Producers, scan: BatchScan) -> int:
+    """Take in one batch of a producer; the first offset of the transaction that it ends, or -1."""
+    if scan.attributes & CONTROL_FLAG:
+        return note_marker(producers, scan)
+    producers.append(
+        scan.producer_id,
+        scan.producer_epoch,
+        scan.base_sequence,
+        scan.last_sequence,
+        scan.base_offset,
+        scan.last_offset,
+        scan.max_timestamp,
+        scan.attributes & TRANSACTIONAL_FLAG != 0,
+    )
+    return NO_OFFSET
+
+
+def note_marker(producers: Producers, scan: BatchScan) -> int:
+    try:
+        record = next(iter(read_records(scan.batch())), None)
+    except KafkaError:
+        return NO_OFFSET  # whoever reads this batch is told that it is corrupt
+    if record is None or control_record_type(record.key) not in (ABORT_MARKER, COMMIT_MARKER):
+        return NO_OFFSET
+    value = record.value or b""
+    _, coordinator_epoch = COORDINATOR_EPOCH.unpack_from(value) if len(value) >= COORDINATOR_EPOCH.size else (0, -1)
+    return producers.end_transaction(scan.producer_id, scan.producer_epoch, coordinator_epoch, scan.max_timestamp)
+
+
+def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochs:
+    """Each batch carries the epoch of the leader that wrote it."""
+    epochs = LeaderEpochs(directory)
+    for segment in segments:
+        if segment.size:
+            scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
+            while scan.advance():
+                if scan.leader_epoch > epochs.latest_epoch:
+                    epochs.add(scan.leader_epoch, scan.base_offset)
+    epochs.write()
+    return epochs

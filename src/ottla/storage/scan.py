@@ -1,0 +1,152 @@
+"""Walks the batches of a segment file, with or without checking their bytes. Compiled with mypyc where possible.
+
+One scan reads through one large buffer, so that recovery runs at the speed of the checksum. It stops at the first
+thing that is not a whole, sound batch and says what was wrong; what to do about it is the caller's business.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from crc32c import crc32c
+
+from ottla.protocol.batches import ATTRIBUTES_POSITION, HEADER, HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+
+BUFFER_BYTES: Final = 1 << 20
+HEADERS_BUFFER_BYTES: Final = 16 << 10
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+
+
+class BatchScan:
+    """Call advance() until it says False: then `problem` tells whether the end was reached or damage was found."""
+
+    __slots__ = (
+        "_buffer",
+        "_buffer_bytes",
+        "_buffer_start",
+        "_checks_crc",
+        "_descriptor",
+        "_view",
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "batch_bytes",
+        "end",
+        "last_offset",
+        "leader_epoch",
+        "max_timestamp",
+        "position",
+        "problem",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, descriptor: int, position: int, end: int, checks_crc: bool) -> None:
+        self._descriptor = descriptor
+        self._checks_crc = checks_crc
+        buffer_bytes = BUFFER_BYTES if checks_crc else HEADERS_BUFFER_BYTES
+        self._buffer = bytearray(min(buffer_bytes, max(end - position, 0)))
+        self._view = memoryview(self._buffer)
+        self._buffer_start = 0
+        self._buffer_bytes = 0  # how much of the buffer is filled
+        self.end = end  # where the file ends
+        self.position = position  # of the current batch
+        self.batch_bytes = 0
+        self.base_offset = -1
+        self.last_offset = -1
+        self.leader_epoch = -1
+        self.attributes = 0
+        self.max_timestamp = -1
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.problem: str | None = None
+
+    @property
+    def next_position(self) -> int:
+        return self.position + self.batch_bytes
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.base_sequence + self.last_offset - self.base_offset) & 0x7FFFFFFF
+
+    def advance(self) -> bool:
+        """Go to the next batch; False at the end of the file or at the first damage."""
+        self.position += self.batch_bytes
+        self.batch_bytes = 0
+        if self.position >= self.end:
+            return False
+        if self.end - self.position < HEADER_BYTES:
+            return self._stop("the file ends inside a batch header")
+        place = self._fill(HEADER_BYTES)
+        if place < 0:
+            return self._stop("the file is shorter than its size says")
+        (
+            self.base_offset,
+            length,
+            self.leader_epoch,
+            magic,
+            crc,
+            self.attributes,
+            last_offset_delta,
+            _,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            record_count,
+        ) = HEADER.unpack_from(self._buffer, place)
+        batch_bytes: int = length + LENGTH_PREFIX_BYTES
+        self.last_offset = self.base_offset + last_offset_delta
+        if batch_bytes < HEADER_BYTES or magic != MAGIC or last_offset_delta < 0 or self.base_offset < 0:
+            return self._stop("there is no batch header")
+        if self.position + batch_bytes > self.end:
+            return self._stop("the file ends inside a batch")
+        if record_count < 0 or (self._checks_crc and self._crc(batch_bytes) != crc):
+            return self._stop("the checksum of a batch is wrong")
+        self.batch_bytes = batch_bytes
+        return True
+
+    def batch(self) -> bytes:
+        """The bytes of the current batch."""
+        return os.pread(self._descriptor, self.batch_bytes, self.position)
+
+    def _stop(self, problem: str) -> bool:
+        self.problem = problem
+        return False
+
+    def _fill(self, wanted: int) -> int:
+        """Have `wanted` bytes from the current position on in the buffer; where they start there, or -1."""
+        place = self.position - self._buffer_start
+        if place >= 0 and place + wanted <= self._buffer_bytes:
+            return place
+        self._buffer_start = self.position
+        self._buffer_bytes = os.preadv(self._descriptor, [self._view], self.position)
+        return 0 if self._buffer_bytes >= wanted else -1
+
+    def _crc(self, batch_bytes: int) -> int:
+        if batch_bytes <= len(self._buffer):
+            place = self._fill(batch_bytes)
+            if place < 0:
+                return -1
+            return int(crc32c(self._view[place + ATTRIBUTES_POSITION : place + batch_bytes]))
+        return self._crc_of_large_batch(batch_bytes)
+
+    def _crc_of_large_batch(self, batch_bytes: int) -> int:
+        """Checksum of a batch that does not fit into the buffer; leaves the buffer empty."""
+        self._buffer_bytes = 0
+        position = self.position + ATTRIBUTES_POSITION
+        end = self.position + batch_bytes
+        value = 0
+        while position < end:
+            count = os.preadv(self._descriptor, [self._view[: end - position]], position)
+            if count == 0:
+                return -1
+            value = crc32c(self._view[:count], value)
+            position += count
+        return int(value)
+
+    def __repr__(self) -> str:
+        return f"<BatchScan at {self.position} of {self.end}, offsets {self.base_offset}-{self.last_offset}>"

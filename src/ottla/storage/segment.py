@@ -1,0 +1,472 @@
+"""One segment: a piece of a partition's log with its two sparse indexes. Compiled with mypyc where possible.
+
+The segment knows file positions; what offsets mean to clients is the log's business. It opens its file when it is
+used, lends ranges of it to senders, and closes it when the descriptor pool asks and nobody holds a range.
+
+Rule 1: `size` is what has been written whole. Bytes past it (a failed write) are cut away before the next append.
+Rule 2: bytes from `verified_from` on were written or checked by this process; those before it are checked (see
+verification.py) before they are served.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from bisect import bisect_left
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.protocol.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.index import (
+    OFFSET_ENTRY_BYTES,
+    PENDING_ENTRIES_MAX,
+    POSITION_MASK,
+    BuiltIndexes,
+    OffsetIndex,
+    TimeIndex,
+    cut_time_index,
+    load_offset_index,
+    load_time_index,
+    lookup_time,
+    rising_prefix,
+    truncate_path,
+)
+from ottla.storage.scan import BatchScan
+
+logger = logging.getLogger("ottla.storage.segment")
+
+INDEX_INTERVAL_BYTES: Final = 4096  # of an index that is rebuilt
+UNKNOWN: Final = -1
+NOT_LOADED: Final = -2  # a timestamp that stands in a file which nobody read so far
+
+# base offset, length, magic, last offset delta: all that hopping from batch to batch needs
+HOP: Final = struct.Struct(">qi4xb6xi")
+HOP_BYTES: Final = 27
+HOP_CHUNK_BYTES: Final = 4096
+
+
+class Segment:
+    """The file `<base_offset>.log` and what belongs to it."""
+
+    __slots__ = (
+        "_index",
+        "_index_bytes_counted",
+        "_pool",
+        "_time_index",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "descriptor",
+        "directory",
+        "first_timestamp",
+        "is_closing",
+        "is_unsynced",
+        "is_used",
+        "last_append_offset",
+        "last_append_position",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "references",
+        "roll_jitter_ms",
+        "size",
+        "verified_from",
+        "verified_ranges",
+    )
+
+    def __init__(self, directory: str, base_offset: int, size: int, pool: DescriptorPool) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.descriptor = -1
+        self.references = 0  # ranges of this file that are out
+        self.is_used = False  # since the pool last looked
+        self.is_closing = False
+        self.is_unsynced = False  # something was written here since the last flush that covered it
+        self.verified_from = size
+        self.verified_ranges: list[tuple[int, int]] | None = None
+        self.created_ms = 0
+        self.roll_jitter_ms = 0
+        self.first_timestamp = NOT_LOADED if size else UNKNOWN  # the time that rolling counts from
+        self.max_timestamp = NOT_LOADED if size else UNKNOWN
+        self.max_timestamp_offset = UNKNOWN
+        self.bytes_since_index = 0
+        self.last_append_offset = UNKNOWN
+        self.last_append_position = 0
+        self._pool = pool
+        self._index: OffsetIndex | None = None
+        self._index_bytes_counted = 0
+        self._time_index: TimeIndex | None = None
+
+    # --- the file -----------------------------------------------------------------------------------------------
+
+    def path(self, suffix: str) -> str:
+        return files.segment_path(self.directory, self.base_offset, suffix)
+
+    def open_descriptor(self) -> int:
+        """The descriptor of the log file; opens it if needed."""
+        self.is_used = True
+        if self.descriptor < 0:
+            self.descriptor = files.open_file(self.path(files.LOG_SUFFIX), files.READ_WRITE_FLAGS)
+            self._pool.add(self)
+        return self.descriptor
+
+    def make_range(self, position: int, length: int) -> FileRange:
+        """Lend a piece of the file; the file stays open until the range is released."""
+        descriptor = self.open_descriptor()
+        self.references += 1
+        return FileRange(self, descriptor, position, length)
+
+    def release_range(self) -> None:
+        assert self.references > 0, "a range was released twice"
+        self.references -= 1
+        if self.references == 0 and self.is_closing:
+            self._close_descriptor()
+
+    def close_if_unused(self) -> bool:
+        """Give the descriptor and the loaded indexes back, unless somebody reads or the disk does not take them."""
+        if self.references > 0:
+            return False
+        try:
+            self.write_pending_indexes()
+        except OSError:
+            return False
+        self._close_descriptor()
+        return True
+
+    def close(self) -> None:
+        """No more use is made of this segment. Readers may finish; nothing is written any more."""
+        self.is_closing = True
+        self._pool.discard(self)
+        if self.references == 0:
+            self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        self._count_index_bytes(0)
+        self._index = None
+        self._time_index = None
+        if self.descriptor >= 0:
+            files.close(self.descriptor)
+            self.descriptor = -1
+
+    # --- appending ----------------------------------------------------------------------------------------------
+
+    def append(
+        self, records: memoryview, base_offset: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Write one batch at the end. After an OSError torn bytes may stand past `size`, nothing else."""
+        if self.bytes_since_index > index_interval_bytes or self.max_timestamp == NOT_LOADED:
+            self.load_indexes()  # now, because nothing may fail once the batch is written
+        descriptor = self.descriptor
+        if descriptor < 0:
+            descriptor = self.open_descriptor()
+        self.is_used = True
+        position = self.size
+        length = len(records)
+        written = files.write_at(descriptor, records, position)
+        if written != length:
+            files.write_whole(descriptor, records[written:], position + written)
+        self.note_batch(position, length, last_offset, max_timestamp, index_interval_bytes)
+        self.is_unsynced = True
+        self.last_append_offset = base_offset
+        self.last_append_position = position
+        self.size = position + length
+
+    def note_batch(
+        self, position: int, length: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
+    ) -> None:
+        """Keep timestamps and indexes in step with a batch that stands at this position."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index > index_interval_bytes:
+            self._add_index_entries(last_offset, position)
+        self.bytes_since_index += length
+
+    def cut_torn_bytes(self) -> None:
+        """Drop what a failed write may have left past the end."""
+        files.truncate(self.open_descriptor(), self.size)
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        index = self.index()
+        index.append(last_offset - self.base_offset, position)
+        self.bytes_since_index = 0
+        if self.max_timestamp >= 0:
+            self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        if len(index.entries) - index.written >= PENDING_ENTRIES_MAX:
+            try:
+                self.write_pending_indexes()
+            except OSError as error:  # the entries stay in memory; flush or roll will try again and complain
+                logger.warning("Cannot write the indexes of %s: %s", self.path(files.LOG_SUFFIX), error)
+
+    # --- indexes ------------------------------------------------------------------------------------------------
+
+    def load_indexes(self) -> None:
+        self.index()
+        self.time_index()
+        if self.max_timestamp == NOT_LOADED:
+            self.load_max_timestamp()
+
+    def index(self) -> OffsetIndex:
+        """The offset index, read from its file at first use."""
+        if self._index is None:
+            self.open_descriptor()
+            self._index = load_offset_index(self.path(files.INDEX_SUFFIX))
+            self._count_index_bytes(len(self._index.entries) * OFFSET_ENTRY_BYTES)
+            last_entry = self._index.entries[-1] if self._index.entries else 0
+            if last_entry and not 0 < last_entry & POSITION_MASK < self.size:
+                self.rebuild_indexes("its last entry points outside of the log")
+        return self._index
+
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self.open_descriptor()
+            self._time_index = load_time_index(self.path(files.TIME_INDEX_SUFFIX))
+        return self._time_index
+
+    def is_index_full(self, segment_index_bytes: int) -> bool:
+        if self._index is None:
+            return False  # nothing was added since it was loaded last; the next entry loads it
+        offset_entries_max = segment_index_bytes // OFFSET_ENTRY_BYTES
+        time_entries_max = segment_index_bytes // 12 - 1  # one is kept for the last entry on roll
+        if len(self._index.entries) >= offset_entries_max:
+            return True
+        return self._time_index is not None and self._time_index.count >= time_entries_max
+
+    def write_pending_indexes(self) -> bool:
+        """Bring both index files up to date; whether there was anything to write."""
+        wrote = False
+        if self._index is not None and len(self._index.entries) > self._index.written:
+            self._index.write_pending(self.path(files.INDEX_SUFFIX))
+            self._count_index_bytes(len(self._index.entries) * OFFSET_ENTRY_BYTES)
+            wrote = True
+        if self._time_index is not None and self._time_index.pending:
+            self._time_index.write_pending(self.path(files.TIME_INDEX_SUFFIX))
+            wrote = True
+        return wrote
+
+    def seal_indexes(self) -> None:
+        """On roll and on close the largest timestamp gets its entry, as Kafka does; then all entries are written."""
+        if self.max_timestamp >= 0:
+            self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        self.write_pending_indexes()
+
+    def rebuild_indexes(self, why: str) -> None:
+        """Make both indexes anew from the batch headers, because the files cannot be right."""
+        logger.warning(
+            "Found a corrupted index file %s (%s), rebuilding both indexes from the log",
+            self.path(files.INDEX_SUFFIX),
+            why,
+        )
+        self._empty_index_files()
+        built = BuiltIndexes(self.open_descriptor(), self.size, self.base_offset, INDEX_INTERVAL_BYTES)
+        self._index = built.offsets
+        self._time_index = built.times
+        self.max_timestamp = built.max_timestamp
+        self.max_timestamp_offset = built.max_timestamp_offset
+        self.bytes_since_index = self.size - built.offsets.last_position()
+        self.is_unsynced = True
+        self.write_pending_indexes()
+
+    def _empty_index_files(self) -> None:
+        for suffix in (files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
+            truncate_path(self.path(suffix), 0)
+
+    def _count_index_bytes(self, count: int) -> None:
+        self._pool.index_bytes += count - self._index_bytes_counted
+        self._index_bytes_counted = count
+
+    # --- finding ------------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """Position and length of the first batch that ends at or after this offset; (size, 0) if there is none."""
+        if offset == self.last_append_offset:
+            return self.last_append_position, self.size - self.last_append_position
+        entry = self.index().lookup(offset - self.base_offset) if self.size > HOP_CHUNK_BYTES else -1
+        if entry < 0:
+            return self._hop(offset, 0)
+        position = entry & POSITION_MASK
+        if not self.is_true_entry(position, entry >> 32):
+            self.rebuild_indexes(f"the entry for position {position} does not fit the log")
+            return self._hop(offset, 0)
+        return self._hop(offset, position)
+
+    def _hop(self, offset: int, position: int) -> tuple[int, int]:
+        """Go from batch to batch, from a position that is the start of one."""
+        descriptor = self.open_descriptor()
+        size = self.size
+        chunk = b""
+        chunk_start = 0
+        while position < size:
+            place = position - chunk_start
+            if place + HOP_BYTES > len(chunk):
+                chunk = os.pread(descriptor, HOP_CHUNK_BYTES, position)
+                chunk_start = position
+                place = 0
+                if len(chunk) < HEADER_BYTES:
+                    raise self.corrupt(position)
+            base_offset, length, magic, last_offset_delta = HOP.unpack_from(chunk, place)
+            batch_bytes: int = length + LENGTH_PREFIX_BYTES
+            if batch_bytes < HEADER_BYTES or magic != MAGIC or base_offset < self.base_offset:
+                raise self.corrupt(position)
+            if base_offset + last_offset_delta >= offset:
+                return position, batch_bytes
+            position += batch_bytes
+        return size, 0
+
+    def is_true_entry(self, position: int, relative_offset: int) -> bool:
+        """Whether an index entry is true: a batch starts at the position and ends at or before the offset.
+
+        A damaged index must never make a reader skip records; with this it can only cost a rebuild.
+        """
+        head = os.pread(self.open_descriptor(), HOP_BYTES, position)
+        if len(head) < HOP_BYTES:
+            return False
+        base_offset, length, magic, last_offset_delta = HOP.unpack(head)
+        is_batch = magic == MAGIC and length >= HEADER_BYTES - LENGTH_PREFIX_BYTES and last_offset_delta >= 0
+        is_in_order = self.base_offset <= base_offset <= self.base_offset + relative_offset - last_offset_delta
+        return bool(is_batch and is_in_order)
+
+    def is_true_time_entry(self, timestamp: int, relative_offset: int) -> bool:
+        """Whether the batch with this offset has this largest timestamp."""
+        try:
+            position, batch_bytes = self.find(self.base_offset + relative_offset)
+        except KafkaError:  # the log itself is damaged on the way there
+            return False
+        if batch_bytes == 0:
+            return False
+        scan = BatchScan(self.open_descriptor(), position, self.size, False)
+        return scan.advance() and scan.max_timestamp == timestamp
+
+    def find_time(self, timestamp: int) -> int:
+        """An offset at or before the first record with this timestamp or a later one."""
+        self.write_pending_indexes()
+        path = self.path(files.TIME_INDEX_SUFFIX)
+        entry_timestamp, relative_offset = lookup_time(path, timestamp)
+        if entry_timestamp >= 0 and not self.is_true_time_entry(entry_timestamp, relative_offset):
+            self.rebuild_indexes(f"an entry of {path} does not fit the log")
+            _, relative_offset = lookup_time(path, timestamp)
+        return self.base_offset + relative_offset
+
+    def corrupt(self, position: int) -> KafkaError:
+        path = self.path(files.LOG_SUFFIX)
+        logger.error("Found a corrupt batch in %s at position %d; it will not be served", path, position)
+        return KafkaError(Error.CORRUPT_MESSAGE, f"The stored batch at position {position} is corrupt")
+
+    # --- timestamps ---------------------------------------------------------------------------------------------
+
+    def load_max_timestamp(self) -> None:
+        """Learn the largest timestamp of a segment that was found on disk from the last entry of its time index."""
+        time_index = self.time_index()
+        if time_index.count and not self.is_true_time_entry(time_index.last_timestamp, time_index.last_relative_offset):
+            self.rebuild_indexes("the last entry of the time index does not fit the log")
+            return
+        self.max_timestamp = time_index.last_timestamp
+        self.max_timestamp_offset = self.base_offset + time_index.last_relative_offset
+
+    def load_first_timestamp(self) -> None:
+        scan = BatchScan(self.open_descriptor(), 0, self.size, False)
+        self.first_timestamp = scan.max_timestamp if scan.advance() else UNKNOWN
+
+    def largest_timestamp(self) -> int:
+        """What retention by time looks at; the file's own time where records have none."""
+        if self.max_timestamp == NOT_LOADED:
+            self.load_max_timestamp()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        try:
+            return os.stat(self.path(files.LOG_SUFFIX)).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return self.created_ms
+
+    # --- cutting and deleting -----------------------------------------------------------------------------------
+
+    def cut(self, position: int, offset: int) -> None:
+        """Drop all bytes from this position on, which is where the batch with this offset starts."""
+        files.truncate(self.open_descriptor(), position)
+        self.size = position
+        self.last_append_offset = UNKNOWN
+        self.verified_from = min(self.verified_from, position)
+        self.write_pending_indexes()
+        self._cut_indexes(position, offset)
+        # Batches behind the last index entry may have larger timestamps than the time index knows of.
+        scan = BatchScan(self.open_descriptor(), self.index().last_position(), position, False)
+        while scan.advance():
+            if scan.max_timestamp > self.max_timestamp:
+                self.max_timestamp = scan.max_timestamp
+                self.max_timestamp_offset = scan.last_offset
+
+    def trusted_start(self, recovery_point: int) -> tuple[int, int]:
+        """The last position at or before the recovery point that the index leads to, and the offset there.
+
+        What lies before it was synced, indexes included. The indexes are cut there: a scan from that position on
+        makes the rest of them anew.
+        """
+        index = self.index()
+        sound = rising_prefix(index.entries, self.size)
+        if sound < len(index.entries) and index.entries[sound]:
+            logger.warning(
+                "Found a corrupted index file %s (entry %d), rebuilding it", self.path(files.INDEX_SUFFIX), sound
+            )
+        count = bisect_left(index.entries, (recovery_point - self.base_offset) << 32, 0, sound)
+        position = index.entries[count - 1] & POSITION_MASK if count else 0
+        if count and self.is_true_entry(position, index.entries[count - 1] >> 32):
+            offset = HOP.unpack(os.pread(self.open_descriptor(), HOP_BYTES, position))[0]
+            self._cut_indexes(position, offset)
+            times = self.time_index()
+            if times.count and self.is_true_time_entry(times.last_timestamp, times.last_relative_offset):
+                return position, int(offset)
+        self._cut_indexes(0, self.base_offset)
+        return 0, self.base_offset
+
+    def _cut_indexes(self, position: int, offset: int) -> None:
+        """Forget what the indexes say about this position and offset, and all later ones."""
+        index = self.index()
+        index.cut(index.lookup_position(position), self.path(files.INDEX_SUFFIX))
+        self._time_index = cut_time_index(self.path(files.TIME_INDEX_SUFFIX), offset - self.base_offset)
+        self.bytes_since_index = position - index.last_position()
+        self.is_unsynced = True
+        self.max_timestamp = self._time_index.last_timestamp
+        self.max_timestamp_offset = self.base_offset + self._time_index.last_relative_offset
+        if position == 0:
+            self.first_timestamp = UNKNOWN
+
+    def move_to_pool(self, pool: DescriptorPool) -> None:
+        """Hand the segment over from the thread that opened it: nothing is open or pending."""
+        self.write_pending_indexes()
+        self._pool.discard(self)
+        self._close_descriptor()
+        self._pool = pool
+
+    def rename_to_deleted(self) -> None:
+        """Take the files out of the log; readers that hold a range are not disturbed."""
+        for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
+            path = self.path(suffix)
+            try:
+                files.rename(path, path + files.DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+
+    def remove_deleted(self) -> None:
+        for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
+            files.remove_if_there(self.path(suffix) + files.DELETED_SUFFIX)
+
+    def __repr__(self) -> str:
+        state = "open" if self.descriptor >= 0 else "closed"
+        return f"<Segment {self.base_offset}, {self.size} bytes, {state}, {self.references} ranges out>"
+
+
+def create_segment(directory: str, base_offset: int, pool: DescriptorPool, now_ms: int) -> Segment:
+    """Make the three files of a new, empty segment. A leftover of the same name is emptied."""
+    segment = Segment(directory, base_offset, 0, pool)
+    segment.created_ms = now_ms
+    segment.is_unsynced = True
+    for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
+        path = segment.path(suffix)
+        files.close(files.open_file(path, files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE))
+    return segment

@@ -1,0 +1,60 @@
+"""Cutting the end of a log off: what a follower does when its leader never had those records (KIP-101)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.storage import files
+from ottla.storage.producers import Producers
+from ottla.storage.replay import load_producers
+from ottla.storage.segment import create_segment
+from ottla.storage.snapshots import list_snapshots
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+
+logger = logging.getLogger("ottla.storage.truncation")
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """Drop the batch that contains this offset, and all later ones; the next append gets this offset."""
+    logger.info("Truncating %s from its end %d to offset %d", log.partition, log.end_offset, offset)
+    remove_segments(log, [segment.base_offset for segment in log.segments if segment.base_offset > offset])
+    segment = log.active
+    segment.cut(segment.find(offset)[0], offset)
+    log.end_offset = offset
+    log.epochs.truncate_from_end(offset)
+    reload_producers(log)
+
+
+def truncate_fully(log: Log, offset: int) -> None:
+    """Drop everything and go on at this offset, which the leader's log starts with."""
+    logger.info("Truncating %s fully, going on at offset %d", log.partition, offset)
+    remove_segments(log, [segment.base_offset for segment in log.segments])
+    log.segments.append(create_segment(log.directory, offset, log.pool, log.active.created_ms))
+    log.end_offset = offset
+    log.log_start_offset = offset
+    log.epochs.truncate_from_end(0)
+    reload_producers(log)
+
+
+def remove_segments(log: Log, base_offsets: list[int]) -> None:
+    gone = set(base_offsets)
+    for segment in log.segments:
+        if segment.base_offset in gone:
+            segment.close()
+            segment.rename_to_deleted()
+            segment.remove_deleted()
+    log.segments[:] = [segment for segment in log.segments if segment.base_offset not in gone]
+
+
+def reload_producers(log: Log) -> None:
+    """Producers as of the new end; snapshots past it describe records that are gone."""
+    for offset in list_snapshots(log.directory):
+        if offset > log.end_offset:
+            files.remove_if_there(files.segment_path(log.directory, offset, files.SNAPSHOT_SUFFIX))
+    producers = Producers(log.producer_expiration_ms)
+    snapshots = list_snapshots(log.directory)
+    log.snapshot_offset = load_producers(log.directory, snapshots, log.segments, producers, log.end_offset)
+    log.replace_producers(producers)

@@ -1,0 +1,102 @@
+"""Fixtures of the conformance tests: topics with names of their own, and Apache Kafka's jars."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conformance.peer import Peer
+from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
+
+KAFKA_VERSION = "4.3.1"
+POM = Path(__file__).parent / "java" / "pom.xml"
+
+GROWTH_BYTES_MAX = 256 << 20
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def topic_names(bootstrap: str) -> Iterator[Callable[[], str]]:
+    """Names that no other test uses; what exists of them is deleted at the end (a foreign broker lives on)."""
+    prefix = f"conformance-{uuid.uuid4().hex[:8]}"
+    counter = itertools.count()
+    yield lambda: f"{prefix}-{next(counter)}"
+    with Peer(bootstrap) as peer:
+        left_over = sorted(name for name in peer.topic_names() if name.startswith(prefix))
+        if left_over:
+            peer.delete_topics(left_over)
+
+
+@pytest.fixture
+def topic_name(topic_names: Callable[[], str]) -> str:
+    """A name under which nothing exists yet."""
+    return topic_names()
+
+
+@pytest.fixture
+def new_topic(bootstrap: str, topic_names: Callable[[], str]) -> NewTopic:
+    """`new_topic(partitions=3, cleanup_policy="compact")` creates a topic and returns its name."""
+
+    def create(partitions: int = 1, **configs: object) -> str:
+        name = topic_names()
+        with Peer(bootstrap) as peer:
+            peer.create_topic(name, partitions, **configs)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def peer(bootstrap: str) -> Iterator[Peer]:
+    with Peer(bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def broker_pid(bootstrap: str) -> int:
+    return listening_pid(bootstrap)
+
+
+@pytest.fixture
+def broker_stays_healthy(bootstrap: str, broker_pid: int, broker: object) -> Iterator[None]:
+    """After the test others are served at once and the broker has not grown (a JVM's heap is not ours to judge)."""
+    resident_before = resident_bytes(broker_pid)
+    yield
+    assert_others_are_served(bootstrap)
+    if broker is not None:
+        assert resident_bytes(broker_pid) - resident_before <= GROWTH_BYTES_MAX
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """The folder with Apache Kafka's jars, resolved once by Maven into the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "ottla" / f"kafka-{KAFKA_VERSION}"
+    if not folder.exists():
+        resolve_jars(folder)
+    return folder
+
+
+def resolve_jars(folder: Path) -> None:
+    """Copy into a temporary folder first: a folder with the right name is always complete."""
+    maven = shutil.which("mvn")
+    assert maven, "Apache Kafka's jars are needed once: install Maven (Debian: apt-get install maven) and try again"
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+    unfinished.mkdir(parents=True)
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+    done = subprocess.run([*command, f"-Dkafka.version={KAFKA_VERSION}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"Maven could not resolve Apache Kafka's jars:\n{done.stdout[-3000:]}{done.stderr}"
+    try:
+        unfinished.rename(folder)
+    except OSError:  # another run was faster
+        shutil.rmtree(unfinished)

@@ -1,0 +1,196 @@
+"""Brokers for tests: real processes, started from a properties file as a user would start them.
+
+`bootstrap` is one broker for the whole session; `broker_factory` gives a test a broker with settings of its own.
+With OTTLA_TEST_BOOTSTRAP=HOST:PORT the session uses that broker instead (this is how every expectation is proven on
+Apache Kafka), and the tests that need a process of their own (marker `needs_ottla`) are skipped.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+READY_LINE = re.compile(r"^ottla broker -?\d+ ready on \S+:\d+", re.MULTILINE)
+START_SECONDS_MAX = 20
+STOP_SECONDS_MAX = 20
+FOREIGN_BOOTSTRAP = os.environ.get("OTTLA_TEST_BOOTSTRAP", "")
+TESTS = Path(__file__).parent
+
+# Helper modules are imported as `conformance.raw` and so on: with importlib mode pytest adds no folder itself.
+if str(TESTS) not in sys.path:
+    sys.path.insert(0, str(TESTS))
+
+
+class Broker:
+    """One `ottla broker` process with its own folder; the port and the data outlive a restart."""
+
+    def __init__(self, directory: Path, settings: dict[str, str]) -> None:
+        self.directory = directory
+        self.data_directory = directory / "data"
+        self.port = free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.settings = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.data_directory),
+            **settings,
+        }
+        self._log_path = directory / "broker.log"
+        self._log_position = 0  # where the output of the present process begins
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def __repr__(self) -> str:
+        state = f"pid {self._process.pid}" if self.is_running else "stopped"
+        return f"<Broker {self.bootstrap} {state} in {self.directory}>"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log_text(self) -> str:
+        """Everything that all processes of this broker have written to standard output and error."""
+        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+
+    def start(self, seconds_max: float = START_SECONDS_MAX) -> "Broker":
+        self.launch()
+        deadline = time.monotonic() + seconds_max
+        while not READY_LINE.search(self.log_text[self._log_position :]):
+            assert self.is_running, f"broker ended with {self._process and self._process.poll()}:\n{self.log_text}"
+            assert time.monotonic() < deadline, f"not ready after {seconds_max} s:\n{self.log_text}"
+            time.sleep(0.01)
+        return self
+
+    def launch(self) -> None:
+        """Start the process without waiting for its ready line (for starts that are meant to fail)."""
+        assert not self.is_running
+        self._log_position = len(self.log_text)
+        config = self.directory / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*ottla_command(), "broker", "--config", str(config)], stdout=log, stderr=log, env=environment
+            )
+
+    def wait(self, seconds_max: float = STOP_SECONDS_MAX) -> int:
+        """The exit code of a process that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(seconds_max)
+
+    def stop(self) -> None:
+        """Controlled shutdown; must end with code 0 and without a traceback in the log."""
+        assert self._process is not None
+        assert self.is_running, f"broker had already ended with {self._process.poll()}:\n{self.log_text[-4000:]}"
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(STOP_SECONDS_MAX)
+        assert code == 0, f"exit code {code}:\n{self.log_text[-4000:]}"
+        self.assert_no_traceback()
+
+    def kill9(self) -> None:
+        """End the process as a power cut would (the page cache survives)."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_SECONDS_MAX)
+
+    def restart(self) -> "Broker":
+        if self.is_running:
+            self.stop()
+        return self.start()
+
+    def discard(self) -> None:
+        """Clean up after a test, whatever state the process is in."""
+        if self.is_running:
+            self.kill9()
+
+    def assert_no_traceback(self) -> None:
+        text = self.log_text
+        position = text.find("Traceback (most recent call last)")
+        assert position < 0, f"traceback in the broker's log:\n{text[max(0, position - 500) : position + 4000]}"
+
+
+BrokerFactory = Callable[..., Broker]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_ottla: needs a broker process of its own, not a foreign broker")
+    config.addinivalue_line("markers", "other_languages: needs node or go; run with `-m other_languages`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other languages unless asked for; skip what cannot run against a foreign broker."""
+    if "other_languages" not in config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("other_languages")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        needs_ottla = item.get_closest_marker("needs_ottla") or "broker_factory" in getattr(item, "fixturenames", ())
+        if FOREIGN_BOOTSTRAP and needs_ottla:
+            item.add_marker(pytest.mark.skip(reason="needs_ottla: OTTLA_TEST_BOOTSTRAP names a foreign broker"))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
+    """The broker of the session; None when a foreign broker is used."""
+    if FOREIGN_BOOTSTRAP:
+        yield None
+        return
+    shared = Broker(tmp_path_factory.mktemp("broker"), {})
+    try:
+        yield shared.start()
+        shared.stop()
+    finally:
+        shared.discard()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: Broker | None) -> str:
+    return broker.bootstrap if broker else FOREIGN_BOOTSTRAP
+
+
+@pytest.fixture
+def broker_factory(tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Makes started brokers: `broker_factory(message_max_bytes=1000)` sets `message.max.bytes`.
+
+    What is still running at the end is stopped, and held to the same rules as the broker of the session.
+    """
+    made: list[Broker] = []
+
+    def make(*, start: bool = True, **settings: object) -> Broker:
+        written = {key.replace("_", "."): str(value) for key, value in settings.items()}
+        made.append(Broker(tmp_path / f"broker-{len(made)}", written))
+        return made[-1].start() if start else made[-1]
+
+    try:
+        yield make
+        for each in made:
+            if each.is_running:
+                each.stop()
+    finally:
+        for each in made:
+            each.discard()
+
+
+def ottla_command() -> list[str]:
+    script = Path(sys.executable).with_name("ottla")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "ottla.cli.main"]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
