@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
-EXTRAS := cli,test,check,bench
+EXTRAS := cli,test,check,compile,bench
 DATA ?= data
 
 .PHONY: install run test check unit pure conformance clients faults bench clean

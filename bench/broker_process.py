@@ -17,7 +17,7 @@ from bench.raw_client import Target, metadata_is_answered
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0
-STOP_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.002
 LOG_TAIL_BYTES = 2000
 

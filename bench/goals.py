@@ -242,9 +242,10 @@ def _growth_rows() -> list[Row]:
         for kind in ("produce", "fetch"):
             paths = [f"partitions.{kind}_{what}_{count}.cpu_us_per_request" for count in counts]
             for count, path in zip(counts, paths, strict=True):
-                found.append(Row(f"CPU per {kind} with {count:,} {what}", path, "µs"))
+                noun = what if count > 1 else what.removesuffix("s")
+                found.append(Row(f"CPU per {kind} with {count:,} {noun}", path, "µs"))
             for count, path in zip(counts[1:], paths[1:], strict=True):
-                label = f"CPU per {kind}, {count:,} against {counts[0]} {what}"
+                label = f"CPU per {kind}, {count:,} {what} against {counts[0]}"
                 found.append(Row(label, path, "", at_most(GROWTH_MAX), share_of=paths[0]))
     return found
 

@@ -104,6 +104,7 @@ def _latencies(results: Results) -> Any:
         axes.bar_label(bars, fmt="%.2f", fontsize=8)
     axes.set_xticks(range(len(shown)), list(shown))
     axes.set_yscale("log")
+    axes.margins(y=0.15)
     axes.set_ylabel("ms")
     axes.grid(axis="y", alpha=0.3)
     axes.legend()
@@ -121,9 +122,9 @@ def _growth(results: Results) -> Any:
                 _growth_curve(axes, results, system, f"{kind}_{what}", counts, style)
         axes.set_xscale("log")
         axes.set_xlabel(f"{what} on the broker")
-        axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    panels[0].set_ylim(bottom=0)  # of both: they share it, and only now hold all their curves
     panels[0].set_ylabel("CPU µs per request")
     panels[1].legend(fontsize=8)
     return figure

@@ -71,8 +71,7 @@ class Run:
             try:
                 self._run_on(broker, round_index, waiting)
             except BenchError as error:
-                for section in waiting:
-                    self._fail(round_index, system, section, str(error))
+                self._fail(round_index, system, " ".join(waiting), str(error))
                 return
 
     def _run_on(self, broker: BrokerProcess, round_index: int, waiting: list[str]) -> None:

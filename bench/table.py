@@ -41,7 +41,9 @@ class Line:
 
     @property
     def goal_text(self) -> str:
-        return self.row.goal.text if self.row.goal else ""
+        if self.row.goal is None:
+            return ""
+        return self.row.goal.text if self.row.goal.is_ratio else f"{self.row.goal.text} {self.row.unit}".strip()
 
     @property
     def verdict(self) -> str:

@@ -52,8 +52,9 @@ def _run(
         MSG_WAITALL,
     )
     with Meter(target.pid) as meter:
-        end = clock() + int(seconds * 1e9)
-        while not latencies or now < end:
+        now = clock()
+        end = now + int(seconds * 1e9)
+        while now < end or not latencies:
             for request, answer, size in exchanges:
                 start = clock()
                 send(request)

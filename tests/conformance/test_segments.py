@@ -1,8 +1,11 @@
 """Apache Kafka's own tool over our files: every segment and index must be read without a word of complaint."""
 
+import random
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,12 +19,15 @@ COMPLAINTS = (
     "Mismatches in",
     "Index timestamp mismatch",
     "out of order timestamp",
-    "Non-consecutive offsets",
+    " is followed by ",
     "not found",
     "invalid bytes",
     "Exception",
     "isvalid: false",
 )
+
+
+BrokerFactory = Callable[..., Any]
 
 
 def dump(kafka_jars: Path, files: list[Path], *options: str) -> str:
@@ -33,27 +39,33 @@ def dump(kafka_jars: Path, files: list[Path], *options: str) -> str:
 
 
 def complaints(output: str) -> list[str]:
-    return [line for line in output.splitlines() if any(words in line for words in COMPLAINTS)]
+    """The lines that tell of a fault; "-1 is followed by N" is said of every segment that does not start at 0."""
+    lines = [line for line in output.splitlines() if not line.startswith("  -1 is followed by ")]
+    return [line for line in lines if any(words in line for words in COMPLAINTS)]
+
+
+def fill(bootstrap: str) -> None:
+    """Two topics: many small segments in every codec with idempotent batches, and LogAppendTime."""
+    with Peer(bootstrap) as peer:
+        peer.create_topic("rolled", segment_bytes=1 << 20, index_interval_bytes=512)
+        peer.create_topic("stamped", message_timestamp_type="LogAppendTime", index_interval_bytes=512)
+        for number in range(50):
+            assert peer.produce("stamped", batch([b"%d" % number] * 20, codec=number % 5)).error_code == 0
+    randoms = random.Random(7)  # does not compress well, so that the log rolls
+    for codec in CODECS:
+        settings = {"compression.type": codec, "enable.idempotence": codec == "none", "batch.size": 20_000}
+        producer = Producer({"bootstrap.servers": bootstrap, **settings})
+        for number in range(3000):
+            producer.produce("rolled", randoms.randbytes(250).hex(), key=b"%d" % number, headers={"codec": codec})
+            producer.poll(0)
+        assert producer.flush(20) == 0
 
 
 @pytest.fixture
-def data_directory(broker_factory) -> Path:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    """Two topics after a clean stop: many small segments in every codec, and idempotent batches."""
-    broker = broker_factory(log_index_interval_bytes=512)
-    with Peer(broker.bootstrap) as peer:
-        peer.create_topic("rolled", segment_bytes=1 << 20)
-        peer.create_topic("stamped", message_timestamp_type="LogAppendTime")
-        for number in range(50):
-            assert peer.produce("stamped", batch([b"%d" % number] * 20, codec=number % 5)).error_code == 0
-    for codec in CODECS:
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "compression.type": codec, "enable.idempotence": codec == "none"}
-        )
-        for number in range(3000):
-            producer.produce("rolled", b"%d " % number * 50, key=b"%d" % number, headers={"codec": codec})
-            producer.poll(0)
-        assert producer.flush(20) == 0
-    broker.stop()
+def data_directory(broker_factory: BrokerFactory) -> Path:
+    broker = broker_factory()
+    fill(broker.bootstrap)
+    broker.stop()  # closing cuts the indexes to their real size
     return Path(broker.data_directory)
 
 
@@ -74,7 +86,8 @@ def test_apache_kafka_reads_every_segment_and_index(data_directory: Path, kafka_
 
     sane = dump(kafka_jars, indexes, "--index-sanity-check")
     assert complaints(sane) == []
-    assert sane.count("passed sanity check.") == len(indexes)
+    assert sane.count("passed sanity check.") + sane.count("is empty.") == len(indexes)
+    assert sane.count("passed sanity check.") >= len(indexes) // 2
     assert complaints(dump(kafka_jars, indexes, "--verify-index-only")) == []
     producers = dump(kafka_jars, snapshots)
     assert complaints(producers) == []

@@ -18,7 +18,12 @@ INTERVAL_MS_MAX: Final = 3_600_000
 def offset_reset(name: str, value: object) -> str | None:
     if value in ("latest", "earliest") or str(value).startswith("by_duration:P"):
         return None
-    return invalid_value(name, value, "Invalid value for share.auto.offset.reset")
+    return invalid_value(
+        name,
+        value,
+        f"Invalid value `{value}` for configuration {name}. "
+        "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
+    )
 
 
 class GroupResourceKeys(Settings):

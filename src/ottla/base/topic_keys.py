@@ -61,7 +61,7 @@ class TopicKeys(Settings):
     cleanup_policy = Items(
         ("delete",),
         check=one_of("compact", "delete"),
-        note="What happens to old segments: delete, compact (keep each key's newest record), both, or empty for neither.",
+        note="What happens to old segments: delete, compact (each key's newest record stays), both, or none.",
     )
     compression_gzip_level = Int(
         -1,

@@ -22,7 +22,8 @@ from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
-from ottla.storage.log import Log
+from ottla.storage.page_cache import range_is_cached, read_ahead
+from ottla.storage.verification import check_range, needs_check
 
 logger = logging.getLogger(__name__)
 
@@ -171,9 +172,9 @@ class Fetch:
     def _answer_or_prepare(self, results: list[Result]) -> FetchResponse | None:
         """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
         unready = [
-            (asked.partition.log, data.records)
-            for asked, data in results
-            if isinstance(data.records, FileRange) and asked.partition is not None and not _is_ready(asked, data)
+            data.records
+            for _, data in results
+            if isinstance(data.records, FileRange) and (needs_check(data.records) or not range_is_cached(data.records))
         ]
         if not unready:
             return self._response(results)
@@ -182,11 +183,11 @@ class Fetch:
         self.context.connection.loop.create_task(self._prepare(results, unready))
         return None
 
-    async def _prepare(self, results: list[Result], unready: list[tuple[Log, FileRange]]) -> None:
+    async def _prepare(self, results: list[Result], unready: list[FileRange]) -> None:
         loop = self.context.connection.loop
-        checks = [loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
-        outcomes = await asyncio.gather(*checks, return_exceptions=True)
-        failed = {id(item[1]): outcome for item, outcome in zip(unready, outcomes, strict=True) if outcome is not None}
+        jobs = [loop.run_in_executor(self.context.broker.workers, _prepare_range, item) for item in unready]
+        outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        failed = {id(item): outcome for item, outcome in zip(unready, outcomes, strict=True) if outcome is not None}
         checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
         self.context.answer(self._response(checked))
 
@@ -217,19 +218,12 @@ def _is_known(asked: FetchPartition, partition: Partition) -> bool:
     )
 
 
-def _is_ready(asked: FetchPartition, data: PartitionData) -> bool:
-    log = asked.partition.log if asked.partition is not None else None
-    assert log is not None
-    assert isinstance(data.records, FileRange)
-    return not log.needs_check(data.records) and log.range_is_cached(data.records)
-
-
-def _prepare_range(log: Log, file_range: FileRange) -> None:
+def _prepare_range(file_range: FileRange) -> None:
     """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
-    if log.needs_check(file_range):
-        log.check_range(file_range)
+    if needs_check(file_range):
+        check_range(file_range)
     else:
-        log.read_ahead(file_range)
+        read_ahead(file_range)
 
 
 def _or_error(asked: FetchPartition, data: PartitionData, failure: object) -> PartitionData:

@@ -80,7 +80,7 @@ def _run(options: KafkaOptions) -> int:
     check_options(options, bootstrap is not None)
     assert bootstrap is not None
     for old, new in RENAMED.items():
-        renamed(options, old, new, "Option")
+        renamed(options, old, new, (old, new), "Option")
     sys.stdout.flush()
     properties = client_properties(options)
     plan = make_plan(options, properties)
@@ -149,7 +149,7 @@ def choose_formatter(options: KafkaOptions) -> Formatter:
             warn(f"warning: the deserializer {given} is not known: bytes are printed as they are")
     clean = escape_bytes if is_terminal(sys.stdout) else _as_it_is
     name = options.text("formatter") or DEFAULT_FORMATTER
-    formatter = make_formatter(name, properties, clean, warn)
+    formatter = make_formatter(name, properties, clean)
     if formatter is None:
         raise ToolError(
             f"the formatter {name} is not known: there are DefaultMessageFormatter, NoOpMessageFormatter "
@@ -161,7 +161,7 @@ def choose_formatter(options: KafkaOptions) -> Formatter:
 def _group(options: KafkaOptions, properties: dict[str, str]) -> str | None:
     groups = {group for group in (options.text("group"), properties.get("group.id")) if group}
     if len(groups) > 1:
-        listed = ",".join(f"'{group}'" for group in sorted(groups))
+        listed = ", ".join(f"'{group}'" for group in sorted(groups))
         options.refuse(
             "The group ids provided in different places (directly using '--group', via '--consumer-property', "
             f"or via '--consumer.config') do not match. Detected group ids: {listed}"

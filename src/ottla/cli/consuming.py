@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ottla.base.errors import Error
@@ -119,10 +120,8 @@ class Reader:
 
     def _hurry_metadata(self) -> None:
         """Without being asked the library takes half a second until it knows the leaders."""
-        try:
+        with suppress(self.library.KafkaException):  # it will keep asking by itself
             self.consumer.list_topics(self.plan.topic, timeout=METADATA_SECONDS)
-        except self.library.KafkaException:
-            pass  # it will keep asking by itself
 
     def _partitions(self) -> list[tuple[str, int]]:
         plan = self.plan

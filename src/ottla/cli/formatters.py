@@ -14,6 +14,9 @@ from ottla.cli.deserializers import Deserializer, deserializer
 
 Clean = Callable[[bytes], bytes]
 
+# The logging one prints the same; what it also logs is below the level at which Kafka's tools log.
+DEFAULT_FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter")
+
 
 class Message(NamedTuple):
     """One record as it was read."""
@@ -93,26 +96,6 @@ class NoOpFormatter:
         return b""
 
 
-class LoggingFormatter(DefaultFormatter):
-    """Prints as the default one does and hands a line for the log to `log`."""
-
-    def __init__(self, properties: Mapping[str, str], clean: Clean, log: Callable[[str], None]) -> None:
-        super().__init__(properties, clean)
-        self.log = log
-        inner = self.format
-
-        def format_and_log(message: Message) -> bytes:
-            self.log(self.log_line(message))
-            return inner(message)
-
-        self.format = format_and_log  # type: ignore[method-assign]
-
-    def log_line(self, message: Message) -> str:
-        time = f"{message.timestamp_type}:{message.timestamp}, " if message.timestamp_type else ""
-        key, value = (_text(part) if part is not None else "null" for part in (message.key, message.value))
-        return f"{time}key:{key}, value:{value}"
-
-
 class JsonFormatter:
     """One JSON object a line, for programs; bytes that are not UTF-8 become replacement characters."""
 
@@ -129,18 +112,12 @@ class JsonFormatter:
         return json.dumps(fields).encode() + b"\n"
 
 
-def make_formatter(
-    name: str, properties: Mapping[str, str], clean: Clean, log: Callable[[str], None]
-) -> Formatter | None:
+def make_formatter(name: str, properties: Mapping[str, str], clean: Clean) -> Formatter | None:
     """By Kafka's class name, of today or of old; None if there is none."""
     simple = name.rpartition(".")[2]
-    if simple == "DefaultMessageFormatter":
+    if simple in DEFAULT_FORMATTERS:
         return DefaultFormatter(properties, clean)
-    if simple == "NoOpMessageFormatter":
-        return NoOpFormatter()
-    if simple == "LoggingMessageFormatter":
-        return LoggingFormatter(properties, clean, log)
-    return None
+    return NoOpFormatter() if simple == "NoOpMessageFormatter" else None
 
 
 def _timestamp(message: Message) -> bytes:

@@ -97,7 +97,7 @@ def _run(options: KafkaOptions) -> int:
     if bootstrap is None:
         options.refuse('Missing required argument "[bootstrap-server]"')
     for old, new in RENAMED.items():
-        renamed(options, old, new)
+        renamed(options, old, new, (new, old), "Warning:")
     if options.has("max-partition-memory-bytes"):
         print(
             "Warning: --max-partition-memory-bytes is deprecated and will be removed in Apache Kafka 5.0. "
@@ -155,12 +155,12 @@ def option_properties(options: KafkaOptions) -> dict[str, str]:
     return found
 
 
-def renamed(options: KafkaOptions, old: str, new: str, words: str = "Warning:") -> None:
+def renamed(options: KafkaOptions, old: str, new: str, both: tuple[str, str], word: str) -> None:
     """An option's old name works, with Kafka's warning, but not beside the new one."""
     if options.has(old) and options.has(new):
-        options.refuse(f"Options --{new} and --{old} cannot be specified together.")
+        options.refuse(f"Options --{both[0]} and --{both[1]} cannot be specified together.")
     if options.has(old):
-        print(f"{words} --{old} is deprecated and will be removed in a future version. Use --{new} instead.")
+        print(f"{word} --{old} is deprecated and will be removed in a future version. Use --{new} instead.")
 
 
 def _one_of(value: str, known: Sequence[str], name: str) -> str:

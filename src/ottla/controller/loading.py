@@ -17,7 +17,7 @@ MISSING_EPOCH = -1  # the partition epoch of a partition that has no state node 
 
 
 def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
-    """The image that a whole tree of nodes stands for; ValueError names the node that cannot be read."""
+    """The image that a whole tree of nodes stands for; DamagedNodeError names one that cannot be read."""
     feature = nodes.get(tree.FEATURE)
     controller = nodes.get(tree.CONTROLLER)
     epoch = nodes.get(tree.CONTROLLER_EPOCH)
@@ -74,7 +74,9 @@ class SharedPartitions:
 
     def partitions(self, name: str, topic: tree.TopicNode, nodes: Mapping[str, Node]) -> tuple[PartitionImage, ...]:
         if sorted(topic.replicas) != list(range(len(topic.replicas))):
-            raise ValueError(f"{tree.topic_path(name)} is damaged: its partitions are not numbered from 0 on")
+            raise tree.DamagedNodeError(
+                f"{tree.topic_path(name)} is damaged: its partitions are not numbered from 0 on"
+            )
         return tuple(self._partition(name, index, topic, nodes) for index in range(len(topic.replicas)))
 
     def _partition(self, name: str, index: int, topic: tree.TopicNode, nodes: Mapping[str, Node]) -> PartitionImage:

@@ -261,7 +261,7 @@ class ControllerService:
     def _load(self, nodes: Mapping[str, Any]) -> MetadataImage:
         try:
             return load_image(nodes)
-        except ValueError as error:
+        except tree.DamagedNodeError as error:
             raise StoreUnusableError(
                 f"the metadata store holds a node that cannot be read: {error}. Restore the store from a backup."
             ) from error

@@ -1,14 +1,15 @@
 """What stands where in the metadata store: the paths and the JSON of every node, as Kafka 3.9 kept them in ZooKeeper.
 
 Everything here is pure: values in, bytes out, and back. Each `decode_*` accepts what any Kafka 3.x wrote and raises
-ValueError (with the node's path) for anything else, because a damaged node must never be taken for an empty one.
+DamagedNodeError for anything else, because a damaged node must never be taken for an empty one.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -59,6 +60,10 @@ FEATURE_NODE_VERSION: Final = 2
 FEATURES_ENABLED: Final = 1
 
 _json = json.JSONEncoder(separators=(",", ":"))
+
+
+class DamagedNodeError(ValueError):
+    """A node does not hold what it should; the message names it."""
 
 
 class TopicNode(NamedTuple):
@@ -137,14 +142,15 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
 
 def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
     """`epoch` is the transaction that created the node: it tells a broker's lives apart."""
-    fields = from_json(data, broker_path(broker_id))
-    protocols = fields.get("listener_security_protocol_map", {})
-    endpoints: dict[str, Endpoint] = {}
-    for text in fields.get("endpoints") or [f"PLAINTEXT://{fields['host']}:{fields['port']}"]:
-        name, _, address = text.partition("://")
-        host, _, port = address.rpartition(":")
-        endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
-    return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch)
+    with reading(broker_path(broker_id)):
+        fields = from_json(data)
+        protocols = fields.get("listener_security_protocol_map", {})
+        endpoints: dict[str, Endpoint] = {}
+        for text in fields.get("endpoints") or [f"PLAINTEXT://{fields['host']}:{fields['port']}"]:
+            name, _, address = text.partition("://")
+            host, _, port = address.rpartition(":")
+            endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+        return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch)
 
 
 def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:
@@ -161,18 +167,14 @@ def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicNode:
-    path = topic_path(topic)
-    fields = from_json(data, path)
-    try:
-        topic_id = decode_uuid(fields["topic_id"]) if "topic_id" in fields else None
+    with reading(topic_path(topic)):
+        fields = from_json(data)
         return TopicNode(
-            topic_id,
+            decode_uuid(fields["topic_id"]) if "topic_id" in fields else None,
             decode_assignment(fields["partitions"]),
             decode_assignment(fields.get("adding_replicas", {})),
             decode_assignment(fields.get("removing_replicas", {})),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
 def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[int, ...]]:
@@ -189,8 +191,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(path: str, data: bytes) -> PartitionState:
-    fields = from_json(data, path)
-    try:
+    with reading(path):
+        fields = from_json(data)
         return PartitionState(
             fields["leader"],
             fields["leader_epoch"],
@@ -198,8 +200,6 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
             fields["controller_epoch"],
             fields.get("leader_recovery_state", 0),
         )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}") from error
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
@@ -208,7 +208,8 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    return int(from_json(data, CONTROLLER)["brokerid"])
+    with reading(CONTROLLER):
+        return int(from_json(data)["brokerid"])
 
 
 def encode_number(number: int) -> bytes:
@@ -216,10 +217,8 @@ def encode_number(number: int) -> bytes:
 
 
 def decode_number(path: str, data: bytes) -> int:
-    try:
+    with reading(path):
         return int(data)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {data[:40]!r} is not a number") from error
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -227,7 +226,8 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(from_json(data, CLUSTER_ID)["id"])
+    with reading(CLUSTER_ID):
+        return str(from_json(data)["id"])
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -235,10 +235,9 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    config = from_json(data, path).get("config", {}) if data else {}
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} is damaged: config is not an object")
-    return {str(key): str(value) for key, value in config.items()}
+    with reading(path):
+        config = from_json(data).get("config", {}) if data else {}
+        return {str(key): str(value) for key, value in config.items()}
 
 
 def encode_config_change(entity_type: str, entity_name: str) -> bytes:
@@ -251,11 +250,9 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    fields = from_json(data, PRODUCER_ID_BLOCK)
-    try:
+    with reading(PRODUCER_ID_BLOCK):
+        fields = from_json(data)
         return ProducerIdBlock(fields["broker"], int(fields["block_start"]), int(fields["block_end"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{PRODUCER_ID_BLOCK} is damaged: {error!r}") from error
 
 
 def encode_feature(features: Mapping[str, int]) -> bytes:
@@ -264,14 +261,13 @@ def encode_feature(features: Mapping[str, int]) -> bytes:
 
 def decode_feature(data: bytes) -> dict[str, int]:
     """Finalized features; version 1 of the node kept a range for each, of which the upper end counts."""
-    features = from_json(data, FEATURE).get("features", {})
-    try:
-        return {
-            name: int(level["max_version_level"] if isinstance(level, dict) else level)
-            for name, level in features.items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{FEATURE} is damaged: {error!r}") from error
+    with reading(FEATURE):
+        features = from_json(data).get("features", {})
+        return {name: int(decode_level(level)) for name, level in features.items()}
+
+
+def decode_level(level: Any) -> Any:
+    return level["max_version_level"] if isinstance(level, dict) else level
 
 
 def encode_uuid(value: UUID) -> str:
@@ -287,14 +283,20 @@ def to_json(fields: Mapping[str, Any]) -> bytes:
     return _json.encode(fields).encode()
 
 
-def from_json(data: bytes, path: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(data)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+def from_json(data: bytes) -> dict[str, Any]:
+    fields = json.loads(data)
     if not isinstance(fields, dict):
-        raise ValueError(f"{path} is damaged: it holds {type(fields).__name__} instead of an object")
+        raise TypeError(f"{type(fields).__name__} instead of an object")
     return fields
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Whatever goes wrong inside is the fault of the node at `path`."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedNodeError(f"{path} is damaged: {error!r}") from error
 
 
 def bracketed(host: str) -> str:

@@ -18,22 +18,23 @@ class FlushJob:
     def __init__(self, end_offset: int, truncations: int) -> None:
         self.end_offset = end_offset
         self.truncations = truncations  # of the log so far: a truncation meanwhile makes the result void
-        self.descriptors: list[int] = []
+        self.descriptors: list[int] = []  # of log files, duplicated: theirs may be closed meanwhile
+        self.paths: list[str] = []  # of smaller files and folders; one that is deleted meanwhile needs no sync
+        self.is_done = False
         self.error: OSError | None = None
-
-    def add_path(self, path: str) -> None:
-        """Have this file or folder synced too, unless it is gone."""
-        with contextlib.suppress(FileNotFoundError):
-            self.descriptors.append(files.open_file(path, files.READ_FLAGS))
 
     def run(self) -> None:
         """Sync everything; runs in any thread, and is done whatever happens: the outcome is in `error`."""
         try:
             for descriptor in self.descriptors:
                 files.sync(descriptor)
+            for path in self.paths:
+                with contextlib.suppress(FileNotFoundError):
+                    files.sync_path(path)
         except OSError as error:
             self.error = error
         finally:
+            self.is_done = True
             self.close()
 
     def close(self) -> None:
@@ -42,4 +43,4 @@ class FlushJob:
             files.close(self.descriptors.pop())
 
     def __repr__(self) -> str:
-        return f"<FlushJob up to {self.end_offset}, {len(self.descriptors)} files, error {self.error}>"
+        return f"<FlushJob up to {self.end_offset}, {'done' if self.is_done else 'to do'}, error {self.error}>"

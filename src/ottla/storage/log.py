@@ -1,19 +1,16 @@
-"""The log of one partition: a chain of segments in one folder. Compiled with mypyc where possible.
+"""The log of one partition as clients see it: appending and reading. Compiled with mypyc where possible.
 
 Rule 1: one thread owns a log. What takes long (syncing, checking stored bytes, recovery) is cut out as jobs that other
 threads run and whose results come back to the owner.
 Rule 2: `end_offset` and the producers change only after a batch has been written whole. A write that fails is cut away
 again; if even that fails, the log refuses all further writes.
-Rule 3: memory of an idle log is a handful of numbers; files, indexes and producers are loaded when they are needed.
+Rule 3: an idle log is a handful of numbers; files, indexes and producers are loaded when they are needed.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import random
 import uuid
-from collections.abc import Callable
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -34,17 +31,12 @@ from ottla.protocol.compression import CODEC_NAMES
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs
-from ottla.storage.flush import FlushJob
 from ottla.storage.index import RELATIVE_OFFSET_MAX
+from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
-from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import ProducerBatch, Producers
-from ottla.storage.retention import delete_old_segments
 from ottla.storage.segment import NOT_LOADED, Segment, create_segment
-from ottla.storage.snapshots import remove_snapshots, write_snapshot
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
-from ottla.storage.truncation import truncate_fully, truncate_to
 from ottla.storage.verification import check_range, needs_check
 
 logger = logging.getLogger("ottla.storage.log")
@@ -63,50 +55,28 @@ class Appended:
     def __init__(self, base_offset: int, last_offset: int, log_append_time_ms: int, is_duplicate: bool) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime
+        self.log_append_time_ms = log_append_time_ms  # -1 with CreateTime, unless it is a duplicate
         self.is_duplicate = is_duplicate
 
     def __repr__(self) -> str:
         return f"<Appended {self.base_offset}-{self.last_offset}{' again' if self.is_duplicate else ''}>"
 
 
-class Log:
-    """All segments of one partition, the last of which takes the appends."""
+class Log(LogFiles):
+    """All segments of one partition: takes produced batches, hands out ranges of stored ones."""
 
     __slots__ = (
-        "_active",
         "_codec",
         "_index_interval_bytes",
         "_is_compacted",
-        "_is_directory_unsynced",
-        "_is_disk_full",
         "_is_log_append_time",
-        "_latest_epoch",
-        "_limit_offset",
         "_limit_position",
         "_message_bytes_max",
-        "_name",
-        "_producers",
         "_segment_bytes",
         "_segment_index_bytes",
         "_segment_ms",
-        "_settings",
         "_timestamp_after_max_ms",
         "_timestamp_before_max_ms",
-        "_truncations",
-        "deleted_segments",
-        "directory",
-        "end_offset",
-        "epochs",
-        "failure",
-        "log_start_offset",
-        "partition",
-        "pool",
-        "producer_expiration_ms",
-        "recovery_point",
-        "segments",
-        "snapshot_offset",
-        "topic_id",
     )
 
     def __init__(
@@ -125,28 +95,21 @@ class Log:
         producer_expiration_ms: int = 86_400_000,
         topic_id: uuid.UUID | None = None,
     ) -> None:
-        self.partition = partition
-        self.directory = directory
-        self.topic_id = topic_id
-        self.segments = segments
-        self.end_offset = end_offset
-        self.log_start_offset = log_start_offset
-        self.recovery_point = recovery_point  # everything below it survives a power cut
-        self.epochs = epochs
-        self.failure: str | None = None  # why this log takes no more writes until it is opened again
-        self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
-        self.snapshot_offset = -1  # of the newest producer snapshot that this log wrote or was loaded from
-        self._active = segments[-1]
-        self.pool = pool
-        self._producers = producers
-        self.producer_expiration_ms = producer_expiration_ms
-        self._latest_epoch = epochs.latest_epoch
-        self._is_directory_unsynced = False
-        self._is_disk_full = False
-        self._truncations = 0
-        self._limit_offset = -1
-        self._limit_position = 0
-        self._name = str(partition)
+        super().__init__(
+            partition,
+            directory,
+            settings,
+            pool,
+            segments,
+            end_offset=end_offset,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            epochs=epochs,
+            producers=producers,
+            producer_expiration_ms=producer_expiration_ms,
+            topic_id=topic_id,
+        )
+        self._limit_position = 0  # where `_limit_offset` stands in its segment
         self._apply_settings(settings)
 
     # --- settings -----------------------------------------------------------------------------------------------
@@ -176,40 +139,12 @@ class Log:
         elif settings.compression_type in CODEC_NAMES:
             self._codec = CODEC_NAMES.index(settings.compression_type)
 
-    # --- state --------------------------------------------------------------------------------------------------
-
-    @property
-    def active(self) -> Segment:
-        return self._active
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def latest_epoch(self) -> int:
-        return self._latest_epoch
-
-    @property
-    def producers(self) -> Producers:
-        if self._producers is None:
-            self._producers = Producers(self.producer_expiration_ms)
-        return self._producers
-
-    def replace_producers(self, producers: Producers) -> None:
-        self._producers = producers if producers.by_id else None
-
-    @property
-    def unflushed_messages(self) -> int:
-        """What `flush.messages` limits."""
-        return self.end_offset - self.recovery_point
-
     # --- appending ----------------------------------------------------------------------------------------------
 
     def append(self, records: memoryview, leader_epoch: int, now_ms: int) -> Appended:
         """Check the one batch of a Produce request as Kafka does and write it; changes `records` in place."""
         if self.failure is not None:
-            raise self._refusal()
+            raise self.refusal()
         header = self._check_batch(records, now_ms)
         if self._codec >= 0 and header.codec != self._codec:
             records = memoryview(recompress(records, self._codec))
@@ -223,8 +158,8 @@ class Log:
         if header.producer_id >= 0:
             duplicate = self._check_producer(header)
             if duplicate is not None:
-                time_ms = duplicate.timestamp if self._is_log_append_time else NO_TIMESTAMP
-                return Appended(duplicate.first_offset, duplicate.last_offset, time_ms, True)
+                # With CreateTime, too, Kafka answers a duplicate with the time of the first.
+                return Appended(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
         if self._is_log_append_time:
             write_log_append_time(records, 0, header, now_ms)
         base_offset = self.end_offset
@@ -238,7 +173,7 @@ class Log:
     def append_as_follower(self, records: memoryview) -> None:
         """Write batches that a leader gave their offsets; a batch that is cut off at the end is left out."""
         if self.failure is not None:
-            raise self._refusal()
+            raise self.refusal()
         position = 0
         while len(records) - position >= HEADER_BYTES:
             header = read_batch_header(records, position)
@@ -292,7 +227,7 @@ class Log:
                 segment = self.roll(now_ms)
             segment.append(batch, header.base_offset, last_offset, header.max_timestamp, self._index_interval_bytes)
         except OSError as error:
-            raise self._write_failed(error) from error
+            raise self.write_failed(error) from error
         self.end_offset = last_offset + 1
         if self._is_disk_full:
             self._is_disk_full = False
@@ -308,30 +243,6 @@ class Log:
                 header.max_timestamp,
                 header.is_transactional,
             )
-
-    def _write_failed(self, error: OSError) -> KafkaError:
-        """Cut torn bytes away. A full disk is waited out; after any other error the log is out of service."""
-        try:
-            self._active.cut_torn_bytes()
-        except OSError as second_error:
-            self.fail(f"cannot cut away a failed write: {second_error}")
-        if not files.is_full_disk(error):
-            self.fail(f"cannot write to {self.directory}: {error}")
-        elif not self._is_disk_full:
-            self._is_disk_full = True
-            logger.error("Cannot write to %s: %s; writes are refused until there is space", self.directory, error)
-        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot write to the log of {self._name}: {error.strerror}")
-
-    def fail(self, reason: str) -> None:
-        """Take no more writes: what is on disk may not be what we believe."""
-        if self.failure is None:
-            self.failure = reason
-            logger.error("The log of %s is out of service: %s", self._name, reason)
-
-    def _refusal(self) -> KafkaError:
-        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The log of {self._name} is out of service: {self.failure}")
-
-    # --- rolling ------------------------------------------------------------------------------------------------
 
     def _must_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
         size = segment.size
@@ -352,35 +263,6 @@ class Log:
         if segment.first_timestamp >= 0:
             return max_timestamp - segment.first_timestamp
         return now_ms - segment.created_ms
-
-    def roll(self, now_ms: int) -> Segment:
-        """Start a new segment at the end of the log. An OSError leaves the log on its old one."""
-        old = self._active
-        old.seal_indexes()
-        self.write_producer_snapshot()
-        if old.size == 0 and old.base_offset == self.end_offset:
-            return old
-        segment = create_segment(self.directory, self.end_offset, self.pool, now_ms)
-        jitter_ms = min(self._settings.segment_jitter_ms, self._segment_ms)
-        segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311
-        self.segments.append(segment)
-        self._active = segment
-        self._is_directory_unsynced = True
-        logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
-        return segment
-
-    def write_producer_snapshot(self) -> None:
-        """Store the producers as of the end of the log. A failure is told and costs a replay later, no more."""
-        if self.end_offset in (0, self.snapshot_offset):
-            return
-        try:
-            write_snapshot(self.directory, self.end_offset, self.producers)
-            remove_snapshots(self.directory, self.end_offset, self.recovery_point)
-        except OSError as error:
-            logger.warning("Cannot write the producer snapshot of %s: %s", self._name, error)
-            return
-        self.snapshot_offset = self.end_offset
-        self._is_directory_unsynced = True
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -467,168 +349,9 @@ class Log:
         """Offset, timestamp and leader epoch of the first record with the largest timestamp of all."""
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
-    # --- leader epochs ------------------------------------------------------------------------------------------
-
-    def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from here on."""
-        self.epochs.assign(epoch, start_offset)
-        self._latest_epoch = self.epochs.latest_epoch
-
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest known epoch at or below this one and the offset where it ends; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
-
-    def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        self.topic_id = topic_id
-        write_topic_id(self.directory, topic_id)
-        self._is_directory_unsynced = True
-
-    # --- shortening ---------------------------------------------------------------------------------------------
-
-    def raise_log_start_offset(self, offset: int) -> None:
-        """Hide everything below; segments that are hidden as a whole go with delete_old_segments."""
-        if offset > self.end_offset:
-            raise KafkaError(
-                Error.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the end of {self._name}, {self.end_offset}"
-            )
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
-
-    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what the topic's retention does not keep; the number of segments."""
-        if self.failure is not None:
-            return 0
-        try:
-            return delete_old_segments(self, now_ms, high_watermark)
-        except OSError as error:
-            raise self._write_failed(error) from error
-
-    def drop_segments(self, count: int, now_ms: int) -> None:
-        """Take the oldest segments out of the log; their files go after a delay, their readers may finish."""
-        due_ms = now_ms + self._settings.file_delete_delay_ms
-        for segment in self.segments[:count]:
-            segment.rename_to_deleted()
-            segment.close()
-            self.deleted_segments.append((due_ms, segment))
-        del self.segments[:count]
-
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of deleted segments whose delay is over; how many segments that were."""
-        due = [segment for due_ms, segment in self.deleted_segments if due_ms <= now_ms]
-        self.deleted_segments = [item for item in self.deleted_segments if item[0] > now_ms]
-        for segment in due:
-            segment.remove_deleted()
-        return len(due)
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop this offset and all later ones."""
-        if offset < self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset)
-        elif offset < self.end_offset:
-            self._shorten(truncate_to, offset)
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log goes on at this offset."""
-        self._shorten(truncate_fully, offset)
-
-    def _shorten(self, shorten: Callable[[Log, int], None], offset: int) -> None:
-        self._truncations += 1
-        self._limit_offset = -1
-        try:
-            shorten(self, offset)
-        except OSError as error:
-            self.fail(f"cannot truncate {self.directory}: {error}")
-            raise self._refusal() from error
-        finally:
-            self._active = self.segments[-1]
-            self.recovery_point = min(self.recovery_point, self.end_offset)
-            self._latest_epoch = self.epochs.latest_epoch
-            self._is_directory_unsynced = True
-
-    # --- flushing and closing -----------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Make everything up to the end survive a power cut. Blocks; the loop uses begin_flush and end_flush."""
-        job = self.begin_flush()
-        if job is not None:
-            job.run()
-            self.end_flush(job)
-
-    def begin_flush(self) -> FlushJob | None:
-        """A job that any thread may run; hand it to end_flush afterwards. None if there is nothing to do."""
-        if self.failure is not None:
-            raise self._refusal()
-        job = FlushJob(self.end_offset, self._truncations)
-        try:
-            for segment in reversed(self.segments):
-                if not self._add_segment(job, segment) and segment.base_offset <= self.recovery_point:
-                    break
-            self._add_folder(job)
-        except OSError as error:
-            job.close()
-            self._write_failed(error)
-            raise self._refusal() if self.failure else KafkaError(Error.KAFKA_STORAGE_ERROR, str(error)) from error
-        return job if job.descriptors or self.recovery_point < self.end_offset else None
-
-    def end_flush(self, job: FlushJob) -> None:
-        """Take a finished job back on the thread that owns the log. A failed sync puts the log out of service."""
-        if job.error is not None:
-            self.fail(f"cannot sync {self.directory}: {job.error}")
-            raise self._refusal()
-        if job.truncations == self._truncations and job.end_offset > self.recovery_point:
-            self.recovery_point = job.end_offset
-
-    def _add_segment(self, job: FlushJob, segment: Segment) -> bool:
-        segment.write_pending_indexes()
-        if segment.is_unsynced:
-            job.descriptors.append(os.dup(segment.open_descriptor()))
-            job.add_path(segment.path(files.INDEX_SUFFIX))
-            job.add_path(segment.path(files.TIME_INDEX_SUFFIX))
-            segment.is_unsynced = False
-            return True
-        return False
-
-    def _add_folder(self, job: FlushJob) -> None:
-        if self._is_directory_unsynced:
-            if self.snapshot_offset >= 0:
-                job.add_path(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
-            job.add_path(f"{self.directory}/{PARTITION_METADATA}")
-            job.add_path(self.directory)
-            job.add_path(os.path.dirname(self.directory))
-            self._is_directory_unsynced = False
-        if self.epochs.is_unsynced:
-            job.add_path(self.epochs.path())
-            self.epochs.is_unsynced = False
-
-    def close(self) -> None:
-        """Leave everything so that the next start need not look at the log: indexes, snapshot, all synced."""
-        try:
-            if self.failure is None:
-                self._active.seal_indexes()
-                self.write_producer_snapshot()
-                self.flush()
-        except OSError as error:
-            self.fail(f"cannot close {self.directory}: {error}")
-            raise self._refusal() from error
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close the files without writing anything more."""
-        for segment in self.segments:
-            segment.close()
-
-    def move_to_folder(self, directory: str) -> None:
-        """The folder was renamed, because the partition is deleted."""
-        self.directory = directory
-        self.epochs.directory = directory
-        for segment in self.segments:
-            segment.directory = directory
-
-    def __repr__(self) -> str:
-        state = f"failed: {self.failure}" if self.failure else f"{len(self.segments)} segments"
-        return f"<Log {self._name}, offsets {self.log_start_offset}-{self.end_offset}, {state}>"
 
 
 def create_log(

@@ -96,7 +96,7 @@ class Producers:
     def check(self, producer_id: int, epoch: int, first_sequence: int, is_transactional: bool, offset: int) -> None:
         """Refuse a batch that may not follow what is there."""
         producer = self.by_id.get(producer_id)
-        if producer is None:
+        if producer is None or producer.epoch == NO_EPOCH:
             return
         if epoch < producer.epoch:
             raise KafkaError(
@@ -105,7 +105,7 @@ class Producers:
                 f"which is smaller than the last seen epoch {producer.epoch}",
             )
         if epoch != producer.epoch:
-            if first_sequence != 0 and producer.epoch != NO_EPOCH:
+            if first_sequence != 0:
                 raise _out_of_order(producer, first_sequence, offset)
         elif not _follows(producer.last_sequence, first_sequence):
             raise _out_of_order(producer, first_sequence, offset)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log_files import LogFiles
 
 logger = logging.getLogger("ottla.storage.retention")
 
@@ -21,7 +21,7 @@ IsDeletable = Callable[[Segment, int], bool]
 """Asked with a segment and the offset where the next one starts."""
 
 
-def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
+def delete_old_segments(log: LogFiles, now_ms: int, high_watermark: int) -> int:
     """Delete what the settings of the topic do not keep; how many segments that were."""
     deleted = delete_while(
         log,
@@ -30,16 +30,16 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> int:
         "below the log start offset",
         lambda _, next_base: next_base <= log.log_start_offset,
     )
-    if "delete" in log.settings.cleanup_policy:
+    if "delete" in log.topic_settings.cleanup_policy:
         deleted += delete_by_size(log, now_ms, high_watermark)
         deleted += delete_by_time(log, now_ms, high_watermark)
     return deleted
 
 
-def delete_by_size(log: Log, now_ms: int, high_watermark: int) -> int:
-    if log.settings.retention_bytes < 0:
+def delete_by_size(log: LogFiles, now_ms: int, high_watermark: int) -> int:
+    if log.topic_settings.retention_bytes < 0:
         return 0
-    surplus_bytes = log.size_bytes - log.settings.retention_bytes
+    surplus_bytes = log.size_bytes - log.topic_settings.retention_bytes
 
     def is_surplus(segment: Segment, _: int) -> bool:
         nonlocal surplus_bytes
@@ -51,8 +51,8 @@ def delete_by_size(log: Log, now_ms: int, high_watermark: int) -> int:
     return delete_while(log, now_ms, high_watermark, "over retention.bytes", is_surplus)
 
 
-def delete_by_time(log: Log, now_ms: int, high_watermark: int) -> int:
-    retention_ms = log.settings.retention_ms
+def delete_by_time(log: LogFiles, now_ms: int, high_watermark: int) -> int:
+    retention_ms = log.topic_settings.retention_ms
     if retention_ms < 0:
         return 0
 
@@ -62,7 +62,7 @@ def delete_by_time(log: Log, now_ms: int, high_watermark: int) -> int:
     return delete_while(log, now_ms, high_watermark, "over retention.ms", is_expired)
 
 
-def delete_while(log: Log, now_ms: int, high_watermark: int, why: str, is_deletable: IsDeletable) -> int:
+def delete_while(log: LogFiles, now_ms: int, high_watermark: int, why: str, is_deletable: IsDeletable) -> int:
     """Delete segments from the oldest on, as long as they may go."""
     count = 0
     for place, segment in enumerate(log.segments):

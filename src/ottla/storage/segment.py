@@ -63,8 +63,8 @@ class Segment:
         "descriptor",
         "directory",
         "first_timestamp",
+        "has_unsynced_indexes",
         "is_closing",
-        "is_unsynced",
         "is_used",
         "last_append_offset",
         "last_append_position",
@@ -85,7 +85,7 @@ class Segment:
         self.references = 0  # ranges of this file that are out
         self.is_used = False  # since the pool last looked
         self.is_closing = False
-        self.is_unsynced = False  # something was written here since the last flush that covered it
+        self.has_unsynced_indexes = False
         self.verified_from = size
         self.verified_ranges: list[tuple[int, int]] | None = None
         self.created_ms = 0
@@ -170,7 +170,6 @@ class Segment:
         if written != length:
             files.write_whole(descriptor, records[written:], position + written)
         self.note_batch(position, length, last_offset, max_timestamp, index_interval_bytes)
-        self.is_unsynced = True
         self.last_append_offset = base_offset
         self.last_append_position = position
         self.size = position + length
@@ -238,17 +237,15 @@ class Segment:
             return True
         return self._time_index is not None and self._time_index.count >= time_entries_max
 
-    def write_pending_indexes(self) -> bool:
-        """Bring both index files up to date; whether there was anything to write."""
-        wrote = False
+    def write_pending_indexes(self) -> None:
+        """Bring both index files up to date."""
         if self._index is not None and len(self._index.entries) > self._index.written:
             self._index.write_pending(self.path(files.INDEX_SUFFIX))
             self._count_index_bytes(len(self._index.entries) * OFFSET_ENTRY_BYTES)
-            wrote = True
+            self.has_unsynced_indexes = True
         if self._time_index is not None and self._time_index.pending:
             self._time_index.write_pending(self.path(files.TIME_INDEX_SUFFIX))
-            wrote = True
-        return wrote
+            self.has_unsynced_indexes = True
 
     def seal_indexes(self) -> None:
         """On roll and on close the largest timestamp gets its entry, as Kafka does; then all entries are written."""
@@ -270,7 +267,7 @@ class Segment:
         self.max_timestamp = built.max_timestamp
         self.max_timestamp_offset = built.max_timestamp_offset
         self.bytes_since_index = self.size - built.offsets.last_position()
-        self.is_unsynced = True
+        self.has_unsynced_indexes = True
         self.write_pending_indexes()
 
     def _empty_index_files(self) -> None:
@@ -430,7 +427,7 @@ class Segment:
         index.cut(index.lookup_position(position), self.path(files.INDEX_SUFFIX))
         self._time_index = cut_time_index(self.path(files.TIME_INDEX_SUFFIX), offset - self.base_offset)
         self.bytes_since_index = position - index.last_position()
-        self.is_unsynced = True
+        self.has_unsynced_indexes = True
         self.max_timestamp = self._time_index.last_timestamp
         self.max_timestamp_offset = self.base_offset + self._time_index.last_relative_offset
         if position == 0:
@@ -465,7 +462,6 @@ def create_segment(directory: str, base_offset: int, pool: DescriptorPool, now_m
     """Make the three files of a new, empty segment. A leftover of the same name is emptied."""
     segment = Segment(directory, base_offset, 0, pool)
     segment.created_ms = now_ms
-    segment.is_unsynced = True
     for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
         path = segment.path(suffix)
         files.close(files.open_file(path, files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE))

@@ -12,12 +12,12 @@ from ottla.storage.segment import create_segment
 from ottla.storage.snapshots import list_snapshots
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log_files import LogFiles
 
 logger = logging.getLogger("ottla.storage.truncation")
 
 
-def truncate_to(log: Log, offset: int) -> None:
+def truncate_to(log: LogFiles, offset: int) -> None:
     """Drop the batch that contains this offset, and all later ones; the next append gets this offset."""
     logger.info("Truncating %s from its end %d to offset %d", log.partition, log.end_offset, offset)
     remove_segments(log, [segment.base_offset for segment in log.segments if segment.base_offset > offset])
@@ -28,7 +28,7 @@ def truncate_to(log: Log, offset: int) -> None:
     reload_producers(log)
 
 
-def truncate_fully(log: Log, offset: int) -> None:
+def truncate_fully(log: LogFiles, offset: int) -> None:
     """Drop everything and go on at this offset, which the leader's log starts with."""
     logger.info("Truncating %s fully, going on at offset %d", log.partition, offset)
     remove_segments(log, [segment.base_offset for segment in log.segments])
@@ -39,7 +39,7 @@ def truncate_fully(log: Log, offset: int) -> None:
     reload_producers(log)
 
 
-def remove_segments(log: Log, base_offsets: list[int]) -> None:
+def remove_segments(log: LogFiles, base_offsets: list[int]) -> None:
     gone = set(base_offsets)
     for segment in log.segments:
         if segment.base_offset in gone:
@@ -49,7 +49,7 @@ def remove_segments(log: Log, base_offsets: list[int]) -> None:
     log.segments[:] = [segment for segment in log.segments if segment.base_offset not in gone]
 
 
-def reload_producers(log: Log) -> None:
+def reload_producers(log: LogFiles) -> None:
     """Producers as of the new end; snapshots past it describe records that are gone."""
     for offset in list_snapshots(log.directory):
         if offset > log.end_offset:

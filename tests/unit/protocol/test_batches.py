@@ -49,7 +49,7 @@ FIRST = bytes.fromhex("16 00 00 00 01 0a 76616c7565 00")
 SECOND = bytes.fromhex("16 00 00 02 01 0a 76616c7565 00")
 
 
-def raw_batch(payload: bytes = FIRST + SECOND, **changes: int) -> bytearray:
+def raw_batch(payload: bytes = FIRST + SECOND, /, **changes: int) -> bytearray:
     """A batch whose header says whatever the test wants; the checksum is right unless it is given."""
     count = changes.get("count", 2)
     covered = struct.pack(

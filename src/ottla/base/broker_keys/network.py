@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ottla.base.broker_keys.words import (
     CLUSTER_WIDE,
@@ -18,6 +18,9 @@ from ottla.base.broker_keys.words import (
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
 from ottla.base.settings import Int, Items, Long, OptionalText, Setting, Settings, Text
+
+
+EVERY_INTERFACE: Final = ("", "::")  # what may be opened but cannot be told to clients
 
 
 class ProtocolMap(Text):
@@ -59,7 +62,9 @@ class AdvertisedListeners(BoundListeners):
         problem = advertised_problem(advertised, settings.listeners)
         if problem is not None:
             raise BadValueError(problem)
-        return tuple(item if item.host else item._replace(host=own_host_name()[0]) for item in advertised)
+        return tuple(
+            item._replace(host=own_host_name()[0]) if item.host in EVERY_INTERFACE else item for item in advertised
+        )
 
 
 class NetworkKeys(Settings):

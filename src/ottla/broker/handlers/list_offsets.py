@@ -82,7 +82,7 @@ def _find(partition: Partition, timestamp: int, is_read_committed: bool) -> Foun
     if timestamp == LATEST:
         return -1, end_offset, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epoch_at(log.log_start_offset)
+        return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)

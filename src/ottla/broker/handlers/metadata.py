@@ -11,7 +11,7 @@ milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
 from typing import Final
 
 from ottla.base.errors import Error
@@ -31,6 +31,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
+SLICE_TOPICS: Final = 500
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedMetadata:
@@ -38,11 +39,11 @@ async def handle(request: MetadataRequest, context: Context) -> MetadataResponse
     if problem is not None:
         return problem
     if is_all_topics(request, context.api_version):
-        return answer(request, context, all_topics(context), [])
+        return await answer(request, context, all_topics(context), [])
     wanted = request.topics or []
     if any(topic.topic_id != ZERO_UUID for topic in wanted):
-        return answer(request, context, *topics_by_id(context, wanted))
-    return answer(request, context, *await topics_by_name(request, context, wanted))
+        return await answer(request, context, *topics_by_id(context, wanted))
+    return await answer(request, context, *await topics_by_name(request, context, wanted))
 
 
 def is_all_topics(request: MetadataRequest, version: int) -> bool:
@@ -65,8 +66,8 @@ def malformed(request: MetadataRequest, version: int) -> MetadataResponse | None
     return MetadataResponse(topics=rows)
 
 
-def answer(
-    request: MetadataRequest, context: Context, found: Iterable[TopicImage], others: list[MetadataResponseTopic]
+async def answer(
+    request: MetadataRequest, context: Context, found: list[TopicImage], others: list[MetadataResponseTopic]
 ) -> MetadataResponse | EncodedMetadata:
     """`found` are topics of the image, `others` rows for what cannot be told."""
     image, version = context.broker.image, context.api_version
@@ -80,12 +81,22 @@ def answer(
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context) if may_see_cluster else 0
     if not request.include_topic_authorized_operations:
-        kept = context.broker.metadata_topics.encoded(image, context.listener_name, version, found)
-        return encode_response(response, kept, version)
+        return encode_response(response, await encoded_topics(context, image, found), version)
     response.topics = [describe_topic(image, context.listener_name, version, topic) for topic in found] + others
     for row in response.topics:
         row.topic_authorized_operations = topic_operations(context, row.name or "")
     return response
+
+
+async def encoded_topics(context: Context, image: MetadataImage, topics: list[TopicImage]) -> list[bytes]:
+    """In slices: a client that asks for all of ten thousand topics must not keep everybody else waiting."""
+    kept: list[bytes] = []
+    for start in range(0, len(topics), SLICE_TOPICS):
+        if start:
+            await asyncio.sleep(0)
+        some = topics[start : start + SLICE_TOPICS]
+        kept += context.broker.metadata_topics.encoded(image, context.listener_name, context.api_version, some)
+    return kept
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
@@ -99,10 +110,10 @@ def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataRespo
     return rows
 
 
-def all_topics(context: Context) -> Iterable[TopicImage]:
+def all_topics(context: Context) -> list[TopicImage]:
     topics = context.broker.image.topics.values()
     if context.broker.authorizer is None:
-        return topics
+        return list(topics)
     return [topic for topic in topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
 
 

@@ -1,0 +1,164 @@
+"""Writes docs/settings.md from the keys themselves: `python -m ottla.base.settings_page > docs/settings.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.legacy_keys import RENAMED, RETIRED, RETIRED_PREFIXES
+from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
+from ottla.base.settings import Mode, Setting, Settings
+from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
+
+INTRODUCTION: Final = """\
+# Settings
+
+`ottla broker --config server.properties` reads Kafka's own file and keys; names, types, defaults and allowed values
+are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla.base.settings_page`).
+
+* The file is a Java properties file. `--override key=value` on the command line wins over it.
+* A topic's own setting wins over the broker's. A broker's value comes from the first of: a change for this broker
+  (`kafka-configs.sh --entity-type brokers --entity-name 1`), a change for all brokers (`--entity-default`), the file,
+  the default.
+* "Change" says whether a running broker takes a new value: for all brokers or for one (`all`), for one only
+  (`one`), or not (empty: change the file and start again).
+* A key that nobody knows is ignored with a warning that names the nearest known one.
+* A bad value stops the start with one line: file, line, cause.
+"""
+
+DIFFERENCES: Final = """\
+## What differs from Apache Kafka
+
+* Over the wire only keys of the tables below with an entry under "Change" can be changed, and only those. Kafka also
+  takes keys that it does not know, and 38 keys of listeners, TLS, SASL and plug-ins (`ssl.*`, `sasl.*`, `listeners`,
+  `metric.reporters`, `config.providers`, `principal.builder.class` ...). Here everything that names a file, a class, a
+  command or an address is changed in the file; DescribeConfigs shows these keys as read-only.
+* `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
+  controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
+  ZooKeeper.
+* A node without `node.id` and `broker.id` is node 1.
+* Only PLAINTEXT listeners are opened so far. A listener of another protocol stops the start.
+* A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
+* `min.insync.replicas` can be changed for one broker; Kafka with eligible leader replicas refuses that, and shows the
+  key as changed for all brokers from the beginning.
+* Settings of groups and of subscriptions to client metrics can be read but not changed.
+* Properties files are read as UTF-8 where they are valid UTF-8, else as Latin-1 as Java does.
+"""
+
+_HEADINGS: Final = {
+    "network": "Network",
+    "cluster": "Node and cluster",
+    "topics": "Making topics",
+    "log": "Logs",
+    "cleaner": "Compaction",
+    "replication": "Replication",
+    "groups": "Consumer groups",
+    "share_groups": "Share groups",
+    "streams_groups": "Streams groups",
+    "transactions": "Producer ids and transactions",
+    "tiered": "Remote storage",
+    "tls": "TLS",
+    "security": "SASL and access rights",
+    "oauth": "OAuth",
+    "measurement": "Quotas and metrics",
+}
+_CHANGE: Final = {Mode.READ_ONLY: "", Mode.PER_BROKER: "one", Mode.CLUSTER_WIDE: "all"}
+
+
+def settings_page() -> str:
+    """The whole page."""
+    return "\n".join(
+        (
+            INTRODUCTION,
+            DIFFERENCES,
+            "## Topic settings\n",
+            *_topic_table(),
+            "\n## Broker settings that take effect\n",
+            *_acting_tables(),
+            "\n## Accepted, no effect, because ...\n",
+            "These keys are read, checked and shown, so that files and tools for Kafka work; nothing acts on them.\n",
+            *_unused_lists(),
+            "\n## Old keys\n",
+            *_old_keys(),
+            "",
+        )
+    )
+
+
+def _topic_table() -> Iterator[str]:
+    yield "| Key | Type | Default | Broker key | What it does |"
+    yield "|---|---|---|---|---|"
+    for key in TopicKeys.keys.values():
+        if key.unused is None:
+            broker_key = BROKER_SYNONYMS[key.name][0][0] if key.name in BROKER_SYNONYMS else ""
+            yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {_code(broker_key)} | {key.note} |"
+
+
+def _acting_tables() -> Iterator[str]:
+    for family in BrokerSettings.__bases__:
+        keys = [key for key in _declared(family) if key.unused is None]
+        if not keys:
+            continue
+        yield f"\n### {_HEADINGS[family.__module__.rpartition('.')[2]]}\n"
+        yield "| Key | Type | Default | Change | What it does |"
+        yield "|---|---|---|---|---|"
+        for key in keys:
+            yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {_CHANGE[key.mode]} | {key.note} |"
+
+
+def _unused_lists() -> Iterator[str]:
+    tables: tuple[tuple[str, type[Settings]], ...] = (
+        ("", BrokerSettings),
+        ("topic key ", TopicKeys),
+        ("group key ", GroupResourceKeys),
+        ("client metrics key ", ClientMetricsKeys),
+    )
+    rows = [(key.unused, f"{what}`{key.name}`", key) for what, table in tables for key in _unused(table)]
+    for reason, group in groupby(sorted(rows, key=lambda row: (row[0], row[1])), key=lambda row: row[0]):
+        yield f"\n### ... {reason}\n"
+        yield "| Key | Type | Default | What it is for |"
+        yield "|---|---|---|---|"
+        for _, name, key in group:
+            yield f"| {name} | {_kind(key)} | {_default(key)} | {key.note} |"
+
+
+def _old_keys() -> Iterator[str]:
+    yield "Each of these is accepted with a warning.\n"
+    yield "| Key | What becomes of it |"
+    yield "|---|---|"
+    yield "| `port`, `host.name` | taken as `listeners=PLAINTEXT://host:port` |"
+    yield "| `advertised.port`, `advertised.host.name` | taken as `advertised.listeners=PLAINTEXT://host:port` |"
+    yield "| `log.dir` | used when `log.dirs` is not set |"
+    yield "| `ssl.mode.enable` | `true` asks for TLS and stops the start until TLS is built; `false` has no effect |"
+    yield "| `zookeeper.connect` | asks for a cluster and stops the start until clusters are built |"
+    for old, new in RENAMED.items():
+        yield f"| `{old}` | taken as `{new}` |"
+    for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):
+        yield f"| `{old}` | no effect, because {reason} |"
+    yield "| `listener.name.NAME.*` | no effect, because all listeners share their settings so far |"
+
+
+def _declared(family: type[Settings]) -> Iterator[Setting[Any]]:
+    return (item for item in vars(family).values() if isinstance(item, Setting))
+
+
+def _unused(table: type[Settings]) -> Iterable[Setting[Any]]:
+    return (key for key in table.keys.values() if key.unused is not None)
+
+
+def _kind(key: Setting[Any]) -> str:
+    return key.kind.name.lower()
+
+
+def _default(key: Setting[Any]) -> str:
+    return _code(key.shown(None) or "")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")

@@ -1,0 +1,351 @@
+"""The files of one partition's log: rolling, syncing, shortening and closing them. Compiled with mypyc where possible.
+
+`Log` builds on this with what clients see: appending and reading. Here the segments, the snapshots, the epochs and the
+points that matter after a crash are kept in step.
+
+Rule 1: a failure that may leave the disk in a state that we do not know puts the log out of service (`failure`) until
+it is opened again, which recovers it. A full disk is not such a failure: it is waited out.
+Rule 2: `recovery_point` only moves after a sync that covered everything below it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import uuid
+from collections.abc import Callable
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.flush import FlushJob
+from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from ottla.storage.partition_metadata import write_topic_id
+from ottla.storage.producers import Producers
+from ottla.storage.retention import delete_old_segments
+from ottla.storage.segment import Segment, create_segment
+from ottla.storage.snapshots import remove_snapshots, write_snapshot
+from ottla.storage.truncation import truncate_fully, truncate_to
+
+logger = logging.getLogger("ottla.storage.log_files")
+
+
+class LogFiles:
+    """A chain of segments in one folder, the last of which takes the appends."""
+
+    __slots__ = (
+        "_active",
+        "_is_directory_unsynced",
+        "_is_disk_full",
+        "_latest_epoch",
+        "_limit_offset",
+        "_name",
+        "_producers",
+        "_settings",
+        "_truncations",
+        "deleted_segments",
+        "directory",
+        "end_offset",
+        "epochs",
+        "failure",
+        "log_start_offset",
+        "partition",
+        "pool",
+        "producer_expiration_ms",
+        "recovery_point",
+        "segments",
+        "snapshot_offset",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        directory: str,
+        settings: TopicSettings,
+        pool: DescriptorPool,
+        segments: list[Segment],
+        *,
+        end_offset: int,
+        log_start_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: Producers | None = None,
+        producer_expiration_ms: int = 86_400_000,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
+        self.partition = partition
+        self.directory = directory
+        self.pool = pool
+        self.topic_id = topic_id
+        self.segments = segments
+        self.end_offset = end_offset  # the offset that the next record gets
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point  # everything below it survives a power cut
+        self.epochs = epochs
+        self.failure: str | None = None  # why this log takes no more writes until it is opened again
+        self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
+        self.snapshot_offset = -1  # of the newest producer snapshot that this log wrote or was loaded from
+        self.producer_expiration_ms = producer_expiration_ms
+        self._producers = producers
+        self._settings = settings
+        self._active = segments[-1]
+        self._latest_epoch = epochs.latest_epoch
+        self._is_directory_unsynced = False
+        self._is_disk_full = False
+        self._truncations = 0
+        self._limit_offset = -1
+        self._name = str(partition)
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        return self._active
+
+    @property
+    def topic_settings(self) -> TopicSettings:
+        return self._settings
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._latest_epoch
+
+    @property
+    def producers(self) -> Producers:
+        if self._producers is None:
+            self._producers = Producers(self.producer_expiration_ms)
+        return self._producers
+
+    def replace_producers(self, producers: Producers) -> None:
+        self._producers = producers if producers.by_id else None
+
+    @property
+    def unflushed_messages(self) -> int:
+        """What `flush.messages` limits."""
+        return self.end_offset - self.recovery_point
+
+    def fail(self, reason: str) -> None:
+        """Take no more writes: what is on disk may not be what we believe."""
+        if self.failure is None:
+            self.failure = reason
+            logger.error("The log of %s is out of service: %s", self._name, reason)
+
+    def refusal(self) -> KafkaError:
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The log of {self._name} is out of service: {self.failure}")
+
+    def write_failed(self, error: OSError) -> KafkaError:
+        """Cut torn bytes away. A full disk is waited out; after any other error the log is out of service."""
+        try:
+            self._active.cut_torn_bytes()
+        except OSError as second_error:
+            self.fail(f"cannot cut away a failed write: {second_error}")
+        if not files.is_full_disk(error):
+            self.fail(f"cannot write to {self.directory}: {error}")
+        elif not self._is_disk_full:
+            self._is_disk_full = True
+            logger.error("Cannot write to %s: %s; writes are refused until there is space", self.directory, error)
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot write to the log of {self._name}: {error.strerror}")
+
+    # --- growing ------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int) -> Segment:
+        """Start a new segment at the end of the log. An OSError leaves the log on its old one."""
+        old = self._active
+        old.seal_indexes()
+        if old.size == 0 and old.base_offset == self.end_offset:
+            return old
+        self.write_producer_snapshot()
+        segment = create_segment(self.directory, self.end_offset, self.pool, now_ms)
+        jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311 - no secret
+        self.segments.append(segment)
+        self._active = segment
+        self._is_directory_unsynced = True
+        logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
+        return segment
+
+    def write_producer_snapshot(self) -> None:
+        """Store the producers as of the end of the log. A failure is told and costs a replay later, no more."""
+        if self.end_offset in (0, self.snapshot_offset):
+            return
+        try:
+            write_snapshot(self.directory, self.end_offset, self.producers)
+            remove_snapshots(self.directory, self.end_offset, self.recovery_point)
+        except OSError as error:
+            logger.warning("Cannot write the producer snapshot of %s: %s", self._name, error)
+            return
+        self.snapshot_offset = self.end_offset
+        self._is_directory_unsynced = True
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from here on."""
+        self.epochs.assign(epoch, start_offset)
+        self._latest_epoch = self.epochs.latest_epoch
+
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Write down which topic the folder belongs to."""
+        write_topic_id(self.directory, topic_id)
+        self.topic_id = topic_id
+        self._is_directory_unsynced = True
+
+    # --- shortening ---------------------------------------------------------------------------------------------
+
+    def raise_log_start_offset(self, offset: int) -> None:
+        """Hide everything below; segments that are hidden as a whole go with delete_old_segments."""
+        if offset > self.end_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the end of {self._name}, {self.end_offset}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what the topic's retention does not keep; the number of segments."""
+        if self.failure is not None:
+            return 0
+        try:
+            return delete_old_segments(self, now_ms, high_watermark)
+        except OSError as error:
+            raise self.write_failed(error) from error
+
+    def drop_segments(self, count: int, now_ms: int) -> None:
+        """Take the oldest segments out of the log; their files go after a delay, their readers may finish."""
+        due_ms = now_ms + self._settings.file_delete_delay_ms
+        for segment in self.segments[:count]:
+            segment.rename_to_deleted()
+            segment.close()
+            self.deleted_segments.append((due_ms, segment))
+        del self.segments[:count]
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of deleted segments whose delay is over; how many segments that were."""
+        due = [segment for due_ms, segment in self.deleted_segments if due_ms <= now_ms]
+        self.deleted_segments = [item for item in self.deleted_segments if item[0] > now_ms]
+        for segment in due:
+            segment.remove_deleted()
+        return len(due)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop this offset and all later ones."""
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+        elif offset < self.end_offset:
+            self._shorten(truncate_to, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log goes on at this offset."""
+        self._shorten(truncate_fully, offset)
+
+    def _shorten(self, shorten: Callable[[LogFiles, int], None], offset: int) -> None:
+        self._truncations += 1
+        self._limit_offset = -1
+        try:
+            shorten(self, offset)
+        except OSError as error:
+            self.fail(f"cannot truncate {self.directory}: {error}")
+            raise self.refusal() from error
+        finally:
+            self._active = self.segments[-1]
+            self.recovery_point = min(self.recovery_point, self.end_offset)
+            self._latest_epoch = self.epochs.latest_epoch
+            self._is_directory_unsynced = True
+
+    # --- flushing and closing -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make everything up to the end survive a power cut. Blocks; the loop uses begin_flush and end_flush."""
+        job = self.begin_flush()
+        if job is not None:
+            job.run()
+            self.end_flush(job)
+
+    def begin_flush(self) -> FlushJob | None:
+        """A job that any thread may run; hand it to end_flush afterwards. None if there is nothing to do."""
+        if self.failure is not None:
+            raise self.refusal()
+        job = FlushJob(self.end_offset, self._truncations)
+        next_base = self.end_offset
+        try:
+            for segment in reversed(self.segments):
+                if next_base > self.recovery_point or segment.has_unsynced_indexes:
+                    self._add_segment(job, segment)
+                next_base = segment.base_offset
+                if next_base <= self.recovery_point:
+                    break
+        except OSError as error:
+            job.close()
+            raise self.write_failed(error) from error
+        self._add_folder(job)
+        return job if job.descriptors or job.paths else None
+
+    def end_flush(self, job: FlushJob) -> None:
+        """Take a finished job back on the thread that owns the log. A failed sync puts the log out of service."""
+        if job.error is not None:
+            self.fail(f"cannot sync {self.directory}: {job.error}")
+            raise self.refusal()
+        if job.is_done and job.truncations == self._truncations and job.end_offset > self.recovery_point:
+            self.recovery_point = job.end_offset
+
+    def _add_segment(self, job: FlushJob, segment: Segment) -> None:
+        segment.write_pending_indexes()
+        job.descriptors.append(os.dup(segment.open_descriptor()))
+        job.paths.append(segment.path(files.INDEX_SUFFIX))
+        job.paths.append(segment.path(files.TIME_INDEX_SUFFIX))
+        segment.has_unsynced_indexes = False
+
+    def _add_folder(self, job: FlushJob) -> None:
+        if self._is_directory_unsynced:
+            if self.snapshot_offset >= 0:
+                job.paths.append(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
+            job.paths += [f"{self.directory}/{PARTITION_METADATA}", self.directory, os.path.dirname(self.directory)]
+            self._is_directory_unsynced = False
+        if self.epochs.is_unsynced:
+            job.paths.append(self.epochs.path())
+            self.epochs.is_unsynced = False
+
+    def begin_close(self) -> FlushJob | None:
+        """Write everything so that the next start need not look at the log: what remains is to sync it."""
+        if self.failure is not None:
+            raise self.refusal()
+        try:
+            self._active.seal_indexes()
+        except OSError as error:
+            raise self.write_failed(error) from error
+        self.write_producer_snapshot()
+        return self.begin_flush()
+
+    def close(self) -> None:
+        """End the use of this log in good order; KafkaError if that is not possible. The files are closed anyway."""
+        try:
+            job = self.begin_close()
+            if job is not None:
+                job.run()
+                self.end_flush(job)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files without writing anything more."""
+        for segment in self.segments:
+            segment.close()
+
+    def move_to_folder(self, directory: str) -> None:
+        """The folder was renamed, because the partition is deleted."""
+        self.directory = directory
+        self.epochs.directory = directory
+        for segment in self.segments:
+            segment.directory = directory
+
+    def __repr__(self) -> str:
+        state = f"failed: {self.failure}" if self.failure else f"{len(self.segments)} segments"
+        return f"<Log {self._name}, offsets {self.log_start_offset}-{self.end_offset}, {state}>"

@@ -1,0 +1,74 @@
+"""The embedded store on the loop: order, watches, one thread."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla.controller.embedded import EmbeddedStore
+from ottla.controller.store import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    SetNode,
+    TransactionRefusedError,
+    WatchEvent,
+    WatchKind,
+)
+
+
+async def open_store(directory: Path) -> EmbeddedStore:
+    store = EmbeddedStore(directory)
+    await store.open()
+    return store
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        await store.multi([CreateNode("/a", b"x"), CreateNode("/a/b", b"y")])
+        node = await store.get("/a/b")
+        assert node is not None
+        assert node.data == b"y"
+        assert await store.children("/a") == ["b"]
+        assert list(await store.subtree("/a")) == ["/a", "/a/b"]
+        await store.close()
+        assert (tmp_path / "ottla.metadata.db").exists()
+
+    asyncio.run(check())
+
+
+def test_calls_are_done_in_their_order(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        await store.multi([CreateNode("/a", b"0")])
+        await asyncio.gather(*(store.multi([SetNode("/a", b"%d" % i, expected_version=i - 1)]) for i in range(1, 50)))
+        node = await store.get("/a")
+        assert node is not None
+        assert (node.data, node.version) == (b"49", 49)
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_watches_tell_what_was_committed_at_and_below_their_path(tmp_path: Path) -> None:
+    async def check() -> None:
+        store = await open_store(tmp_path)
+        await store.multi([CreateNode("/a"), CreateNode("/ab")])
+        seen: list[WatchEvent] = []
+        end_watch = store.watch("/a", seen.append)
+        await store.multi([CreateNode("/a/b"), SetNode("/a", b"x"), SetNode("/ab", b"x"), CheckNode("/a", 1)])
+        await store.multi([CreateNode("/a/s_", is_sequential=True), DeleteNode("/a/b")])
+        with pytest.raises(TransactionRefusedError):
+            await store.multi([CreateNode("/a/c"), CreateNode("/a")])
+        end_watch()
+        await store.multi([SetNode("/a", b"y")])
+        assert seen == [
+            WatchEvent(WatchKind.CREATED, "/a/b"),
+            WatchEvent(WatchKind.CHANGED, "/a"),
+            WatchEvent(WatchKind.CREATED, "/a/s_0000000000"),
+            WatchEvent(WatchKind.DELETED, "/a/b"),
+        ]
+        await store.close()
+
+    asyncio.run(check())

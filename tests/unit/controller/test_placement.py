@@ -1,0 +1,75 @@
+"""Where replicas go."""
+
+from collections import Counter
+
+import pytest
+
+from ottla.base.errors import Error, KafkaError
+from ottla.controller.placement import check_manual_replicas, place_replicas
+
+
+def test_one_broker_has_everything_and_rows_are_shared() -> None:
+    rows = place_replicas([1], 3, 1, start=17, shift=5)
+    assert rows == [(1,), (1,), (1,)]
+    assert rows[0] is rows[1] is rows[2]
+
+
+def test_leaders_go_round_from_the_start() -> None:
+    assert [row[0] for row in place_replicas([3, 1, 2], 6, 1, start=1, shift=0)] == [2, 3, 1, 2, 3, 1]
+
+
+def test_followers_are_shifted_in_every_round() -> None:
+    rows = place_replicas([0, 1, 2, 3, 4], 10, 3, start=0, shift=0)
+    assert rows[:5] == [(0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1)]
+    assert rows[5:] == [(0, 2, 3), (1, 3, 4), (2, 4, 0), (3, 0, 1), (4, 1, 2)]
+
+
+@pytest.mark.parametrize("brokers", [1, 2, 3, 5, 7])
+def test_replicas_differ_and_are_spread_evenly(brokers: int) -> None:
+    for factor in range(1, brokers + 1):
+        rows = place_replicas(range(brokers), 6 * brokers, factor, start=3, shift=2)
+        assert all(len(set(row)) == factor for row in rows)
+        assert set(Counter(row[0] for row in rows).values()) == {6}
+        assert set(Counter(broker for row in rows for broker in row).values()) == {6 * factor}
+
+
+def test_added_partitions_continue_the_round() -> None:
+    all_rows = place_replicas([1, 2, 3], 9, 2, start=1, shift=1)
+    assert place_replicas([1, 2, 3], 5, 2, start=1, shift=1, first_partition=4) == all_rows[4:]
+
+
+def test_too_few_brokers_are_refused_in_kafkas_words() -> None:
+    with pytest.raises(KafkaError) as caught:
+        place_replicas([1], 1, 2, start=0, shift=0)
+    assert caught.value.error is Error.INVALID_REPLICATION_FACTOR
+    assert caught.value.message == (
+        "The target replication factor of 2 cannot be reached because only 1 broker(s) are registered "
+        "or some brokers have all their log directories cordoned."
+    )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "factor", "rest"),
+    [
+        ((), None, "an empty replica list."),
+        ((9, 1, 7), None, "broker 7, but no such broker is registered."),
+        ((2, 1, 2), None, "the broker 2 more than once."),
+        (
+            (1,),
+            2,
+            (
+                "a partition with 1 replica(s), but this is not consistent with previous partitions, "
+                "which have 2 replica(s)."
+            ),
+        ),
+    ],
+)
+def test_bad_assignments_by_hand(replicas: tuple[int, ...], factor: int | None, rest: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        check_manual_replicas({1, 2}, replicas, factor)
+    assert caught.value.error is Error.INVALID_REPLICA_ASSIGNMENT
+    assert caught.value.message == f"The manual partition assignment includes {rest}"
+
+
+def test_a_good_assignment_by_hand() -> None:
+    check_manual_replicas({1, 2}, (2, 1), 2)
