@@ -12,8 +12,10 @@ import sys
 from setuptools import Extension, setup
 
 COMPILED = [
+    "src/ottla/base/clock.py",
     "src/ottla/base/file_range.py",
     "src/ottla/protocol/batches.py",
+    "src/ottla/protocol/headers.py",
     "src/ottla/protocol/records.py",
     "src/ottla/storage/log.py",
     "src/ottla/storage/segment.py",
@@ -22,6 +24,7 @@ COMPILED = [
     "src/ottla/network/connection.py",
     "src/ottla/network/transport.py",
     "src/ottla/replication/partition.py",
+    "src/ottla/replication/replica_set.py",
     "src/ottla/replication/waiting.py",
     "src/ottla/broker/context.py",
     "src/ottla/broker/dispatch.py",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
 

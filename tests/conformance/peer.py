@@ -3,15 +3,16 @@
 import itertools
 import time
 import uuid
-from typing import Any
+from typing import Any, Self
 
-from conformance.raw import Connection
-from conformance.raw_batches import BatchHeader, read_batches
 from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from conformance.raw import Connection
+from conformance.raw_batches import BatchHeader, read_batches
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 PRODUCE_BY_NAME, PRODUCE_BY_ID = 12, 13
@@ -27,7 +28,7 @@ class Peer:
         self.connection = Connection(bootstrap)
         self._correlation_ids = itertools.count(100)
 
-    def __enter__(self) -> "Peer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,7 +189,9 @@ def list_offsets_request(
     topic: str, timestamp: int, partition: int = 0, isolation_level: int = 0, leader_epoch: int = -1
 ) -> ListOffsetsRequest:
     shape = ListOffsetsRequest.ListOffsetsTopic
-    rows = [shape.ListOffsetsPartition(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp)]
+    rows = [
+        shape.ListOffsetsPartition(partition_index=partition, current_leader_epoch=leader_epoch, timestamp=timestamp)
+    ]
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation_level,

@@ -11,12 +11,13 @@ import select
 import socket
 import struct
 import time
+from typing import Self
 
 ANSWER_SECONDS_MAX = 10.0
 OTHERS_SECONDS_MAX = 1.0
 
 
-class ConnectionClosed(Exception):
+class ConnectionClosedError(Exception):
     """The broker closed the connection (end of stream or reset)."""
 
 
@@ -30,7 +31,7 @@ class Connection:
         self.timeout_seconds = timeout_seconds
         self._correlation_ids = itertools.count(1)
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,10 +47,8 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are; a peer that has already closed is what some tests want, so no error."""
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def send_frame(self, payload: bytes) -> None:
         self.send(i32(len(payload)) + payload)
@@ -77,7 +76,7 @@ class Connection:
         """Whether the broker closes within the time without sending another byte."""
         try:
             self._read(1, time.monotonic() + timeout_seconds)
-        except ConnectionClosed:
+        except ConnectionClosedError:
             return True
         except TimeoutError:
             return False
@@ -90,9 +89,9 @@ class Connection:
             try:
                 chunk = self.socket.recv(size - len(data))
             except ConnectionResetError as problem:
-                raise ConnectionClosed from problem
+                raise ConnectionClosedError from problem
             if not chunk:
-                raise ConnectionClosed
+                raise ConnectionClosedError
             data += chunk
         return bytes(data)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import cramjam
 import crc32c
+
 from conformance.raw import varint
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

@@ -12,6 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin import NewTopic as TopicToCreate
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import MessageSizeTooLargeError, OffsetOutOfRangeError
+
 from conformance.conftest import NewTopic
 
 WAIT_SECONDS = 15
@@ -28,9 +29,7 @@ async def producing(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaPr
 
 
 @asynccontextmanager
-async def consuming(
-    bootstrap: str, *partitions: TopicPartition, **settings: Any
-) -> AsyncIterator[AIOKafkaConsumer]:
+async def consuming(bootstrap: str, *partitions: TopicPartition, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **{"auto_offset_reset": "earliest", **settings})
     await consumer.start()
     consumer.assign(partitions)

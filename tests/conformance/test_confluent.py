@@ -17,6 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+
 from conformance.conftest import NewTopic
 
 WAIT_SECONDS = 15.0
@@ -254,9 +255,7 @@ def test_a_producer_may_forbid_the_creation(make_producer: Callable[..., Produce
     assert topic_name not in producer.list_topics(timeout=WAIT_SECONDS).topics
 
 
-def test_a_consumer_creates_nothing_unless_it_asks_to(
-    make_consumer: Callable[..., Consumer], topic_name: str
-) -> None:
+def test_a_consumer_creates_nothing_unless_it_asks_to(make_consumer: Callable[..., Consumer], topic_name: str) -> None:
     consumer = make_consumer()
     metadata = consumer.list_topics(topic_name, WAIT_SECONDS).topics[topic_name]
     assert metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.admin import NewTopic as TopicToCreate
+
 from conformance.conftest import NewTopic
 from conformance.peer import Peer
 from conformance.raw_batches import batch

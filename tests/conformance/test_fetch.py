@@ -6,6 +6,9 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
+
 from conformance.conftest import NewTopic
 from conformance.peer import (
     FETCH_BY_ID,
@@ -16,10 +19,8 @@ from conformance.peer import (
     fetch_topic,
     fetch_topics_request,
 )
-from conformance.raw import ConnectionClosed
+from conformance.raw import ConnectionClosedError
 from conformance.raw_batches import batch, read_batches
-from kafka.protocol.consumer import FetchRequest
-from kafka.protocol.metadata import MetadataRequest
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, INVALID_REQUEST = 1, 3, 6, 42
 UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 75, 100
@@ -65,9 +66,7 @@ def test_the_end_of_the_log_is_empty_but_not_null(peer: Peer, filled: tuple[str,
 
 
 @pytest.mark.parametrize("offset", [-1, -3, COUNT + 1, 2**63 - 1])
-def test_an_offset_outside_of_the_log_answers_1_at_once(
-    peer: Peer, filled: tuple[str, uuid.UUID], offset: int
-) -> None:
+def test_an_offset_outside_of_the_log_answers_1_at_once(peer: Peer, filled: tuple[str, uuid.UUID], offset: int) -> None:
     started = time.monotonic()
     answer = peer.fetch(filled[0], offset, max_wait_ms=5000)
     assert (answer.error_code, answer.high_watermark, answer.log_start_offset) == (OFFSET_OUT_OF_RANGE, -1, -1)
@@ -275,7 +274,7 @@ def test_an_unknown_isolation_level_is_refused(bootstrap: str, filled: tuple[str
     with Peer(bootstrap) as peer:
         try:
             answer = peer.ask(fetch_request(filled[0], 0, isolation_level=5), FETCH_BY_NAME)
-        except ConnectionClosed:
+        except ConnectionClosedError:
             return
         assert answer.error_code in {-1, INVALID_REQUEST}
 

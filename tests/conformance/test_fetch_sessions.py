@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.protocol.consumer import FetchRequest
+
 from conformance.peer import FETCH_BY_ID, FETCH_BY_NAME, Peer, fetch_partition, fetch_topic, fetch_topics_request
 from conformance.raw_batches import batch
-from kafka.protocol.consumer import FetchRequest
 
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR = 70, 71, 106
 UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID = 3, 100

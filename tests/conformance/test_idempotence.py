@@ -3,10 +3,11 @@
 import time
 
 import pytest
+from kafka.protocol.producer import InitProducerIdRequest
+
 from conformance.conftest import NewTopic
 from conformance.peer import Peer, produce_request
 from conformance.raw_batches import batch
-from kafka.protocol.producer import InitProducerIdRequest
 
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 45, 47, 87
 SEQUENCE_MAX = 2**31 - 1

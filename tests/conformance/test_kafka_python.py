@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conformance.conftest import NewTopic
-from conformance.waiting import eventually
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
@@ -17,6 +15,9 @@ from kafka.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+
+from conformance.conftest import NewTopic
+from conformance.waiting import eventually
 
 WAIT_SECONDS = 10
 

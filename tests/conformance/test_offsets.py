@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+
 from conformance.peer import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -13,7 +15,6 @@ from conformance.peer import (
     list_offsets_request,
 )
 from conformance.raw_batches import GZIP, batch, record
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_VERSION, INVALID_REQUEST, UNKNOWN_LEADER_EPOCH = 3, 35, 42, 75
 EARLIEST_PENDING_UPLOAD = -6
@@ -132,7 +133,9 @@ def test_a_partition_asked_for_twice_answers_42(peer: Peer, topic: str) -> None:
     assert {row.error_code for row in answer.topics[0].partitions} == {INVALID_REQUEST}
 
 
-def end_of_epoch(peer: Peer, version: int, topic: str, partition: int, current: int, asked: int) -> tuple[int, int, int]:
+def end_of_epoch(
+    peer: Peer, version: int, topic: str, partition: int, current: int, asked: int
+) -> tuple[int, int, int]:
     shape = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     row = shape.OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=asked)
     request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[shape(topic=topic, partitions=[row])])

@@ -4,11 +4,12 @@ import time
 import uuid
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
+
 from conformance.conftest import NewTopic
 from conformance.peer import PRODUCE_BY_ID, PRODUCE_BY_NAME, Peer, produce_request
 from conformance.raw_batches import GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD, batch, record
-from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer import ProduceRequest
 
 UNKNOWN_TOPIC_OR_PARTITION, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_ID = 3, 10, 32, 100
 ONE_HOUR_MS = 3_600_000
@@ -134,7 +135,11 @@ def test_pipelined_requests_are_answered_in_their_order(peer: Peer, new_topic: N
 
 
 def test_other_requests_between_produces_keep_their_place(peer: Peer, topic: str) -> None:
-    first, question, second = produce_request(topic, batch()), MetadataRequest(topics=[]), produce_request(topic, batch())
+    first, question, second = (
+        produce_request(topic, batch()),
+        MetadataRequest(topics=[]),
+        produce_request(topic, batch()),
+    )
     peer.send(first, PRODUCE_BY_NAME)
     peer.send(question, 12)
     peer.send(second, 9)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch
 

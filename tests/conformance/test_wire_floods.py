@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+
 from conformance.peer import Peer, fetch_request, produce_request
 from conformance.raw import (
     Connection,
-    ConnectionClosed,
+    ConnectionClosedError,
     api_versions_v0,
     assert_others_are_served,
     i32,
@@ -158,7 +159,7 @@ def test_a_peer_that_only_closes_its_sending_half_still_gets_no_stuck_broker(boo
         try:
             connection.read_frame()
             assert connection.is_closed_by_peer()
-        except ConnectionClosed:
+        except ConnectionClosedError:
             pass
         connection.close()
 

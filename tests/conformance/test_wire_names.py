@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.peer import Peer
 from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.metadata import MetadataRequest
+
+from conformance.peer import Peer
 
 pytestmark = pytest.mark.usefixtures("broker_stays_healthy")
 
@@ -67,7 +68,12 @@ def test_a_name_of_249_characters_is_fine(peer: Peer, topic_name: str) -> None:
         (-5, 1, INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."),
         (2**31 - 1, 1, POLICY_VIOLATION, "Excessively large number of partitions per request."),
         (1, 0, INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."),
-        (1, -7, INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1 to use the default value."),
+        (
+            1,
+            -7,
+            INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        ),
         (1, 2, INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 2 time(s)"),
         (1, 32767, INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 32767 time(s)"),
     ],

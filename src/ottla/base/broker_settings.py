@@ -29,7 +29,6 @@ from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.topics import TopicDefaultKeys
 from ottla.base.broker_keys.transactions import TransactionKeys
 from ottla.base.legacy_keys import translate_legacy_keys
-from ottla.base.listeners import own_host_name
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
 from ottla.base.settings_file import read_settings_file
@@ -104,9 +103,8 @@ def load_broker_settings(
         check_broker_settings(settings)
     except BadValueError as bad:
         raise SettingsError(f"{path or 'settings'}: {bad}") from None
-    if any(not listener.host for listener in settings.listeners) and (warning := own_host_name()[1]):
-        settings.__dict__["warnings"] += (warning,)
-    return settings
+    warning = BrokerSettings.advertised_listeners.host_warning(settings)
+    return settings if warning is None else BrokerSettings(texts, warnings=(*warnings, warning))
 
 
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:
@@ -131,7 +129,10 @@ def _usable(texts: Mapping[str, str]) -> Mapping[str, str]:
 
 def _is_usable(name: str, text: str) -> bool:
     key = BrokerSettings.keys.get(name)
+    if key is None:
+        return False
     try:
-        return key is not None and (key.value(text), True)[1]
+        key.value(text)
     except BadValueError:
         return False
+    return True

@@ -53,9 +53,7 @@ class Served:
 class Dispatcher:
     """Knows the handlers; the connections call it with whole frames."""
 
-    def __init__(
-        self, services: Services, handlers: dict[int, Handler], unsupported_answer: Callable[[], Any]
-    ) -> None:
+    def __init__(self, services: Services, handlers: dict[int, Handler], unsupported_answer: Callable[[], Any]) -> None:
         self._services = services
         self._served = {key: Served(APIS[key], handler) for key, handler in handlers.items()}
         self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
@@ -93,9 +91,6 @@ class Dispatcher:
         if response is not None:
             connection.reply(self.encode(context, response))
         return not connection.is_closed
-
-    def on_closed(self, connection: Connection) -> None:
-        """Nothing to do: parked requests are cancelled by the connection itself."""
 
     # ---- replies
 

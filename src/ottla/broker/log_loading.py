@@ -95,4 +95,3 @@ class LogLoading:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""
         place = self._log_dirs.set_aside(found)
         logger.warning("%s is not used: %s. It was moved to %s", found.directory, why, place)
-

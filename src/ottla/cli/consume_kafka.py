@@ -87,11 +87,16 @@ def _run(options: KafkaOptions) -> int:
     printer = Printer(choose_formatter(options), skip_errors=options.has("skip-message-on-error"))
     single = {"client.id": "console-consumer", "isolation.level": _isolation_level(options)}
     settings = consumer_settings(bootstrap, plan, single, properties)
+    is_read = True
     try:
         read_and_print(settings, properties, plan, printer)
         _events(options)
+    except BrokenPipeError:
+        is_read = False  # whoever read our output has gone: nobody cares for the total
+        raise
     finally:
-        warn(f"Processed a total of {printer.count} messages")
+        if is_read:
+            warn(f"Processed a total of {printer.count} messages")
     return 0
 
 

@@ -211,12 +211,12 @@ def _changed_list(
     _check_is_list(change, operation)
     if current is None:
         current = _inherited_text(change, operation.name, settings)
-    items = list(parse_list(current))
-    given = parse_list(operation.value)
+    items = dict.fromkeys(parse_list(current))
+    given = dict.fromkeys(parse_list(operation.value))
     if operation.type is OperationType.APPEND:
-        items += [item for item in given if item not in items]
+        items |= given
     else:
-        items = [item for item in items if item not in given]
+        items = {item: None for item in items if item not in given}
     return ",".join(items)
 
 

@@ -37,7 +37,8 @@ def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
 
 def load_brokers(nodes: Mapping[str, Node]) -> dict[int, BrokerImage]:
     prefix = f"{tree.BROKER_IDS}/"
-    ids = [int(path.removeprefix(prefix)) for path in nodes if path.startswith(prefix)]
+    with tree.reading(tree.BROKER_IDS):
+        ids = [int(path.removeprefix(prefix)) for path in nodes if path.startswith(prefix)]
     found = [(broker_id, nodes[tree.broker_path(broker_id)]) for broker_id in sorted(ids)]
     return {broker_id: tree.decode_broker(broker_id, node.data, node.created_id) for broker_id, node in found}
 

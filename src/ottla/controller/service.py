@@ -23,7 +23,15 @@ from ottla.controller.loading import load_image
 from ottla.controller.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
 from ottla.controller.producer_ids import ProducerIds, decide_producer_ids
 from ottla.controller.start import decide_start
-from ottla.controller.store import CheckNode, MetadataStore, Outcome, StoreError, StoreOperation, StoreUnusableError
+from ottla.controller.store import (
+    CheckNode,
+    MetadataStore,
+    Outcome,
+    StoreError,
+    StoreOperation,
+    StoreUnusableError,
+    TransactionRefusedError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +79,12 @@ class ControllerService:
         self._running: set[asyncio.Task[Any]] = set()
         self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
         self._must_reload = False
+        self._is_deposed = False
         self._auto_creation = AutoCreation(self.create_topics, clock)
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
     def __repr__(self) -> str:
-        state = "must reload" if self._must_reload else "ready"
+        state = "deposed" if self._is_deposed else "must reload" if self._must_reload else "ready"
         return f"<ControllerService {state} changes={len(self._running)} {self._image!r}>"
 
     @property
@@ -220,8 +229,7 @@ class ControllerService:
 
     async def _run_change(self, decide: Callable[[MetadataImage], Decision[R]], validate_only: bool, size: int) -> R:
         async with self._one_at_a_time:
-            if self._must_reload:
-                await self._reload()
+            await self._make_ready()
             if size > THREAD_SIZE_MIN:  # decisions are pure and the image never changes: any thread will do
                 decision = await asyncio.to_thread(decide, self._image)
             else:
@@ -233,19 +241,35 @@ class ControllerService:
 
     async def _allocate_producer_ids(self) -> range:
         async with self._one_at_a_time:
+            await self._make_ready()
             node = await self._store.get(tree.PRODUCER_ID_BLOCK)
             decision = decide_producer_ids(self._image, node, self._options.node_id)
             await self._commit(decision.operations)
             return decision.reply
 
+    async def _make_ready(self) -> None:
+        if self._is_deposed:
+            raise KafkaError(Error.NOT_CONTROLLER)
+        if self._must_reload:
+            await self._reload()
+
     async def _commit(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
         fence = CheckNode(tree.CONTROLLER_EPOCH, self._epoch_version)
         try:
             return await self._store.multi((fence, *operations))
+        except TransactionRefusedError as refused:
+            if refused.operation == fence:
+                self._is_deposed = True
+                logger.warning("another controller has taken over; this one writes nothing any more")
+                raise KafkaError(Error.NOT_CONTROLLER) from refused
+            raise self._store_failed(refused) from refused
         except StoreError as error:
-            self._must_reload = True
-            logger.error("the metadata store refused a change: %s", error)
-            raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"The metadata store refused the change: {error}") from error
+            raise self._store_failed(error) from error
+
+    def _store_failed(self, error: StoreError) -> KafkaError:
+        self._must_reload = True
+        logger.error("the metadata store refused a change: %s", error)
+        return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The metadata store refused the change: {error}")
 
     def _publish(self, image: MetadataImage) -> None:
         old, self._image = self._image, image

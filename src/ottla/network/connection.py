@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.base.file_range import FileRange
@@ -35,8 +36,6 @@ class FrameHandler(Protocol):
     def on_frame(self, connection: Connection, frame: memoryview) -> bool:
         """Deal with one request; False = not yet, offer it again when the earlier requests are answered."""
         ...
-
-    def on_closed(self, connection: Connection) -> None: ...
 
 
 class Cancellable(Protocol):
@@ -90,6 +89,7 @@ class Connection:
         loop: asyncio.AbstractEventLoop,
         buffers: Buffers,
         handler: FrameHandler,
+        on_closed: Callable[[Connection], None],
         listener_name: str,
         peer_host: str,
         frame_bytes_max: int,
@@ -100,6 +100,7 @@ class Connection:
         self.loop = loop
         self.buffers = buffers
         self.handler = handler
+        self.on_closed = on_closed
         self.listener_name = listener_name
         self.peer_host = peer_host
         self.frame_bytes_max = frame_bytes_max
@@ -378,7 +379,7 @@ class Connection:
         for request in list(self.waiting):
             request.cancel()
         self.waiting.clear()
-        self.handler.on_closed(self)
+        self.on_closed(self)
 
     @property
     def is_idle(self) -> bool:

@@ -64,19 +64,22 @@ class ConnectionSet:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
         descriptor = sock.fileno()
         connection = Connection(
-            PlainTransport(sock), descriptor, self.poller, self.loop, self.buffers, self, listener_name, host,
+            PlainTransport(sock),
+            descriptor,
+            self.poller,
+            self.loop,
+            self.buffers,
+            self._handler,
+            self._on_closed,
+            listener_name,
+            host,
             self.limits.frame_bytes_max,
-        )  # fmt: skip
+        )
         self.connections.add(connection)
         self.per_host[host] = self.per_host.get(host, 0) + 1
         self.poller.watch(descriptor, connection)
 
-    # ---- FrameHandler: passed through, so that closing is counted here
-
-    def on_frame(self, connection: Connection, frame: memoryview) -> bool:
-        return self._handler.on_frame(connection, frame)
-
-    def on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         left = self.per_host[connection.peer_host] - 1
         if left:
@@ -86,7 +89,6 @@ class ConnectionSet:
         logger.debug("connection from %s closed: %s", connection.peer_host, connection.close_reason)
         for event in self._waiting:
             event.set()
-        self._handler.on_closed(connection)
 
     # ---- limits
 

@@ -33,20 +33,26 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from this offset on. What an older leader had planned beyond it is void."""
-        if not self.add(epoch, start_offset):
-            return
-        self.write()
-
-    def add(self, epoch: int, start_offset: int) -> bool:
-        """Like assign, in memory only; whether anything changed."""
+        """A leader of this epoch writes from this offset on. Entries that contradict it are void, as in Kafka."""
         entries = self.entries
-        if entries and epoch <= entries[-1][0]:
-            return False
-        while entries and entries[-1][1] >= start_offset:
+        if entries and entries[-1][0] == epoch and entries[-1][1] <= start_offset:
+            return
+        while entries and (entries[-1][0] >= epoch or entries[-1][1] >= start_offset):
             entries.pop()
         entries.append((epoch, start_offset))
-        return True
+        self.write()
+
+    def replay(self, epoch: int, offset: int) -> None:
+        """A batch of the log says that a leader of this epoch wrote it. Does not write the file.
+
+        The checksum does not cover the epoch, so one batch may lie: if the epoch before comes back, it did.
+        """
+        entries = self.entries
+        if not entries or epoch > entries[-1][0]:
+            if not entries or offset > entries[-1][1]:
+                entries.append((epoch, offset))
+        elif len(entries) > 1 and epoch == entries[-2][0] and offset > entries[-1][1]:
+            entries.pop()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Kafka's answer to OffsetForLeaderEpoch: the largest known epoch at or below, and where it ends."""

@@ -237,8 +237,8 @@ class Opening:
             if scan.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
                 return self._cut(place, scan.position, "an offset is too large for its segment", -1)
             segment.note_batch(scan.position, scan.batch_bytes, scan.last_offset, scan.max_timestamp, interval_bytes)
-            if scan.leader_epoch > self.epochs.latest_epoch:
-                self.epochs.add(scan.leader_epoch, scan.base_offset)
+            if scan.leader_epoch != self.epochs.latest_epoch:
+                self.epochs.replay(scan.leader_epoch, scan.base_offset)
             if scan.producer_id >= 0:
                 note_producer(self.producers, scan)
             expected = scan.last_offset + 1

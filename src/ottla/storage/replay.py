@@ -100,7 +100,6 @@ def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochs:
         if segment.size:
             scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
             while scan.advance():
-                if scan.leader_epoch > epochs.latest_epoch:
-                    epochs.add(scan.leader_epoch, scan.base_offset)
+                epochs.replay(scan.leader_epoch, scan.base_offset)
     epochs.write()
     return epochs

@@ -359,12 +359,21 @@ class Segment:
 
     def load_max_timestamp(self) -> None:
         """Learn the largest timestamp of a segment that was found on disk from the last entry of its time index."""
-        time_index = self.time_index()
-        if time_index.count and not self.is_true_time_entry(time_index.last_timestamp, time_index.last_relative_offset):
+        times = self.time_index()
+        is_true = times.count == 0 or self.is_true_time_entry(times.last_timestamp, times.last_relative_offset)
+        if not is_true or self._has_later_timestamp(times.last_timestamp):
             self.rebuild_indexes("the last entry of the time index does not fit the log")
             return
-        self.max_timestamp = time_index.last_timestamp
-        self.max_timestamp_offset = self.base_offset + time_index.last_relative_offset
+        self.max_timestamp = times.last_timestamp
+        self.max_timestamp_offset = self.base_offset + times.last_relative_offset
+
+    def _has_later_timestamp(self, timestamp: int) -> bool:
+        """Whether one of the last batches proves that entries of the time index are missing."""
+        scan = BatchScan(self.open_descriptor(), self.index().last_position(), self.size, False)
+        while scan.advance():
+            if scan.max_timestamp > timestamp:
+                return True
+        return False
 
     def load_first_timestamp(self) -> None:
         scan = BatchScan(self.open_descriptor(), 0, self.size, False)

@@ -63,8 +63,8 @@ def test_a_listener_is_written_as_it_is_read() -> None:
         (
             ("PLAINTEXT://localhost:1", "SSL://[::1]:1"),
             (
-                "Each listener must have a different port unless exactly one listener has an IPv4 address and the other "
-                "IPv6 address, listeners: [PLAINTEXT://localhost:1, SSL://[::1]:1], port: 1"
+                "Each listener must have a different port unless exactly one listener has an IPv4 address and the "
+                "other IPv6 address, listeners: [PLAINTEXT://localhost:1, SSL://[::1]:1], port: 1"
             ),
         ),
         (

@@ -46,7 +46,9 @@ def test_objects_do_not_change() -> None:
 
 
 def test_a_bad_value_is_told_in_kafkas_words() -> None:
-    with pytest.raises(BadValueError, match=r"^Invalid value x for configuration num\.things: Not a number of type INT$"):
+    with pytest.raises(
+        BadValueError, match=r"^Invalid value x for configuration num\.things: Not a number of type INT$"
+    ):
         Example.keys["num.things"].value("x")
     with pytest.raises(BadValueError, match="Value must be at least 1"):
         Example.keys["num.things"].value("0")

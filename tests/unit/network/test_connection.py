@@ -108,10 +108,24 @@ class Recorder:
 
 class World:
     def __init__(self, frame_bytes_max=100 << 20):
-        self.transport, self.poller, self.loop, self.handler = ScriptedTransport(), NotingPoller(), ManualLoop(), Recorder()
+        self.transport, self.poller, self.loop, self.handler = (
+            ScriptedTransport(),
+            NotingPoller(),
+            ManualLoop(),
+            Recorder(),
+        )
         self.buffers = Buffers()
         self.connection = Connection(
-            self.transport, 7, self.poller, self.loop, self.buffers, self.handler, "PLAINTEXT", "client", frame_bytes_max
+            self.transport,
+            7,
+            self.poller,
+            self.loop,
+            self.buffers,
+            self.handler,
+            self.handler.on_closed,
+            "PLAINTEXT",
+            "client",
+            frame_bytes_max,
         )
 
     def receive(self, *pieces):

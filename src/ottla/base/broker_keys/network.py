@@ -19,7 +19,6 @@ from ottla.base.listeners import Listener, advertised_problem, own_host_name, pa
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
 from ottla.base.settings import Int, Items, Long, OptionalText, Setting, Settings, Text
 
-
 EVERY_INTERFACE: Final = ("", "::")  # what may be opened but cannot be told to clients
 
 
@@ -45,26 +44,37 @@ class BoundListeners(Setting["tuple[Listener, ...]"]):
     def effective(self, settings: Any) -> tuple[Listener, ...]:
         text = settings.texts.get(self.name)
         items: tuple[str, ...] = self.value(text or "PLAINTEXT://:9092")
-        protocols = parse_protocol_map(settings.listener_security_protocol_map)
-        return parse_listeners(items, protocols, [name.upper() for name in settings.controller_listener_names])
+        return parse_listeners(items, *_protocols_and_controllers(settings))
 
 
 class AdvertisedListeners(BoundListeners):
-    """The addresses that clients are told; without any, those that are opened."""
+    """The addresses that clients are told; without any, those that are opened. Each has a host."""
 
     def effective(self, settings: Any) -> tuple[Listener, ...]:
-        if settings.texts.get(self.name) is None:
-            advertised: tuple[Listener, ...] = settings.listeners
-        else:
-            items = self.value(settings.texts[self.name])
-            protocols = parse_protocol_map(settings.listener_security_protocol_map)
-            advertised = parse_listeners(items, protocols, is_advertised=True)
+        advertised = self.as_written(settings)
         problem = advertised_problem(advertised, settings.listeners)
         if problem is not None:
             raise BadValueError(problem)
         return tuple(
             item._replace(host=own_host_name()[0]) if item.host in EVERY_INTERFACE else item for item in advertised
         )
+
+    def as_written(self, settings: Any) -> tuple[Listener, ...]:
+        text = settings.texts.get(self.name)
+        if text is None:
+            bound: tuple[Listener, ...] = settings.listeners
+            return bound
+        return parse_listeners(self.value(text), *_protocols_and_controllers(settings), is_advertised=True)
+
+    def host_warning(self, settings: Any) -> str | None:
+        """What is doubtful about the host that stands in for one that is not written."""
+        has_no_host = any(item.host in EVERY_INTERFACE for item in self.as_written(settings))
+        return own_host_name()[1] if has_no_host else None
+
+
+def _protocols_and_controllers(settings: Any) -> tuple[dict[str, str], list[str]]:
+    protocols = parse_protocol_map(settings.listener_security_protocol_map)
+    return protocols, [name.upper() for name in settings.controller_listener_names]
 
 
 class NetworkKeys(Settings):

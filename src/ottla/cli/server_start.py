@@ -1,0 +1,66 @@
+"""`kafka-server-start.sh [-daemon] server.properties [--override property=value]*`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.cli import broker
+from ottla.cli.client_settings import parse_pairs
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+
+TOOL = "kafka-server-start.sh"
+USAGE = f"USAGE: {TOOL} [-daemon] server.properties [--override property=value]*"
+LOG_FILE = "kafkaServer.out"
+
+
+def run(arguments: Sequence[str]) -> int:
+    words = list(arguments)
+    is_daemon = False
+    while words and words[0] in ("-daemon", "-loggc", "-name"):
+        word = words.pop(0)
+        is_daemon |= word == "-daemon"
+        if word == "-name" and words:
+            words.pop(0)
+    if words and words[0] in ("--help", "-help"):
+        print(USAGE)
+        return 0
+    if not words or words[0].startswith("-"):
+        warn(USAGE)
+        return EXIT_FAILED
+    overrides = parse_overrides(words[1:])
+    if not Path(words[0]).is_file():
+        raise ToolError(f"there is no file {words[0]}: name the broker's server.properties")
+    return _start_in_background(words) if is_daemon else broker.start(words[0], overrides)
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, str]:
+    """`--override a=b --override c=d` or `--override=a=b` as a dictionary."""
+    pairs, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        if word.startswith("--override="):
+            pairs.append(word.partition("=")[2])
+        elif word == "--override" and left:
+            pairs.append(left.pop(0))
+        else:
+            raise ToolError(f"{word} is not understood. {USAGE}")
+    return parse_pairs(pairs, allow_bare=False)
+
+
+def _start_in_background(words: Sequence[str]) -> int:
+    """Start a broker that outlives this terminal; its output goes to a file, as Kafka's does."""
+    folder = Path(os.environ.get("LOG_DIR") or "logs")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOG_FILE, "ab") as log:
+        subprocess.Popen(  # noqa: S603 (our own command line)
+            [sys.executable, "-m", "ottla.cli.kafka_scripts", TOOL, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return 0

@@ -1,0 +1,238 @@
+"""Keeps child processes running: starts them, waits until they are ready, restarts what crashes, stops them in order.
+
+Rules:
+1. One thread: everything wakes one selector (lines of children, signals, the next restart). Nothing polls.
+2. A child that ends before it was ever ready has said why on stderr: that ends everything with its exit code.
+3. A child that ends with 0 was asked to stop by somebody else: that ends everything, too, with exit code 0.
+4. A child that crashes is started again after a pause that doubles, a bounded number of times in a row.
+5. Children have sessions of their own, so that Ctrl-C in a terminal reaches only the supervisor, which then stops
+   them in order; if the supervisor itself is killed, the kernel stops them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from ottla.base.clock import Clock, SystemClock
+from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED
+
+PAUSE_MS = 500
+PAUSE_MS_MAX = 10_000
+RESTARTS_MAX = 10
+STEADY_MS = 60_000  # whoever ran this long starts counting anew
+LINE_BYTES_MAX = 64 * 1024
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+class RestartPolicy:
+    """When a crashed child is started again. Pure: times come in, pauses go out."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self.started_ms = 0
+
+    def started(self, now_ms: int) -> None:
+        self.started_ms = now_ms
+
+    def pause_ms(self, now_ms: int) -> int | None:
+        """How long to wait before the next start, or None if it has crashed too often."""
+        if now_ms - self.started_ms >= STEADY_MS:
+            self.restarts = 0
+        if self.restarts >= RESTARTS_MAX:
+            return None
+        pause = min(PAUSE_MS << self.restarts, PAUSE_MS_MAX)
+        self.restarts += 1
+        return pause
+
+    def __repr__(self) -> str:
+        return f"<RestartPolicy restarts={self.restarts}>"
+
+
+class Child:
+    """One process under supervision."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.command = list(command)
+        self.policy = RestartPolicy()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.buffer = b""
+        self.was_ready = False
+        self.restart_at_ms: int | None = None
+
+    def start(self, now_ms: int) -> None:
+        self.restart_at_ms = None
+        self.policy.started(now_ms)
+        self.process = subprocess.Popen(  # noqa: S603 (our own command line)
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_stop_with_parent,  # noqa: PLW1509 (this process has one thread)
+        )
+        os.set_blocking(self.stdout.fileno(), False)
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def lines(self) -> list[str] | None:
+        """What it has said on stdout since last time, in whole lines; None once it has closed it."""
+        try:
+            data = os.read(self.stdout.fileno(), LINE_BYTES_MAX)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *whole, self.buffer = (self.buffer + data).split(b"\n")
+        self.buffer = self.buffer[-LINE_BYTES_MAX:]
+        return [line.decode("utf-8", "replace") for line in whole]
+
+    def send(self, number: int) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def __repr__(self) -> str:
+        pid = self.process.pid if self.process is not None else None
+        return f"<Child {self.name} pid={pid} was_ready={self.was_ready} {self.policy}>"
+
+
+class Supervisor:
+    """Runs children until somebody stops it. `on_line` sees each line of stdout and says whether it means "ready"."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        on_line: Callable[[Child, str], bool],
+        say: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self.children = list(children)
+        self.on_line = on_line
+        self.say = say
+        self.clock = clock or SystemClock()
+        self.selector = selectors.DefaultSelector()
+        self.stops = 0  # how many stop signals came
+        self.code: int | None = None  # the exit code, once it is clear
+
+    def run(self) -> int:
+        wake_out, wake_in = socket.socketpair()
+        wake_in.setblocking(False)
+        wake_out.setblocking(False)
+        self.selector.register(wake_out, selectors.EVENT_READ)
+        signal.set_wakeup_fd(wake_in.fileno(), warn_on_full_buffer=False)
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, self._signalled)
+        for child in self.children:
+            self._start(child)
+        while any(child.process is not None for child in self.children) or (self.code is None and self.stops == 0):
+            for key, _ in self.selector.select(self._seconds_to_wait()):
+                if key.data is None:
+                    wake_out.recv(4096)
+                else:
+                    self._read(key.data)
+            self._reap()
+            self._restart()
+        return self.code if self.code is not None else 0
+
+    def stop(self) -> None:
+        """Ask the children to stop; asked again, do not wait for them."""
+        for child in self.children:
+            child.restart_at_ms = None
+            child.send(signal.SIGTERM if self.stops <= 1 else signal.SIGKILL)
+        if self.stops > 1:
+            self.code = EXIT_INTERRUPTED
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self.stops += 1
+            self.say("Stopping. Once more Ctrl-C does not wait." if self.stops == 1 else "Stopping at once.")
+            self.stop()
+
+    def _start(self, child: Child) -> None:
+        child.start(self.clock.monotonic_ms())
+        self.selector.register(child.stdout, selectors.EVENT_READ, child)
+
+    def _read(self, child: Child) -> None:
+        lines = child.lines()
+        if lines is None:
+            self._forget_stdout(child)
+            return
+        for line in lines:
+            if self.on_line(child, line):
+                child.was_ready = True
+
+    def _forget_stdout(self, child: Child) -> None:
+        with contextlib.suppress(KeyError, ValueError):  # forgotten before
+            self.selector.unregister(child.stdout)
+
+    def _reap(self) -> None:
+        for child in self.children:
+            if child.process is None or child.process.poll() is None:
+                continue
+            self._read(child)  # its last words
+            self._forget_stdout(child)
+            child.stdout.close()
+            code = child.process.returncode
+            child.process = None
+            self._ended(child, code)
+
+    def _ended(self, child: Child, code: int) -> None:
+        if self.stops or self.code is not None:
+            if code and self.code is None:
+                self.code = EXIT_FAILED
+            return
+        if code == 0 or not child.was_ready:
+            if code == 0:
+                self.say(f"The {child.name} was stopped.")
+            self._give_up(code if code >= 0 else EXIT_FAILED)
+            return
+        pause_ms = child.policy.pause_ms(self.clock.monotonic_ms())
+        if pause_ms is None:
+            self.say(f"The {child.name} has crashed {RESTARTS_MAX} times in a row: giving up.")
+            self._give_up(EXIT_FAILED)
+            return
+        self.say(f"The {child.name} ended {_how(code)}: starting it again in {pause_ms / 1000:g} s.")
+        child.restart_at_ms = self.clock.monotonic_ms() + pause_ms
+
+    def _give_up(self, code: int) -> None:
+        self.code = code
+        for child in self.children:
+            child.restart_at_ms = None
+            child.send(signal.SIGTERM)
+
+    def _restart(self) -> None:
+        now_ms = self.clock.monotonic_ms()
+        for child in self.children:
+            if child.restart_at_ms is not None and child.restart_at_ms <= now_ms:
+                self._start(child)
+
+    def _seconds_to_wait(self) -> float | None:
+        times = [child.restart_at_ms for child in self.children if child.restart_at_ms is not None]
+        return max(0, min(times) - self.clock.monotonic_ms()) / 1000 if times else None
+
+    def __repr__(self) -> str:
+        return f"<Supervisor stops={self.stops} code={self.code} {self.children}>"
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+
+
+def _stop_with_parent() -> None:
+    """In the child, before it becomes the broker: have the kernel stop it when the supervisor dies (Linux only)."""
+    import ctypes  # noqa: PLC0415
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)

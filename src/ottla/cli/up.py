@@ -1,0 +1,173 @@
+"""`ottla up`: everything on this machine with one command, for development.
+
+The broker listens on 127.0.0.1 only, has modest limits on connections, keeps one copy of everything, and makes
+topics by itself when a client asks for them, as Kafka's tutorials expect (`--no-auto-create` switches that off).
+Its data lies in `broker` inside the data folder; other parts will have folders of their own beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import re
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla import __version__
+from ottla.cli.arguments import DEFAULT_BOOTSTRAP, Parser
+from ottla.cli.client_settings import parse_pairs
+from ottla.cli.supervisor import Child, Supervisor
+from ottla.cli.terminal import ToolError, is_terminal
+
+HOST = "127.0.0.1"
+PORT = 9092
+DATA = "ottla-data"
+BROKER_FOLDER = "broker"
+FILES_NAMED_MAX = 3
+READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
+EXAMPLES = """
+ottla up
+ottla up --port 9192 --data /tmp/playground
+ottla up --no-auto-create --override num.partitions=3
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    overrides = broker_settings(options)
+    prepare_folder(Path(options.data))
+    check_port(options.port)
+    command = [sys.executable, "-m", "ottla.cli.main", "broker"]
+    for name, value in overrides.items():
+        command += ["--override", f"{name}={value}"]
+    return Supervisor([Child("broker", command)], Screen(Path(options.data)).on_line, _say).run()
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla up",
+        description="Run a broker on this machine, for development. Ctrl-C stops it.",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
+    parser.add_argument("--port", type=_port, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
+    parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"
+    )
+    return parser
+
+
+def broker_settings(options: argparse.Namespace) -> dict[str, str]:
+    """What the broker runs with; what a person overrides wins."""
+    settings = {
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{HOST}:{options.port}",
+        "log.dirs": str(Path(options.data).resolve() / BROKER_FOLDER),
+        "auto.create.topics.enable": "false" if options.no_auto_create else "true",
+        "max.connections": "2000",
+        "max.connections.per.ip": "200",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    return settings | parse_pairs(options.override, allow_bare=False)
+
+
+def prepare_folder(data: Path) -> None:
+    """Make the data folder, or refuse one that belongs to something else."""
+    if data.exists() and not data.is_dir():
+        raise ToolError(f"{data} is not a folder: choose another with --data DIR")
+    try:
+        found = sorted(path.name for path in data.iterdir()) if data.exists() else []
+        if found and BROKER_FOLDER not in found:
+            raise ToolError(_foreign(data, found))
+        (data / BROKER_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        cause = (problem.strerror or str(problem)).lower()
+        raise ToolError(f"cannot use {data} as data folder: {cause}. Choose another with --data DIR") from None
+
+
+def check_port(port: int) -> None:
+    """Say at once, and with the cure, that somebody else has the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as problem:
+            if problem.errno == errno.EADDRINUSE:
+                raise ToolError(
+                    f"port {port} on {HOST} is in use: a broker may be running already. "
+                    f"Stop it, or choose another port: ottla up --port {port + 100 if port < 65_000 else PORT}"
+                ) from None
+            cause = (problem.strerror or str(problem)).lower()
+            raise ToolError(f"cannot listen on {HOST}:{port}: {cause}. Choose another port with --port") from None
+
+
+class Screen:
+    """What a person sees: the banner once the broker is ready, and the broker's own lines."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.is_greeted = False
+
+    def on_line(self, _child: Child, line: str) -> bool:
+        ready = READY.fullmatch(line.strip())
+        if ready is None or not is_terminal(sys.stdout) or self.is_greeted:
+            print(line, flush=True)
+        if ready is not None and not self.is_greeted:
+            self.is_greeted = True
+            print(banner(ready.group(2), self.data, is_coloured=is_terminal(sys.stdout)), flush=True)
+        return ready is not None
+
+    def __repr__(self) -> str:
+        return f"<Screen {self.data} is_greeted={self.is_greeted}>"
+
+
+def banner(address: str, data: Path, *, is_coloured: bool) -> str:
+    bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured and "NO_COLOR" not in os.environ else ("", "")
+    lines = [
+        "",
+        f"{bold}ottla {__version__} is up.{plain}",
+        "",
+        f"  broker  {bold}{address}{plain}",
+        f"  data    {data.resolve()}",
+        "  stop    Ctrl-C",
+        "",
+        "Next, in another terminal:",
+    ]
+    if address != DEFAULT_BOOTSTRAP:
+        lines.append(f"  export OTTLA_BOOTSTRAP_SERVER={address}")
+    lines += [
+        "  ottla topics create orders --partitions 3",
+        "  ottla produce orders 'first order'",
+        "  ottla consume orders --from-beginning",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _foreign(data: Path, found: list[str]) -> str:
+    if "meta.properties" in found:
+        return (
+            f"{data} is the log folder of a broker itself: start it with "
+            f"ottla broker --override log.dirs={data}, or choose another folder with --data DIR"
+        )
+    named = ", ".join(found[:FILES_NAMED_MAX]) + (", ..." if len(found) > FILES_NAMED_MAX else "")
+    return f"{data} holds other files ({named}): choose an empty or new folder with --data DIR"
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,86 @@
+"""Keys of older times."""
+
+import pytest
+
+from ottla.base.broker_settings import load_broker_settings
+from ottla.base.settings import SettingsError
+
+LISTENER = {"listeners": "PLAINTEXT://127.0.0.1:9092"}
+
+
+def warnings_of(texts: dict[str, str]) -> tuple[str, ...]:
+    return load_broker_settings(None, {**LISTENER, **texts}).warnings
+
+
+def test_port_and_host_name_become_a_listener() -> None:
+    settings = load_broker_settings(None, {"port": "9999", "host.name": "127.0.0.1"})
+    assert [str(listener) for listener in settings.listeners] == ["PLAINTEXT://127.0.0.1:9999"]
+    (warning,) = settings.warnings
+    assert warning == "--override host.name: host.name and port: old, taken as listeners=PLAINTEXT://127.0.0.1:9999"
+
+
+def test_advertised_names_become_an_advertised_listener() -> None:
+    settings = load_broker_settings(None, {**LISTENER, "advertised.host.name": "::1", "advertised.port": "5"})
+    assert [str(listener) for listener in settings.advertised_listeners] == ["PLAINTEXT://[::1]:5"]
+
+
+def test_listeners_win_over_port() -> None:
+    settings = load_broker_settings(None, {**LISTENER, "port": "1"})
+    assert [str(listener) for listener in settings.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert settings.warnings == ("--override port: port: not used, because listeners is set",)
+
+
+def test_renamed_keys_are_taken_under_their_new_names() -> None:
+    settings = load_broker_settings(None, {**LISTENER, "socket.send.buffer": "4096", "log.file.size": "2000000"})
+    assert (settings.socket_send_buffer_bytes, settings.log_segment_bytes) == (4096, 2_000_000)
+    assert len(settings.warnings) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("request.required.acks", "it is a setting of clients"),
+        ("allow.everyone.if.no.acl.found", "there are no access rights yet"),
+        ("zookeeper.connection.timeout.ms", "it goes with zookeeper.connect"),
+        ("quota.producer.default", "quotas are not enforced yet"),
+        ("replica.lag.max.messages", "use replica.lag.time.max.ms"),
+    ],
+)
+def test_retired_keys_say_why_they_have_no_effect(key: str, reason: str) -> None:
+    (warning,) = warnings_of({key: "1"})
+    assert warning.startswith(f"--override {key}: {key}: has no effect, because {reason}")
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("num.partition", "num.partitions"),
+        ("log.retention.hour", "log.retention.hours"),
+        ("Log_Dirs", "log.dirs"),
+        ("advertised.listner", "advertised.listeners"),
+    ],
+)
+def test_a_typo_is_told_with_the_nearest_key(typo: str, meant: str) -> None:
+    (warning,) = warnings_of({typo: "1"})
+    assert warning.endswith(f"unknown key, ignored: did you mean {meant}?")
+
+
+def test_an_unknown_key_without_a_near_one() -> None:
+    (warning,) = warnings_of({"qqqq.zzzz": "1"})
+    assert "did you mean" not in warning
+
+
+def test_keys_of_single_listeners_are_known() -> None:
+    assert warnings_of({"listener.name.plaintext.max.connections": "5"}) == ()
+
+
+def test_zookeeper_stops_the_start_and_says_what_to_do() -> None:
+    with pytest.raises(SettingsError, match="remove the line to run one broker"):
+        warnings_of({"zookeeper.connect": "localhost:2181"})
+    assert len(warnings_of({"zookeeper.connect": " "})) == 1
+
+
+def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
+    with pytest.raises(SettingsError, match="TLS, which is not built yet"):
+        warnings_of({"ssl.mode.enable": "true"})
+    assert warnings_of({"ssl.mode.enable": "false"}) == ()

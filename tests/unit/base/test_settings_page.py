@@ -1,0 +1,83 @@
+"""The page about settings, and that every key has what the page needs."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
+from ottla.base.settings import Settings
+from ottla.base.settings_page import settings_page
+from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+# Named in the sources of the feature list: each must be accepted.
+WANTED = (
+    "broker.id",
+    "listeners",
+    "advertised.listeners",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "num.network.threads",
+    "num.io.threads",
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
+    "socket.request.max.bytes",
+    "auto.create.topics.enable",
+    "delete.topic.enable",
+    "num.partitions",
+    "message.max.bytes",
+    "default.replication.factor",
+    "replica.fetch.max.bytes",
+    "replica.lag.time.max.ms",
+    "offsets.topic.num.partitions",
+    "offsets.topic.replication.factor",
+    "log.dirs",
+    "log.roll.hours",
+    "log.segment.bytes",
+    "log.cleanup.policy",
+    "log.retention.bytes",
+    "log.retention.hours",
+    "log.retention.check.interval.ms",
+    "log.flush.interval.messages",
+    "log.flush.interval.ms",
+    "min.insync.replicas",
+    "log.dir",
+    "sasl.kerberos.service.name",
+)
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == settings_page(), "run: python -m ottla.base.settings_page > docs/settings.md"
+
+
+@pytest.mark.parametrize("table", [BrokerSettings, TopicKeys, GroupResourceKeys, ClientMetricsKeys])
+def test_every_key_says_what_it_does(table: type[Settings]) -> None:
+    for key in table.keys.values():
+        assert key.note[0].isupper(), key
+        assert key.note.endswith("."), key
+        assert "|" not in key.note, key
+
+
+def test_every_key_stands_on_the_page() -> None:
+    page = settings_page()
+    for table in (BrokerSettings, TopicKeys, GroupResourceKeys, ClientMetricsKeys):
+        assert [name for name in table.keys if f"`{name}`" not in page] == []
+
+
+def test_every_default_passes_its_own_check() -> None:
+    for table in (BrokerSettings, TopicKeys, GroupResourceKeys, ClientMetricsKeys):
+        for key in table.keys.values():
+            shown = key.shown(None)
+            if shown is not None:
+                assert key.shown(shown) == shown
+
+
+def test_all_keys_of_the_sources_are_known() -> None:
+    assert [name for name in WANTED if name not in BrokerSettings.keys] == []
+
+
+def test_a_topic_key_that_acts_has_a_broker_key_that_acts() -> None:
+    for name, synonyms in BROKER_SYNONYMS.items():
+        for broker_key, _ in synonyms:
+            assert (TopicKeys.keys[name].unused is None) == (BrokerSettings.keys[broker_key].unused is None), name

@@ -1,0 +1,441 @@
+"""Opening logs after clean stops, crashes and damage of every kind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.protocol.batches import build_batch, crc_is_right, read_batch_header
+from ottla.protocol.records import Record
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.log import Log, create_log
+from ottla.storage.recovery import open_log
+
+PARTITION = TopicPartition("topic", 0)
+NOW_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+SETTINGS = TopicSettings(segment_bytes=16_000, index_interval_bytes=600)
+
+
+@pytest.fixture(autouse=True)
+def _disk_that_syncs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync", lambda descriptor: None)
+
+
+def batch_of(record_count: int, size: int, timestamp: int, sequence: int = -1) -> bytearray:
+    records = [Record(-1, timestamp + i, b"key", bytes([65 + i % 26]) * size) for i in range(record_count)]
+    if sequence < 0:
+        return build_batch(records)
+    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def fill(log: Log, count: int, seed: int, idempotent: bool = True) -> None:
+    chosen = random.Random(seed)
+    sequence = 0
+    for i in range(count):
+        record_count = chosen.randrange(1, 4)
+        batch = batch_of(record_count, chosen.randrange(10, 200), NOW_MS + i * 10, sequence if idempotent else -1)
+        log.append(memoryview(batch), i // 40, NOW_MS)
+        sequence += record_count
+
+
+def new_log(directory: Path, settings: TopicSettings = SETTINGS) -> Log:
+    return create_log(PARTITION, str(directory), settings, DescriptorPool(), None, NOW_MS, DAY_MS)
+
+
+def reopen(
+    directory: Path, *, is_clean: bool, recovery_point: int = 0, start: int = 0, settings: TopicSettings = SETTINGS
+) -> Log:
+    return open_log(
+        PARTITION,
+        str(directory),
+        settings,
+        pool=DescriptorPool(),
+        is_clean=is_clean,
+        recovery_point=recovery_point,
+        log_start_offset=start,
+        now_ms=NOW_MS,
+        producer_expiration_ms=DAY_MS,
+    )
+
+
+def stored_batches(log: Log) -> list[tuple[int, bytes]]:
+    """Everything a consumer can read, checked as the broker checks it: (base offset, bytes) of each batch."""
+    found = []
+    offset = log.log_start_offset
+    while (file_range := log.read(offset, 4000, log.end_offset, True)) is not None:
+        if log.needs_check(file_range):
+            log.check_range(file_range)
+        data = os.pread(file_range.descriptor, file_range.length, file_range.position)
+        file_range.release()
+        position = 0
+        while len(data) - position >= 61:
+            header = read_batch_header(data, position)
+            if position + header.batch_bytes > len(data):
+                break
+            assert crc_is_right(data, position, header)
+            found.append((header.base_offset, data[position : position + header.batch_bytes]))
+            position += header.batch_bytes
+            offset = header.next_offset
+    return found
+
+
+def state_of(log: Log) -> tuple[object, ...]:
+    producers = {p.producer_id: (p.epoch, p.last_sequence, p.last_offset) for p in log.producers.by_id.values()}
+    segments = [(s.base_offset, s.size) for s in log.segments]
+    return log.end_offset, log.log_start_offset, segments, producers, log.epochs.entries, stored_batches(log)
+
+
+def index_files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name.endswith("index")}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_crash_and_a_clean_close_lead_to_the_same_state(tmp_path: Path, seed: int) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 150, seed)
+    expected = state_of(log)
+    assert len(log.segments) > 2
+    shutil.copytree(tmp_path / "a", tmp_path / "crashed")
+    log.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "closed")
+
+    crashed = reopen(tmp_path / "crashed", is_clean=False)
+    closed = reopen(tmp_path / "closed", is_clean=True)
+
+    assert state_of(crashed) == expected
+    assert state_of(closed) == expected
+    crashed.close()
+    closed.close()
+    assert index_files(tmp_path / "crashed") == index_files(tmp_path / "closed")
+
+
+def test_a_log_goes_on_after_each_kind_of_reopening(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 30, 1)
+    for round_number in range(6):
+        if round_number % 2:
+            log.close()
+        else:
+            log.abandon()
+        before = log.end_offset
+        log = reopen(tmp_path / "a", is_clean=bool(round_number % 2), recovery_point=log.recovery_point)
+        assert log.end_offset == before
+        batch = batch_of(1, 50, NOW_MS + 10_000 + round_number)
+        assert log.append(memoryview(batch), 5, NOW_MS).base_offset == before
+    assert [base for base, _ in stored_batches(log)] == sorted({base for base, _ in stored_batches(log)})
+
+
+def test_a_repeated_batch_is_known_after_a_crash(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    first = log.append(memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS)
+    log.append(memoryview(batch_of(2, 10, NOW_MS, sequence=2)), 0, NOW_MS)
+    log.abandon()
+
+    again = reopen(tmp_path / "a", is_clean=False).append(
+        memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS
+    )
+
+    assert again.is_duplicate
+    assert again.base_offset == first.base_offset
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_cut_off_tail_ends_the_log_at_the_last_whole_batch(tmp_path: Path, seed: int) -> None:
+    """W5: the active segment is shortened by 1..5000 bytes, after a crash or after a clean stop."""
+    chosen = random.Random(seed)
+    log = new_log(tmp_path / "a")
+    fill(log, 60, seed)
+    if seed % 3 == 0:
+        log.flush()
+    expected = stored_batches(log)
+    recovery_point = log.recovery_point
+    is_clean = seed % 2 == 0
+    log.close() if is_clean else log.abandon()
+    path = Path(log.active.path(".log"))
+    size = path.stat().st_size
+    os.truncate(path, max(0, size - chosen.randrange(1, 5000)))
+
+    reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=recovery_point)
+
+    assert_sound_prefix(reopened, expected)
+    assert reopened.active.size <= path.stat().st_size
+    assert_appends_go_on(reopened)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "garbage", "repeated", "swapped", "flipped"])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_tail_is_cut_and_never_served(tmp_path: Path, kind: str, seed: int) -> None:
+    """W6 and W8: the first wrong byte in what was not synced ends the log."""
+    chosen = random.Random(f"{kind}{seed}")
+    settings = TopicSettings(index_interval_bytes=600)
+    log = new_log(tmp_path / "a", settings)
+    fill(log, 200, seed)
+    expected = stored_batches(log)
+    log.abandon()
+    path = Path(log.active.path(".log"))
+    path.write_bytes(damaged(path.read_bytes(), kind, chosen))
+
+    reopened = reopen(tmp_path / "a", is_clean=False, settings=settings)
+
+    assert_sound_prefix(reopened, expected)
+    if kind in ("zeros", "garbage", "repeated"):
+        assert stored_batches(reopened) == expected
+    assert_appends_go_on(reopened)
+
+
+def damaged(data: bytes, kind: str, chosen: random.Random) -> bytes:
+    if kind == "zeros":
+        return data + bytes(chosen.randrange(1, 9000))
+    if kind == "garbage":
+        return data + chosen.randbytes(chosen.randrange(1, 9000))
+    if kind == "repeated":
+        boundary = chosen.choice(batch_positions(data)[-20:])
+        return data + data[boundary:]
+    if kind == "swapped":
+        first = chosen.randrange(len(data) // 4096) * 4096
+        second = chosen.randrange(len(data) // 4096) * 4096
+        changed = bytearray(data)
+        changed[first : first + 4096], changed[second : second + 4096] = (
+            data[second : second + 4096],
+            data[first : first + 4096],
+        )
+        return bytes(changed)
+    changed = bytearray(data)
+    changed[chosen.randrange(len(changed))] ^= 1 << chosen.randrange(8)
+    return bytes(changed)
+
+
+def batch_positions(data: bytes) -> list[int]:
+    positions = [0]
+    while positions[-1] < len(data):
+        positions.append(positions[-1] + read_batch_header(data, positions[-1]).batch_bytes)
+    return positions[:-1]
+
+
+def assert_sound_prefix(log: Log, expected: list[tuple[int, bytes]]) -> None:
+    """What is served is a prefix of what was written; leader epochs stand outside of the checksum."""
+    served = [(base, data[:12] + data[16:]) for base, data in stored_batches(log)]
+    assert served == [(base, data[:12] + data[16:]) for base, data in expected[: len(served)]]
+
+
+def assert_appends_go_on(log: Log) -> None:
+    before = log.end_offset
+    assert log.append(memoryview(batch_of(1, 10, NOW_MS)), 9, NOW_MS).base_offset == before
+    assert stored_batches(log)[-1][0] == before
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_damaged_and_missing_side_files_are_rebuilt(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """W7: indexes, snapshots and epochs may be deleted, cut, flipped or emptied; reads stay right."""
+    chosen = random.Random(seed)
+    log = new_log(tmp_path / "a")
+    fill(log, 120, seed)
+    expected = state_of(log)
+    recovery_point = 0
+    if seed % 3 == 1:
+        log.flush()
+        recovery_point = log.recovery_point
+    is_clean = seed % 2 == 0
+    log.close() if is_clean else log.abandon()
+    names = [name for name in os.listdir(tmp_path / "a") if not name.endswith(".log")]
+    for name in chosen.sample(sorted(names), 3):
+        damage_file(tmp_path / "a" / name, chosen)
+
+    reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=recovery_point)
+
+    assert state_of(reopened)[0] == expected[0]
+    assert stored_batches(reopened) == expected[-1]
+    for offset in chosen.sample(range(log.end_offset), 20):
+        assert_reads(reopened, offset)
+    found = reopened.offset_for_timestamp(NOW_MS + 600)
+    assert found is not None
+    assert found[1] == NOW_MS + 600
+    last = reopened.offset_of_max_timestamp()
+    assert last is not None
+    assert last[1] >= NOW_MS + 1190
+
+
+def damage_file(path: Path, chosen: random.Random) -> None:
+    data = path.read_bytes()
+    kind = chosen.choice(["delete", "empty", "cut", "flip", "zeros"])
+    if kind == "delete" and path.name != "partition.metadata":
+        path.unlink()
+    elif kind == "empty" or not data:
+        path.write_bytes(b"")
+    elif kind == "cut":
+        path.write_bytes(data[: chosen.randrange(len(data))])
+    elif kind == "flip":
+        changed = bytearray(data)
+        changed[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+        path.write_bytes(bytes(changed))
+    else:
+        path.write_bytes(data + bytes(120))
+
+
+def assert_reads(log: Log, offset: int) -> None:
+    file_range = log.read(offset, 1, log.end_offset, True)
+    assert file_range is not None
+    header = read_batch_header(os.pread(file_range.descriptor, 61, file_range.position), 0)
+    file_range.release()
+    assert header.base_offset <= offset <= header.last_offset
+
+
+def test_a_corrupt_index_is_told_in_kafkas_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 40, 1)
+    log.close()
+    path = Path(log.active.path(".index"))
+    path.write_bytes(path.read_bytes() + b"abc")
+
+    with caplog.at_level(logging.WARNING):
+        reopen(tmp_path / "a", is_clean=True)
+
+    assert "Found a corrupted index file" in caplog.text
+    assert path.stat().st_size % 8 == 0
+
+
+def test_padding_that_a_killed_kafka_leaves_is_cut_off(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 40, 1)
+    log.close()
+    expected = index_files(tmp_path / "a")
+    for suffix, size in ((".index", 10_485_760), (".timeindex", 10_485_756)):
+        os.truncate(log.active.path(suffix), size)
+
+    reopen(tmp_path / "a", is_clean=False).close()
+
+    assert index_files(tmp_path / "a") == expected
+
+
+def test_a_flip_below_the_recovery_point_is_never_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log(tmp_path / "a", TopicSettings())
+    fill(log, 50, 3)
+    log.flush()
+    expected = stored_batches(log)
+    log.close()
+    path = Path(log.active.path(".log"))
+    data = bytearray(path.read_bytes())
+    position = batch_positions(bytes(data))[20]
+    data[position + 70] ^= 4
+    path.write_bytes(bytes(data))
+
+    reopened = reopen(tmp_path / "a", is_clean=True)
+    file_range = reopened.read(0, 1 << 20, reopened.end_offset, True)
+
+    assert file_range is not None
+    assert reopened.needs_check(file_range)
+    reopened.check_range(file_range)
+    assert file_range.length == position, "the range ends before the bad batch"
+    bad_range = reopened.read(expected[20][0], 1 << 20, reopened.end_offset, True)
+    assert bad_range is not None
+    with pytest.raises(KafkaError, match="corrupt"):
+        reopened.check_range(bad_range)
+    assert f"position {position}" in caplog.text
+
+
+def test_what_was_lost_is_told_with_file_and_offsets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log(tmp_path / "a", TopicSettings())
+    fill(log, 10, 1)
+    log.abandon()
+    path = log.active.path(".log")
+    os.truncate(path, os.path.getsize(path) - 1)
+
+    reopened = reopen(tmp_path / "a", is_clean=False)
+
+    assert path in caplog.text
+    assert f"offsets {reopened.end_offset} to {log.end_offset - 1}" in caplog.text
+
+
+def test_a_short_middle_segment_ends_the_log_there(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 150, 2)
+    expected = stored_batches(log)
+    log.abandon()
+    assert len(log.segments) > 2
+    path = log.segments[1].path(".log")
+    os.truncate(path, os.path.getsize(path) - 7)
+
+    reopened = reopen(tmp_path / "a", is_clean=False)
+
+    assert len(reopened.segments) == 2
+    assert_sound_prefix(reopened, expected)
+    assert_appends_go_on(reopened)
+    assert not [name for name in os.listdir(tmp_path / "a") if name.endswith(".deleted")]
+
+
+def test_recovery_reads_only_from_the_recovery_point_on(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a", TopicSettings(index_interval_bytes=600))
+    fill(log, 100, 4)
+    log.flush()
+    flushed_bytes = log.active.size
+    recovery_point = log.recovery_point
+    log.append(memoryview(batch_of(1, 10, NOW_MS + 5000)), 2, NOW_MS)
+    log.abandon()
+
+    reopened = reopen(tmp_path / "a", is_clean=False, recovery_point=recovery_point)
+
+    assert flushed_bytes - 1300 < reopened.active.verified_from <= flushed_bytes
+    assert reopened.end_offset == recovery_point + 1
+    assert reopened.recovery_point == recovery_point
+
+
+def test_a_recovery_point_past_the_end_is_not_believed(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 100, 4)
+    expected = state_of(log)
+    log.abandon()
+
+    reopened = reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
+
+    assert state_of(reopened) == expected
+    assert reopened.recovery_point <= reopened.end_offset
+
+
+def test_a_start_offset_past_the_end_does_not_hide_the_log(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 20, 4)
+    log.close()
+
+    assert reopen(tmp_path / "a", is_clean=True, start=10**9).log_start_offset == 0
+
+
+def test_gaps_that_compaction_left_are_kept(tmp_path: Path) -> None:
+    settings = TopicSettings(cleanup_policy=frozenset({"compact"}))
+    log = new_log(tmp_path / "a", settings)
+    for base_offset in (0, 5, 6, 20):
+        log.append_as_follower(memoryview(build_batch([Record(-1, NOW_MS, b"k", b"v")], base_offset=base_offset)))
+    log.abandon()
+
+    reopened = reopen(tmp_path / "a", is_clean=False, settings=settings)
+
+    assert [base for base, _ in stored_batches(reopened)] == [0, 5, 6, 20]
+    assert reopened.end_offset == 21
+
+
+def test_an_empty_folder_becomes_an_empty_log(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+
+    log = reopen(tmp_path / "a", is_clean=False, start=42)
+
+    assert (log.log_start_offset, log.end_offset) == (42, 42)
+    assert_appends_go_on(log)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_empty_log_reopens_empty(tmp_path: Path, is_clean: bool) -> None:
+    new_log(tmp_path / "a").close()
+
+    log = reopen(tmp_path / "a", is_clean=is_clean)
+
+    assert (log.log_start_offset, log.end_offset) == (0, 0)
+    assert log.read(0, 100, 0, True) is None
