@@ -18,6 +18,7 @@ COMPILED = [
     "src/ottla/protocol/headers.py",
     "src/ottla/protocol/records.py",
     "src/ottla/storage/log.py",
+    "src/ottla/storage/log_files.py",
     "src/ottla/storage/segment.py",
     "src/ottla/storage/producers.py",
     "src/ottla/network/buffers.py",

@@ -20,6 +20,9 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.002
 LOG_TAIL_BYTES = 2000
+# For both systems: the files of a deleted topic go away at once, and with them what the kernel would still write back
+# during the next measurement. All other settings are the systems' defaults.
+SHARED_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "1000"}
 
 
 class BrokerProcess(ABC):
@@ -103,6 +106,10 @@ class BrokerProcess(ABC):
             raise BenchError(f"{self.system} ended while it started: {self.log_text()[-LOG_TAIL_BYTES:]}")
         if time.perf_counter() - start > START_SECONDS_MAX:
             raise BenchError(f"{self.system} is not ready after {START_SECONDS_MAX:.0f} s; see {self.log_path}")
+
+
+def properties(settings: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def free_port() -> int:

@@ -1,5 +1,6 @@
 """What a section gets: the broker that runs now, and the means to measure it."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from bench.page_cache import PageCache
 from bench.progress import Progress
 from bench.raw_client import Target, create_topic, delete_topics
 from bench.worker import run_apart
+
+DELETE_SECONDS_MAX = 10.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,3 +60,11 @@ class Context:
         name = create_topic(self.target, purpose, partitions)
         yield name
         delete_topics(self.target, name)
+        if fill_cache:
+            self._wait_until_gone(name)
+
+    def _wait_until_gone(self, topic: str) -> None:
+        """Until the files of a deleted topic are gone; what they had not written back yet is then forgotten too."""
+        end = time.monotonic() + DELETE_SECONDS_MAX
+        while time.monotonic() < end and next(self.broker.data_folder.glob(f"{topic}-*"), None):
+            time.sleep(0.05)

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from bench.broker_process import HOST, BrokerProcess, free_port
+from bench.broker_process import HOST, SHARED_SETTINGS, BrokerProcess, free_port, properties
 from bench.errors import BenchError
 from bench.paths import BENCH, cache_folder
 
@@ -66,7 +66,7 @@ class KafkaProcess(BrokerProcess):
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
         }
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+        return properties(settings | SHARED_SETTINGS)
 
 
 def kafka_jars() -> Path:

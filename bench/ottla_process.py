@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.broker_process import HOST, BrokerProcess
+from bench.broker_process import HOST, SHARED_SETTINGS, BrokerProcess, properties
 from bench.errors import BenchError
 from bench.procfs import catches_signal
 
@@ -17,16 +17,15 @@ ANSWER_SECONDS_MAX = 2.0
 
 
 class OttlaProcess(BrokerProcess):
-    """One broker with the embedded metadata store and default settings."""
+    """One broker with the embedded metadata store."""
 
     system = "ottla"
 
     def prepare(self) -> None:
         if not _program().exists():
             raise BenchError(f"{_program()} does not exist; run `make install`")
-        (self.folder / "server.properties").write_text(
-            f"listeners=PLAINTEXT://{HOST}:{self.port}\nlog.dirs={self.data_folder}\n"
-        )
+        settings = {"listeners": f"PLAINTEXT://{HOST}:{self.port}", "log.dirs": str(self.data_folder)}
+        (self.folder / "server.properties").write_text(properties(settings | SHARED_SETTINGS))
 
     def command(self) -> list[str]:
         return [str(_program()), "broker", "--config", str(self.folder / "server.properties")]

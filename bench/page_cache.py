@@ -52,6 +52,15 @@ class PageCache:
             os.close(handle)
 
 
+def load(files: Iterable[Path]) -> None:
+    """Reads the files, so that their pages are in the cache."""
+    buffer = bytearray(CHUNK_BYTES)
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+
 def evict(files: Iterable[Path]) -> int:
     """Writes the files back and drops their pages; returns how many bytes they have."""
     total = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.figures import Figures
 from bench.loads.fetch import Reader
-from bench.page_cache import evict
+from bench.page_cache import evict, load
 from bench.procfs import disk_read_bytes
 from bench.raw_client import Target
 
@@ -29,6 +29,8 @@ def read(
     if is_cold:
         evict(files)
         reader.on_wrap = lambda: evict(files)
+    else:
+        load(files)
     disk_before = disk_read_bytes(target.pid)
     say_ready()
     start = time.perf_counter()

@@ -7,6 +7,7 @@ writer however warm its data are. That one is measured too, and the paced reader
 from bench.context import Context
 from bench.figures import Figures
 from bench.loads import cold, produce
+from bench.page_cache import evict
 from bench.worker import Worker
 
 BATCH_BYTES = 64 << 10
@@ -21,6 +22,7 @@ def run(context: Context) -> None:
     options = context.options
     with context.topic("old", 1, fill_cache=True) as old:
         batch_bytes = context.apart(produce.fill, old, 1, BATCH_BYTES, RECORD_BYTES, options.cold_bytes)
+        evict(context.broker.data_folder.rglob(f"{old}-0/*.log"))  # written back now, not beside the writer
         alone = _write_alone(context)
         for name, is_cold, rate in (
             ("cold_reader", True, PACED_MB_PER_S),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla.base.listeners import LOOPBACK
 from ottla.base.setting_types import BadValueError, parse_int
 
 if TYPE_CHECKING:
@@ -33,6 +34,22 @@ def check_broker_settings(settings: BrokerSettings) -> None:
         problem = find_problem(settings)
         if problem is not None:
             raise BadValueError(problem)
+
+
+def broker_warnings(settings: BrokerSettings) -> list[str]:
+    """What is allowed but doubtful."""
+    found = [type(settings).advertised_listeners.host_warning(settings)]
+    open_to_all = [str(listener) for listener in settings.listeners if not is_loopback(listener.host)]
+    if open_to_all:
+        found.append(
+            f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
+            f"listen on {LOOPBACK} to keep it to this machine"
+        )
+    return [warning for warning in found if warning is not None]
+
+
+def is_loopback(host: str) -> bool:
+    return host.startswith("127.") or host in ("localhost", "::1")
 
 
 def parse_connection_overrides(text: str) -> dict[str, int]:

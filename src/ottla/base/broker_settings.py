@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike, fspath
 
-from ottla.base.broker_checks import check_broker_settings
+from ottla.base.broker_checks import broker_warnings, check_broker_settings
 from ottla.base.broker_keys.cleaner import CleanerKeys
 from ottla.base.broker_keys.cluster import ClusterKeys
 from ottla.base.broker_keys.groups import GroupKeys
@@ -31,7 +31,7 @@ from ottla.base.broker_keys.transactions import TransactionKeys
 from ottla.base.legacy_keys import translate_legacy_keys
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
-from ottla.base.settings_file import read_settings_file
+from ottla.base.settings_file import read_settings_file, secret_file_warnings
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -98,13 +98,14 @@ def load_broker_settings(
         places[name] = f"--override {name}"
     translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
     _check_values(texts, places)
-    settings = BrokerSettings(texts, warnings=tuple(warnings))
+    settings = BrokerSettings(texts)
     try:
         check_broker_settings(settings)
     except BadValueError as bad:
         raise SettingsError(f"{path or 'settings'}: {bad}") from None
-    warning = BrokerSettings.advertised_listeners.host_warning(settings)
-    return settings if warning is None else BrokerSettings(texts, warnings=(*warnings, warning))
+    if path is not None and any(name in settings.keys and settings.keys[name].is_sensitive for name in texts):
+        warnings.extend(secret_file_warnings(fspath(path)))
+    return BrokerSettings(texts, warnings=(*warnings, *broker_warnings(settings)))
 
 
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from ottla.base.properties import PropertiesError, parse_properties
 from ottla.base.settings import SettingsError
 
 FILE_BYTES_MAX: Final = 1 << 20
+READABLE_BY_OTHERS: Final = 0o044
 
 
 def read_settings_file(path: str, texts: dict[str, str], places: dict[str, str], warnings: list[str]) -> None:
@@ -20,6 +22,13 @@ def read_settings_file(path: str, texts: dict[str, str], places: dict[str, str],
             places[name] = f"{path}:{line}"
     except PropertiesError as error:
         raise SettingsError(f"{path}:{error.line}: {error.cause}") from None
+
+
+def secret_file_warnings(path: str) -> list[str]:
+    """Whether a file that holds a password can be read by others."""
+    if os.stat(path).st_mode & READABLE_BY_OTHERS:
+        return [f"{path}: holds a password and can be read by other users: chmod 600 {path}"]
+    return []
 
 
 def _read_text(path: str) -> str:

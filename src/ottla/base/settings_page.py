@@ -44,6 +44,8 @@ DIFFERENCES: Final = """\
 * `min.insync.replicas` can be changed for one broker; Kafka with eligible leader replicas refuses that, and shows the
   key as changed for all brokers from the beginning.
 * Settings of groups and of subscriptions to client metrics can be read but not changed.
+* `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are applied when they are set; Kafka's default of 100 KiB
+  would switch the system's own tuning off.
 * Properties files are read as UTF-8 where they are valid UTF-8, else as Latin-1 as Java does.
 """
 

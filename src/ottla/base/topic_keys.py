@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from ottla.base.broker_keys.words import NO_COMPACTION, NO_FOLLOWERS, NO_RECOMPRESSION, NO_TIERS
+from ottla.base.broker_keys.words import NO_COMPACTION, NO_FOLLOWERS, NO_PREALLOCATION, NO_RECOMPRESSION, NO_TIERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX, BadValueError, gzip_level, one_of, throttled_replicas
@@ -146,7 +146,9 @@ class TopicKeys(Settings):
         at_least=1,
         note="Replicas that must have a record before acks=all is answered; with fewer, such writes are refused.",
     )
-    preallocate = Boolean(False, note="Whether a new segment gets its full size on disk at once.")
+    preallocate = Boolean(
+        False, unused=NO_PREALLOCATION, note="Whether a new segment gets its full size on disk at once."
+    )
     remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether nothing more is copied to remote storage.")
     remote_log_delete_on_disable = Boolean(
         False, unused=NO_TIERS, note="Whether switching remote storage off deletes what is there."

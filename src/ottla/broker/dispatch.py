@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import struct
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,18 +19,14 @@ from ottla.broker.context import Context
 from ottla.broker.services import Services
 from ottla.network.connection import Connection, Output
 from ottla.protocol.apis import APIS, Api
-from ottla.protocol.codec import Encoded, ProtocolError, decode, encode_onto
-from ottla.protocol.headers import decode_request_header
+from ottla.protocol.codec import ProtocolError, decode
+from ottla.protocol.headers import decode_request_header, encode_response_frame
 
 logger = logging.getLogger(__name__)
 
 PRODUCE: Final = 0
 FETCH: Final = 1
 API_VERSIONS: Final = 18
-REPLY_HEAD_BYTES: Final = 8
-
-_head: Final = struct.Struct(">ii")
-_size: Final = struct.Struct(">i")
 
 Handler = Callable[[Any, Context], Any]
 
@@ -95,21 +90,8 @@ class Dispatcher:
     # ---- replies
 
     def encode(self, context: Context, response: Any) -> Output:
-        """A reply frame: size, correlation id, an empty tag section in flexible versions, the body."""
-        api = self._served[context.api_key].api
-        version = context.api_version
-        out = Encoded(REPLY_HEAD_BYTES)
-        out.holes = []
-        if version >= api.flexible_since and context.api_key != API_VERSIONS:
-            out.append(0)
-        encode_onto(out, response, version)
-        size = len(out) - 4
-        holes = out.holes
-        if holes:
-            for _, file_range in holes:
-                size += file_range.length
-        _head.pack_into(out, 0, size, context.correlation_id)
-        return Output(out, holes or None)
+        out = encode_response_frame(context.api_key, context.api_version, context.correlation_id, response)
+        return Output(out, out.holes or None)
 
     def _on_unsupported_version(self, served: Served, context: Context) -> bool:
         """Only ApiVersions may be asked in a version that we do not know: the answer tells which ones we do."""

@@ -35,6 +35,16 @@ SCHEMA_VERSION: Final = 1
 BUSY_SECONDS_MAX: Final = 5.0
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 DAMAGE: Final = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")
+RESTORE: Final = (
+    "Topics and settings are in this file: restore it from a backup if there is one; to start with empty metadata, "
+    "move it and its -wal and -shm files out of the folder."
+)
+CURES: Final = {
+    "SQLITE_CANTOPEN": "Check that its folder exists and that the broker may write there.",
+    "SQLITE_READONLY": "Check that the broker may write to it and to its folder.",
+    "SQLITE_BUSY": "Another process is using it: stop that process first.",
+    "SQLITE_FULL": "Make room on the disk.",
+}
 AFTER_SLASH: Final = "0"  # the character that sorts directly after "/": ends the range of a subtree
 
 SCHEMA: Final = """
@@ -82,7 +92,7 @@ class SqliteTree:
             self._prepare(self._database)
         except sqlite3.Error as error:
             self.close()
-            raise unusable(self.path, str(error)) from error
+            raise unusable(self.path, str(error), getattr(error, "sqlite_errorname", "")) from error
         except StoreUnusableError:
             self.close()
             raise
@@ -177,11 +187,10 @@ def check_file_header(path: str) -> None:
         raise unusable(path, "file is not a database")
 
 
-def unusable(path: str, cause: str) -> StoreUnusableError:
-    return StoreUnusableError(
-        f"{path} cannot be used as metadata store: {cause}. Topics and settings are in this file: restore it from a "
-        "backup if there is one; to start with empty metadata, move it and its -wal and -shm files out of the folder."
-    )
+def unusable(path: str, cause: str, code: str = "") -> StoreUnusableError:
+    """What is wrong and what to do about it; `code` is SQLite's own name for the error."""
+    cure = next((text for name, text in CURES.items() if code.startswith(name)), RESTORE)
+    return StoreUnusableError(f"{path} cannot be used as metadata store: {cause}. {cure}")
 
 
 def run_transaction(database: sqlite3.Connection, operations: Sequence[StoreOperation]) -> list[Outcome]:

@@ -75,10 +75,11 @@ def test_defaults_are_kafkas() -> None:
     assert (settings.broker_rack, settings.log_roll_jitter_ms, settings.delete_topic_enable) == (None, 0, True)
 
 
-def test_the_quick_starts_file_is_one_node_without_a_warning(write: object) -> None:
+def test_the_quick_starts_file_is_one_node(write: object) -> None:
     assert callable(write)
     settings = load_broker_settings(write(QUICK_START))
-    assert settings.warnings == ()
+    (warning,) = settings.warnings
+    assert warning.startswith("PLAINTEXT://:9092: everybody who can reach this machine can read and write")
     assert [str(listener) for listener in settings.listeners] == ["PLAINTEXT://:9092"]
     assert [str(listener) for listener in settings.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
     assert settings.log_dirs == ("/tmp/kraft-combined-logs",)
@@ -243,6 +244,31 @@ def test_a_machine_without_a_usable_name_warns_only_if_the_name_is_needed(monkey
         settings = load(listeners="PLAINTEXT://:9092")
         assert [str(listener) for listener in settings.advertised_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
         assert "does not resolve" in settings.warnings[0]
-        assert load(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://me:1").warnings == ()
+        assert len(load(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://me:1").warnings) == 1
     finally:
         own_host_name.cache_clear()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_only_listeners_that_others_can_reach_are_warned_about(host: str) -> None:
+    assert load(listeners=f"PLAINTEXT://{host}:9092").warnings == ()
+    assert (
+        len(
+            load(
+                listeners=f"PLAINTEXT://{host}:9092,SSL://10.0.0.1:1",
+                listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT",
+            ).warnings
+        )
+        == 1
+    )
+
+
+def test_a_password_in_a_file_that_others_can_read(write: object) -> None:
+    assert callable(write)
+    path = write("listeners=PLAINTEXT://127.0.0.1:1\nssl.key.password=pa55\n")
+    path.chmod(0o644)
+    (warning,) = load_broker_settings(path).warnings
+    assert "chmod 600" in warning
+    assert "pa55" not in warning
+    path.chmod(0o600)
+    assert load_broker_settings(path).warnings == ()

@@ -1,5 +1,7 @@
 """The page about settings, and that every key has what the page needs."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,20 @@ from ottla.base.settings import Settings
 from ottla.base.settings_page import settings_page
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "settings.md"
+# These act at the start alone: they decide whether the broker can run at all.
+READ_BY_CHECKS = {
+    "broker.id",
+    "controller.listener.names",
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.voters",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "log.dir",
+    "process.roles",
+    "security.inter.broker.protocol",
+}
 # Named in the sources of the feature list: each must be accepted.
 WANTED = (
     "broker.id",
@@ -81,3 +96,21 @@ def test_a_topic_key_that_acts_has_a_broker_key_that_acts() -> None:
     for name, synonyms in BROKER_SYNONYMS.items():
         for broker_key, _ in synonyms:
             assert (TopicKeys.keys[name].unused is None) == (BrokerSettings.keys[broker_key].unused is None), name
+
+
+def test_a_key_acts_if_and_only_if_something_reads_it() -> None:
+    """A key without `unused` that nobody reads promises too much; one with it that somebody reads, too little."""
+    read = {name for path in source_files() for name in re.findall(r"\.(\w+)", path.read_text())}
+    by_topics = {broker_key for synonyms in BROKER_SYNONYMS.values() for broker_key, _ in synonyms}
+    for name, key in BrokerSettings.keys.items():
+        if name in by_topics or name in READ_BY_CHECKS:
+            continue
+        assert (key.attribute in read) == (key.unused is None), name
+
+
+def source_files() -> Iterator[Path]:
+    """Everything but the declarations and checks of the settings themselves."""
+    package = ROOT / "src" / "ottla"
+    for path in package.rglob("*.py"):
+        if path.relative_to(package).parts[0] != "base" and path.name != "config_changes.py":
+            yield path

@@ -63,11 +63,11 @@ def test_nothing_is_created_against_the_settings_or_without_the_right(tmp_path: 
         assert errors(answer) == {"a": Error.UNKNOWN_TOPIC_OR_PARTITION, "b": 0}
 
     async def play_without(broker: Broker) -> None:
-        answer = await Client(broker).ask(metadata.handle, request("a", auto=True), 13)
-        assert errors(answer) == {"a": Error.UNKNOWN_TOPIC_OR_PARTITION}
+        answer = await Client(broker).ask(metadata.handle, request("c", auto=True), 13)
+        assert errors(answer) == {"c": Error.UNKNOWN_TOPIC_OR_PARTITION}
 
-    with_broker(tmp_path / "on", play)
-    with_broker(tmp_path / "off", play_without, auto_create_topics_enable="false")
+    with_broker(tmp_path, play)
+    with_broker(tmp_path, play_without, auto_create_topics_enable="false")
 
 
 def test_hidden_topics_stay_hidden(tmp_path: Path) -> None:

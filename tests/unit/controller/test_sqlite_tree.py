@@ -200,6 +200,21 @@ def test_a_folder_in_its_place_is_refused(path: str) -> None:
         reopened(path)
 
 
+def test_a_missing_folder_is_told(path: str) -> None:
+    with pytest.raises(StoreUnusableError, match=r"unable to open database file\. Check that its folder exists"):
+        reopened(f"{path}/missing/tree.db")
+
+
+def test_a_file_that_another_process_holds_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.controller.sqlite_tree.BUSY_SECONDS_MAX", 0.01)
+    other = reopened(path)
+    other.multi([CreateNode("/a", is_ephemeral=True)])
+    other._connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnusableError, match="Another process is using it"):
+        reopened(path)
+    other.close()
+
+
 def test_a_closed_tree_says_so(path: str) -> None:
     with pytest.raises(StoreError, match="is not open"):
         SqliteTree(path).get("/a")

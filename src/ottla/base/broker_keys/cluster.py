@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_CLUSTER, NO_FOLLOWERS, NO_QUORUM, NO_QUOTAS
+from ottla.base.broker_keys.words import HIGH, LOW, NO_CLUSTER, NO_FOLLOWERS, NO_OTHER_SHUTDOWN, NO_QUORUM, NO_QUOTAS
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Settings
 
@@ -31,7 +31,9 @@ class ClusterKeys(Settings):
         9000, unused=NO_CLUSTER, note="Time without a heartbeat after which the controller counts a broker as gone."
     )
     controlled_shutdown_enable = Boolean(
-        True, note="Whether a stopping broker first hands over what it leads and finishes what it has accepted."
+        True,
+        unused=NO_OTHER_SHUTDOWN,
+        note="Whether a stopping broker first hands over what it leads and finishes what it has accepted.",
     )
     controller_listener_names = Items(
         None,

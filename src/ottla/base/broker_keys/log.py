@@ -8,7 +8,9 @@ from ottla.base.broker_keys.words import (
     LOW,
     NO_FOLLOWERS,
     NO_MOVES,
+    NO_PREALLOCATION,
     NO_RECOMPRESSION,
+    ONE_CHECKPOINT,
     ONE_LOOP,
     PER_BROKER,
 )
@@ -115,7 +117,11 @@ class LogKeys(Settings):
         LONG_MAX, importance=HIGH, note="Time between two searches for logs that are due to be forced to disk."
     )
     log_flush_start_offset_checkpoint_interval_ms = Int(
-        60_000, at_least=0, importance=HIGH, note="Time between two writings of the offsets at which logs start."
+        60_000,
+        at_least=0,
+        importance=HIGH,
+        unused=ONE_CHECKPOINT,
+        note="Time between two writings of the offsets at which logs start.",
     )
     log_index_interval_bytes = Int(
         4096,
@@ -155,7 +161,10 @@ class LogKeys(Settings):
         note="Whose time a message bears: CreateTime the producer's, LogAppendTime the broker's.",
     )
     log_preallocate = Boolean(
-        False, mode=CLUSTER_WIDE, note="Whether a new segment gets its full size on disk at once."
+        False,
+        mode=CLUSTER_WIDE,
+        unused=NO_PREALLOCATION,
+        note="Whether a new segment gets its full size on disk at once.",
     )
     log_retention_bytes = Long(
         -1,

@@ -13,6 +13,9 @@ from ottla.base.broker_keys.words import (
     NO_PURGATORY,
     NO_QUOTAS,
     NO_REQUEST_QUEUE,
+    ONE_BACKLOG,
+    ONE_LIMIT_PER_CONNECTION,
+    ONE_LIMIT_PER_IP,
     ONE_LOOP,
 )
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
@@ -117,7 +120,10 @@ class NetworkKeys(Settings):
     )
     max_connections_per_ip = Int(INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Most connections from one address.")
     max_connections_per_ip_overrides = Text(
-        "", mode=CLUSTER_WIDE, note="Other limits for single addresses, as host:number, separated by commas."
+        "",
+        mode=CLUSTER_WIDE,
+        unused=ONE_LIMIT_PER_IP,
+        note="Other limits for single addresses, as host:number, separated by commas.",
     )
     max_incremental_fetch_session_cache_slots = Int(
         1000, at_least=0, note="Most fetch sessions kept; a client without one sends all its partitions each time."
@@ -137,7 +143,11 @@ class NetworkKeys(Settings):
         -1, unused=NO_REQUEST_QUEUE, note="Most bytes of requests that wait to be handled; -1 is without limit."
     )
     queued_max_requests = Int(
-        500, at_least=1, importance=HIGH, note="Most requests that wait for their answers before reading stops."
+        500,
+        at_least=1,
+        importance=HIGH,
+        unused=ONE_LIMIT_PER_CONNECTION,
+        note="Most requests that wait for their answers before reading stops.",
     )
     request_timeout_ms = Int(
         30_000, importance=HIGH, unused=NO_FOLLOWERS, note="Time a broker waits for another broker's answer."
@@ -156,7 +166,7 @@ class NetworkKeys(Settings):
         note="First time-out for making a connection to another node; it doubles with each failure.",
     )
     socket_listen_backlog_size = Int(
-        50, at_least=1, note="Connections that the system lets wait before they are accepted."
+        50, at_least=1, unused=ONE_BACKLOG, note="Connections that the system lets wait before they are accepted."
     )
     socket_receive_buffer_bytes = Int(
         102_400, importance=HIGH, note="Receive buffer of client connections; -1 leaves it to the system."

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import CLUSTER_WIDE, HIGH, LOW, NO_FOLLOWERS, NO_JAVA, NO_MOVES, NO_QUOTAS
+from ottla.base.broker_keys.words import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    NO_FOLLOWERS,
+    NO_JAVA,
+    NO_MOVES,
+    NO_QUOTAS,
+    ONE_CHECKPOINT,
+)
 from ottla.base.setting_types import LONG_MAX
 from ottla.base.settings import Boolean, Int, Long, OptionalText, Settings
 
@@ -62,7 +71,7 @@ class ReplicationKeys(Settings):
         500, importance=HIGH, unused=NO_FOLLOWERS, note="Longest time a leader holds a follower's fetch back."
     )
     replica_high_watermark_checkpoint_interval_ms = Long(
-        5000, importance=HIGH, note="Time between two writings of the high watermarks to disk."
+        5000, importance=HIGH, unused=ONE_CHECKPOINT, note="Time between two writings of the high watermarks to disk."
     )
     replica_lag_time_max_ms = Long(
         30_000,

@@ -1,0 +1,111 @@
+"""N1 and I2: kill -9 in the middle of load, also in the middle of a start, and everything that was promised is kept."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conformance.peer import Peer
+from conformance.raw_batches import read_batches
+from faults.history import History, Place, violations
+from faults.loads import AioKafkaLoad, ConfluentLoad, KafkaPythonLoad, Load, Reader, read_everything
+from faults.metadata_load import MetadataLoad
+
+SEED = 3
+PLAIN, SYNCED, ROLLING = "plain", "synced", "rolling"
+TOPICS = {PLAIN: {}, SYNCED: {"flush.messages": 1}, ROLLING: {"segment.bytes": 50_000, "index.interval.bytes": 512}}
+PARTITIONS = 2
+CHECKPOINTS = {
+    # often, so that kills also fall between a flush, a checkpoint and the next roll
+    "log_initial_task_delay_ms": 50,
+    "log_flush_offset_checkpoint_interval_ms": 100,
+    "log_flush_scheduler_interval_ms": 50,
+}
+
+
+def run_with_kills(broker: Any, kills: int, seed: int, loads: list[type[Load]]) -> tuple[History, MetadataLoad]:
+    """The whole story: everybody works, the broker dies again and again, everybody comes to an end."""
+    chance = random.Random(seed)
+    history = History()
+    places: list[Place] = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
+    with Peer(broker.bootstrap) as peer:
+        for topic, configs in TOPICS.items():
+            peer.create_topic(topic, PARTITIONS, **{key.replace(".", "_"): value for key, value in configs.items()})
+    metadata = MetadataLoad(broker.bootstrap, history, seed)
+    producers = [
+        load(f"{load.__name__}{number}", broker.bootstrap, places, history, seed) for number, load in enumerate(loads)
+    ]
+    reader = Reader(broker.bootstrap, places, history)
+    for thread in (reader, metadata, *producers):
+        thread.start()
+    kill_again_and_again(broker, kills, chance, history)
+    for thread in (*producers, metadata):
+        thread.stop()
+    stored = read_everything(broker.bootstrap, places)
+    wait_for_reader(history, stored)
+    reader.stop()
+    for problem in [*violations(history, stored), *metadata.violations()]:
+        history.complain(f"final: {problem}") if problem not in history.problems else None
+    check_every_crc(broker, places)
+    return history, metadata
+
+
+def kill_again_and_again(broker: Any, kills: int, chance: random.Random, history: History) -> None:
+    idle_rounds = 0
+    for _ in range(kills):
+        acknowledged = history.acknowledged_count
+        time.sleep(chance.uniform(0.2, 1.2))
+        idle_rounds += history.acknowledged_count == acknowledged
+        broker.kill9()
+        if chance.random() < 0.25:
+            broker.launch()
+            time.sleep(chance.uniform(0.05, 0.6))
+            broker.kill9()
+        broker.start()
+    if idle_rounds > kills / 2:
+        history.complain(f"L: nothing was acknowledged in {idle_rounds} of {kills} rounds")
+
+
+def wait_for_reader(history: History, stored: dict[Place, list[tuple[int, bytes]]], seconds_max: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds_max
+    while any(len(history.seen.get(place, ())) < len(records) for place, records in stored.items()):
+        if time.monotonic() > deadline:
+            history.complain("M: the reader did not reach the end")
+            return
+        time.sleep(0.05)
+
+
+def check_every_crc(broker: Any, places: list[Place]) -> None:
+    with Peer(broker.bootstrap) as peer:
+        for topic, partition in places:
+            offset = 0
+            while data := bytes(peer.fetch(topic, offset, partition, max_wait_ms=0).records or b""):
+                offset = read_batches(data)[-1].next_offset
+
+
+def report(history: History, metadata: MetadataLoad, kills: int) -> str:
+    lines = [f"{kills} kills, {metadata.answered} changes of metadata answered, {metadata.in_doubt} in doubt"]
+    for name, sent in history.producers.items():
+        lines.append(f"{name}: {sent.acknowledged_count} acknowledged, {len(sent.failures)} given up")
+    return "\n".join([*lines, f"the reader saw {sum(map(len, history.seen.values()))}", *history.problems])
+
+
+def check(broker: Any, kills: int, seed: int, loads: list[type[Load]]) -> None:
+    history, metadata = run_with_kills(broker, kills, seed, loads)
+    summary = report(history, metadata, kills)
+    print(summary)
+    assert not history.problems, summary
+    assert not [failure for sent in history.producers.values() for failure in sent.failures], summary
+    assert all(sent.acknowledged_count > 10 * kills for sent in history.producers.values()), summary
+    assert metadata.answered > 2 * kills, summary
+    broker.assert_no_traceback()
+
+
+def test_a_few_kills_lose_and_double_nothing(broker_factory: Callable[..., Any]) -> None:
+    check(broker_factory(**CHECKPOINTS), 6, SEED, [ConfluentLoad, KafkaPythonLoad])
+
+
+@pytest.mark.faults
+def test_a_hundred_kills_lose_and_double_nothing(broker_factory: Callable[..., Any]) -> None:
+    check(broker_factory(**CHECKPOINTS), 100, SEED, [ConfluentLoad, KafkaPythonLoad, AioKafkaLoad])

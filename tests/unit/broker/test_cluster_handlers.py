@@ -1,0 +1,157 @@
+"""ApiVersions, DescribeCluster, FindCoordinator, InitProducerId, DescribeTopicPartitions without a socket."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.base.errors import Error
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.handlers import (
+    api_versions,
+    describe_cluster,
+    describe_topic_partitions,
+    find_coordinator,
+    init_producer_id,
+)
+from ottla.controller.machine import NewTopic
+from ottla.protocol.codec import encode
+from ottla.protocol.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
+from ottla.protocol.messages.groups import FindCoordinatorRequest
+from ottla.protocol.messages.topics import DescribeTopicPartitionsRequest, DescribeTopicPartitionsTopic
+from ottla.protocol.messages.transactions import InitProducerIdRequest
+from unit.broker.handler_stand import Broker, Client, with_broker
+
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+
+
+# ---- ApiVersions
+
+
+def test_what_is_served_is_told_and_no_feature_that_is_not_there(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = await Client(broker).ask(api_versions.handle, request, 4)
+        assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == broker.served_apis
+        assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ([], [], 0)
+
+    with_broker(tmp_path, play)
+
+
+def test_features_with_lowest_version_0_are_kept_from_older_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_versions, "SUPPORTED_FEATURES", {"a.version": (0, 1), "b.version": (1, 2)})
+    assert [feature.name for feature in api_versions.supported_features(3)] == ["b.version"]
+    assert [feature.name for feature in api_versions.supported_features(4)] == ["a.version", "b.version"]
+
+
+def test_an_unknown_version_is_told_our_own() -> None:
+    assert encode(api_versions.unsupported_version(), 0).hex() == "002300000001001200000004"
+
+
+# ---- DescribeCluster
+
+
+def test_the_cluster_is_told_by_the_clients_listener(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        client = Client(broker, listener="OUTSIDE")
+        request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        answer = await client.ask(describe_cluster.handle, request, 2)
+        (row,) = answer.brokers
+        assert (row.broker_id, row.host, row.port, row.rack, row.is_fenced) == (
+            1,
+            "broker.example",
+            9093,
+            "rack-a",
+            False,
+        )
+        assert (answer.cluster_id, answer.controller_id) == (broker.image.cluster_id, 1)
+        assert answer.cluster_authorized_operations == 8096
+        client = Client(broker, (Operation.DESCRIBE, CLUSTER, CLUSTER_NAME))
+        assert (await client.ask(describe_cluster.handle, request, 2)).cluster_authorized_operations == 0
+
+    with_broker(tmp_path, play)
+
+
+# ---- FindCoordinator
+
+
+@pytest.mark.parametrize(
+    ("key_type", "error"),
+    [(0, Error.COORDINATOR_NOT_AVAILABLE), (1, Error.UNSUPPORTED_VERSION), (2, Error.INVALID_REQUEST), (-1, 42)],
+)
+def test_there_are_no_coordinators_and_the_answer_says_so(tmp_path: Path, key_type: int, error: int) -> None:
+    async def play(broker: Broker) -> None:
+        client = Client(broker)
+        answer = await client.ask(find_coordinator.handle, FindCoordinatorRequest(key="k", key_type=key_type), 3)
+        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (error, -1, "", -1)
+        assert answer.error_message
+        several = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k", "l"])
+        answer = await client.ask(find_coordinator.handle, several, 6)
+        assert [(row.key, row.error_code, row.node_id) for row in answer.coordinators] == [
+            ("k", error, -1),
+            ("l", error, -1),
+        ]
+        assert all(row.error_message for row in answer.coordinators)
+
+    with_broker(tmp_path, play)
+
+
+def test_strangers_learn_nothing_about_groups(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        denied = [
+            (Operation.DESCRIBE, ResourceType.GROUP, "g"),
+            (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "t"),
+        ]
+        client = Client(broker, *denied)
+        group = await client.ask(find_coordinator.handle, FindCoordinatorRequest(key="g", key_type=0), 2)
+        transaction = await client.ask(find_coordinator.handle, FindCoordinatorRequest(key="t", key_type=1), 2)
+        assert group.error_code == Error.GROUP_AUTHORIZATION_FAILED
+        assert transaction.error_code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    with_broker(tmp_path, play)
+
+
+# ---- InitProducerId
+
+
+def test_ids_for_idempotent_producers_only(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        async def init(*denied: tuple[Operation, ResourceType, str], **fields: object) -> tuple[int, int, int]:
+            request = InitProducerIdRequest(transaction_timeout_ms=1000, **fields)  # type: ignore[arg-type]
+            answer = await Client(broker, *denied).ask(init_producer_id.handle, request, 4)
+            return answer.error_code, answer.producer_id, answer.producer_epoch
+
+        assert [await init(), await init(), await init(producer_id=0, producer_epoch=3)] == [
+            (0, 0, 0),
+            (0, 1, 0),
+            (0, 2, 0),
+        ]
+        assert await init(transactional_id="t") == (Error.UNSUPPORTED_VERSION, -1, -1)
+        assert await init(transactional_id="") == (Error.INVALID_REQUEST, -1, -1)
+        assert await init(producer_id=5) == (Error.INVALID_REQUEST, -1, -1)
+        no_write = (Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+        assert await init(no_write) == (Error.CLUSTER_AUTHORIZATION_FAILED, -1, -1)
+        no_transaction = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "t")
+        refused = (Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+        assert await init(no_transaction, transactional_id="t") == refused
+
+    with_broker(tmp_path, play)
+
+
+# ---- DescribeTopicPartitions
+
+
+def test_a_page_is_never_larger_than_the_setting(tmp_path: Path) -> None:
+    async def play(broker: Broker) -> None:
+        await broker.controller.create_topics([NewTopic("a", 5), NewTopic("hidden", 1)])
+        client = Client(broker, (Operation.DESCRIBE, TOPIC, "hidden"))
+        request = DescribeTopicPartitionsRequest(response_partition_limit=2000)
+        answer = await client.ask(describe_topic_partitions.handle, request, 0)
+        assert [(row.name, len(row.partitions)) for row in answer.topics] == [("a", 2)]
+        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("a", 2)
+        by_name = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsTopic(name="hidden")])
+        answer = await client.ask(describe_topic_partitions.handle, by_name, 0)
+        assert [(row.name, row.error_code, row.partitions) for row in answer.topics] == [
+            ("hidden", Error.TOPIC_AUTHORIZATION_FAILED, [])
+        ]
+
+    with_broker(tmp_path, play, max_request_partition_size_limit="2")
