@@ -1,7 +1,6 @@
 """The order of a run: round by round, one system after the other, never two brokers at once."""
 
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 from bench.broker_process import BrokerProcess
@@ -16,7 +15,7 @@ from bench.page_cache import PageCache
 from bench.procfs import memory
 from bench.progress import Progress
 from bench.results import Results
-from bench.sections import GROUPS, LOADS, RUN, physical
+from bench.sections import GROUPS, LOADS, RUN, physical, warm_up
 
 BROKERS: dict[str, type[BrokerProcess]] = {"kafka": KafkaProcess, "ottla": OttlaProcess}
 SETTLE_SECONDS = 1.0
@@ -70,20 +69,20 @@ class Run:
             self.progress.say("starts")
             try:
                 self._run_on(broker, round_index, waiting)
-            except BenchError as error:
+            except (BenchError, OSError) as error:
                 self._fail(round_index, system, " ".join(waiting), str(error))
                 return
 
     def _run_on(self, broker: BrokerProcess, round_index: int, waiting: list[str]) -> None:
-        loaded = False
-        with ExitStack() as stack:
-            stack.enter_context(broker)
+        is_warm = is_loaded = False
+        with broker:
             while waiting and broker.is_alive:
-                section = waiting[0]
-                self._run_section(broker, round_index, section)
-                waiting.pop(0)
-                loaded = loaded or section in LOADS
-            if loaded and broker.is_alive:
+                if not is_warm and waiting[0] != "startup":
+                    warm_up.run(self._context(broker))
+                    is_warm = True
+                self._run_section(broker, round_index, waiting[0])
+                is_loaded = is_loaded or waiting.pop(0) in LOADS
+            if is_loaded and broker.is_alive:
                 time.sleep(SETTLE_SECONDS)
                 figures = {"after_load": {"rss_mb": memory(broker.target.pid).rss_mb}}
                 self.results.add(round_index, broker.system, "memory", figures)
@@ -91,7 +90,7 @@ class Run:
 
     def _run_section(self, broker: BrokerProcess, round_index: int, section: str) -> None:
         self.progress.enter(f"round {round_index + 1} · {broker.system} · {section} ·")
-        context = Context(self.options, broker, self.page_cache, self.progress)
+        context = self._context(broker)
         try:
             RUN[section](context)
         except (BenchError, OSError) as error:
@@ -101,6 +100,9 @@ class Run:
             self._note_callback(round_index, broker, section, broker.longest_callback_ms())
         self._save()
         self.progress.leave()
+
+    def _context(self, broker: BrokerProcess) -> Context:
+        return Context(self.options, broker, self.page_cache, self.progress)
 
     def _note_callback(self, round_index: int, broker: BrokerProcess, section: str, longest_ms: float | None) -> None:
         """Keeps the figure of each section, and the longest of the whole round."""

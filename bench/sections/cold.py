@@ -20,6 +20,7 @@ READER_LEAD_SECONDS = 3.0  # the reader runs a little longer than the writer, wh
 
 def run(context: Context) -> None:
     options = context.options
+    _warm_up(context)
     with context.topic("old", 1, fill_cache=True) as old:
         batch_bytes = context.apart(produce.fill, old, 1, BATCH_BYTES, RECORD_BYTES, options.cold_bytes)
         evict(context.broker.data_folder.rglob(f"{old}-0/*.log"))  # written back now, not beside the writer
@@ -32,6 +33,14 @@ def run(context: Context) -> None:
             _write_beside_reader(
                 context, name, alone, (old, batch_bytes, str(context.broker.data_folder), is_cold, rate)
             )
+
+
+def _warm_up(context: Context) -> None:
+    options = context.options
+    with context.topic("warm", 1, fill_cache=True) as topic:
+        context.progress.say("warms up")
+        amount = (options.warmup_s, options.write_bytes_max)
+        context.apart(produce.produce, topic, 1, BATCH_BYTES, RECORD_BYTES, *amount)
 
 
 def _write_alone(context: Context) -> Figures:

@@ -4,7 +4,6 @@ from bench.context import Context
 from bench.loads import many, one_in_flight
 from bench.procfs import wait_until_quiet
 from bench.raw_client import new_topic_name
-from bench.sections.scale import warm_up
 
 BUSY_PARTITIONS = 10
 TOPIC_PARTITIONS_MAX = 1000
@@ -13,7 +12,6 @@ WARMUP_SECONDS = 1.0
 
 
 def run(context: Context) -> None:
-    warm_up(context)
     with context.topic("busy", BUSY_PARTITIONS) as busy:
         for count in context.options.connection_counts:
             _cost_beside_connections(context, busy, count)

@@ -4,7 +4,7 @@ The partitions come first: memory that connections leave behind would hide what 
 """
 
 from bench.context import Context
-from bench.loads import many, one_in_flight
+from bench.loads import many
 from bench.procfs import wait_until_quiet
 from bench.raw_client import new_topic_name
 
@@ -13,18 +13,7 @@ QUIET_SECONDS_MAX = 15.0
 
 
 def run(context: Context) -> None:
-    warm_up(context)
     topics = {new_topic_name("large"): 1000} | {new_topic_name("small"): 10 for _ in range(100)}
     context.measure("partitions_2000", many.create_partitions, topics)
     wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
     context.measure("connections_1000", many.connect, CONNECTIONS)
-
-
-def warm_up(context: Context) -> None:
-    """A fresh broker of any kind runs its first requests slowly; that is not what these sections ask."""
-    context.progress.say("warms up")
-    warmup_s = context.options.warmup_s
-    with context.topic("warm", 10) as topic:
-        context.apart(one_in_flight.produce, topic, 10, 100, 0, warmup_s)
-        context.apart(one_in_flight.fetch, topic, 10, 0, warmup_s)
-    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)

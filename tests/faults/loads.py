@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import random
 import threading
 import time
@@ -14,8 +15,12 @@ from kafka import KafkaProducer
 from faults.history import History, Place, Stored
 
 FLUSH_SECONDS_MAX = 60.0
-QUICK_RECONNECT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
+# A broker that is away is no news here: errors of single records and partitions are what counts.
+LIBRDKAFKA = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0, "error_cb": lambda _: None}
 FILLER = b"x" * 4096
+
+for library in ("kafka", "aiokafka"):
+    logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
 class Load(threading.Thread):
@@ -66,7 +71,7 @@ class ConfluentLoad(Load):
                 "compression.type": self._random.choice(("none", "lz4", "zstd")),
                 "linger.ms": 2,
                 "retry.backoff.ms": 20,
-                **QUICK_RECONNECT,
+                **LIBRDKAFKA,
             }
         )
         while not self._stopping.is_set():
@@ -216,7 +221,6 @@ def make_consumer(bootstrap: str) -> Consumer:
             "check.crcs": True,
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 20,
-            "error_cb": lambda _: None,  # a broker that is away is no news here
-            **QUICK_RECONNECT,
+            **LIBRDKAFKA,
         }
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from conformance.config_requests import FROM_TOPIC, SET, TOPIC, change, entries
 from conformance.peer import Peer
-from conformance.raw import ConnectionClosed
+from conformance.raw import ConnectionClosedError
 from conformance.raw_batches import batch
 from faults.history import History
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
@@ -21,7 +21,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 NAMES = [f"metadata-{number}" for number in range(12)]
 CONFIG = "retention.ms"
-NO_ANSWER = (ConnectionClosed, OSError)
+NO_ANSWER = (ConnectionClosedError, OSError)
 TOPIC_ALREADY_EXISTS = 36
 UNKNOWN_TOPIC_OR_PARTITION = 3
 RECOVERY_SECONDS_MAX = 30.0
@@ -44,7 +44,7 @@ class MetadataLoad(threading.Thread):
         self.answered = 0
         self.in_doubt = 0
         self.expected: dict[str, TopicState | None] = dict.fromkeys(NAMES)
-        self._bootstrap = bootstrap
+        self._address = bootstrap
         self._history = history
         self._random = random.Random(f"metadata {seed}")
         self._stopping = threading.Event()
@@ -151,7 +151,7 @@ class MetadataLoad(threading.Thread):
 
     def _connected(self) -> Peer:
         if self._peer is None:
-            self._peer = Peer(self._bootstrap)
+            self._peer = Peer(self._address)
         return self._peer
 
     def _disconnect(self) -> None:
@@ -164,7 +164,7 @@ class MetadataLoad(threading.Thread):
     def violations(self) -> list[str]:
         """Compare everything with what must be there."""
         found = []
-        with Peer(self._bootstrap) as peer:
+        with Peer(self._address) as peer:
             for name, state in self.expected.items():
                 now = observe(peer, name)
                 if not is_same(now, state):

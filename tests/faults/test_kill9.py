@@ -14,7 +14,7 @@ from faults.metadata_load import MetadataLoad
 
 SEED = 3
 PLAIN, SYNCED, ROLLING = "plain", "synced", "rolling"
-TOPICS = {PLAIN: {}, SYNCED: {"flush.messages": 1}, ROLLING: {"segment.bytes": 50_000, "index.interval.bytes": 512}}
+TOPICS = {PLAIN: {}, SYNCED: {"flush.messages": 1}, ROLLING: {"internal.segment.bytes": 30_000}}
 PARTITIONS = 2
 CHECKPOINTS = {
     # often, so that kills also fall between a flush, a checkpoint and the next roll
@@ -39,14 +39,16 @@ def run_with_kills(broker: Any, kills: int, seed: int, loads: list[type[Load]]) 
     reader = Reader(broker.bootstrap, places, history)
     for thread in (reader, metadata, *producers):
         thread.start()
-    kill_again_and_again(broker, kills, chance, history)
-    for thread in (*producers, metadata):
-        thread.stop()
-    stored = read_everything(broker.bootstrap, places)
-    wait_for_reader(history, stored)
-    reader.stop()
-    for problem in [*violations(history, stored), *metadata.violations()]:
-        history.complain(f"final: {problem}") if problem not in history.problems else None
+    try:
+        kill_again_and_again(broker, kills, chance, history)
+        for thread in (*producers, metadata):
+            thread.stop()
+        stored = read_everything(broker.bootstrap, places)
+        wait_for_reader(history, stored)
+    finally:
+        for thread in (*producers, metadata, reader):
+            thread.stop()
+    history.problems = [*violations(history, stored), *metadata.violations()]
     check_every_crc(broker, places)
     return history, metadata
 

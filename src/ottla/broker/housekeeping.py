@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 SLICE_SECONDS = 0.004
 REMOVAL_SECONDS = 1.0
+FLUSH_MS_MIN = 10
 
 Chore = Callable[[], Awaitable[None]]
 
@@ -47,8 +48,8 @@ class Housekeeping:
             task.cancel()
 
     def _flush_interval_ms(self) -> int:
-        """Often enough for the shortest flush.ms that a topic has, at most once a second otherwise cheap."""
-        return min(1000, self._services.settings.log_flush_scheduler_interval_ms)
+        """At least once a second, so that the flush.ms of a topic is kept whatever the broker's own interval is."""
+        return max(FLUSH_MS_MIN, min(1000, self._services.settings.log_flush_scheduler_interval_ms))
 
     def _every(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: Chore) -> None:
         async def repeat() -> None:
@@ -78,7 +79,11 @@ class Housekeeping:
         now_ms = self._clock.monotonic_ms()
         for partition in list(self._services.replicas.partitions.values()):
             flush_ms = partition.log.settings.flush_ms
-            if flush_ms < NEVER_MS and now_ms - partition.flushed_ms >= flush_ms and partition.log.unflushed_messages:
+            if (
+                0 <= flush_ms < NEVER_MS
+                and now_ms - partition.flushed_ms >= flush_ms
+                and partition.log.unflushed_messages
+            ):
                 partition.flushed_ms = now_ms
                 await self._flusher.flush(partition)
 

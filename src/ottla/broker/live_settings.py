@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.topic_keys import topic_settings, validate_topic_overrides
@@ -15,6 +15,11 @@ class LiveSettings:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.broker = settings
+        self._listeners: list[Callable[[BrokerSettings], None]] = []
+
+    def on_change(self, listener: Callable[[BrokerSettings], None]) -> None:
+        """Call with the new settings whenever somebody changed them."""
+        self._listeners.append(listener)
 
     def follow(self, image: MetadataImage) -> bool:
         """Take over the dynamic settings of an image; whether anything changed."""
@@ -23,6 +28,8 @@ class LiveSettings:
         if cluster_default == self.broker.cluster_default and own == self.broker.own:
             return False
         self.broker = self.broker.with_dynamic(cluster_default, own)
+        for listener in self._listeners:
+            listener(self.broker)
         return True
 
     def of_topic(self, image: MetadataImage, topic: str) -> TopicSettings:

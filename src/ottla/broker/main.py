@@ -17,6 +17,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ottla.base.broker_checks import parse_connection_overrides
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import log_to_stderr
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 WORKERS = 4
 DRAIN_SECONDS_MAX = 10.0
+BACKLOG = 1024
 
 
 class StartError(Exception):
@@ -130,6 +132,7 @@ class Broker:
         settings = self._file_settings
         dispatcher = Dispatcher(services, HANDLERS, unsupported_version)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
+        services.live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         listeners = bind_listeners(settings, connections)
         log_dirs = services.replicas.log_dirs
         await services.controller.start(
@@ -179,16 +182,21 @@ class Broker:
 
 
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
+    """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
+
+    Socket buffers of 100 KiB switch the kernel's own tuning off and halve the speed of large fetches, and a backlog of
+    50 makes the 51st of many clients that come at once wait for a second.
+    """
     explicit = settings.explicit
     return ConnectionLimits(
         frame_bytes_max=settings.socket_request_max_bytes,
         connections_max=settings.max_connections,
         connections_per_host_max=settings.max_connections_per_ip,
+        connections_by_host=parse_connection_overrides(settings.max_connections_per_ip_overrides),
         idle_ms_max=settings.connections_max_idle_ms,
-        # Kafka's default of 100 KiB switches the kernel's own tuning off and costs half of the speed of large
-        # fetches; so the buffers are set only when somebody asks for a size.
         send_buffer_bytes=settings.socket_send_buffer_bytes if "socket.send.buffer.bytes" in explicit else -1,
         receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
+        backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
     )
 
 

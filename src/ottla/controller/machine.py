@@ -1,6 +1,6 @@
 """The controller's decisions: what becomes of a request to create, delete or grow topics.
 
-Rule 1: everything that decides about topics, partitions and leaders lives in this file and in placement.py.
+Rule 1: everything that decides about topics and partitions lives in this file, in placement.py and in leaders.py.
 Rule 2: no await, no clock, no socket, no random. Ids and random numbers are arguments.
 Rule 3: a decision changes nothing. It returns the operations for the store, the image that is true once the store has
         committed them, and the reply. Whoever runs it commits first, then takes the image, then replies.
@@ -18,7 +18,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_collision_key, topic_name_problem
 from ottla.controller import tree
-from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.controller.placement import check_manual_replicas, place_replicas
 from ottla.controller.store import CreateNode, DeleteNode, SetNode, StoreOperation
 
@@ -133,30 +133,6 @@ def decide_create_partitions(
     grown = [result.topic for result in results if result.topic is not None]
     operations = tuple(operation for topic in grown for operation in grow_operations(image, topic))
     return Decision(operations, image.with_topics(grown), results)
-
-
-def decide_leaders(image: MetadataImage, broker: int, *, everywhere: bool) -> Decision[int]:
-    """Make a broker that has just come up the leader of what only it can lead; the reply is how many.
-
-    With `everywhere` also what it led before gets a new leader epoch: after a crash its log may have lost its tail,
-    and only a new epoch lets others notice that the same offsets mean other records now (KIP-320).
-    """
-    operations: list[StoreOperation] = []
-    topics = []
-    count = 0
-    for topic in image.topics.values():
-        partitions = tuple(
-            elected(partition, broker) if needs_leader(image, partition, broker, everywhere) else partition
-            for partition in topic.partitions
-        )
-        changed = [i for i, (old, new) in enumerate(zip(topic.partitions, partitions, strict=True)) if old is not new]
-        if not changed:
-            continue
-        count += len(changed)
-        topics.append(topic._replace(partitions=partitions))
-        for index in changed:
-            operations.extend(leader_operations(image, topic, index, partitions[index]))
-    return Decision(tuple(operations), image.with_topics(topics), count)
 
 
 # ---- creating
@@ -373,35 +349,3 @@ def grow_operations(image: MetadataImage, grown: TopicImage) -> Iterator[StoreOp
     first = len(image.topics[grown.name].partitions)
     yield SetNode(tree.topic_path(grown.name), tree.encode_topic(grown.topic_id, grown.partitions))
     yield from state_operations(image, grown, first)
-
-
-# ---- leaders
-
-
-def needs_leader(image: MetadataImage, partition: PartitionImage, broker: int, everywhere: bool) -> bool:
-    if broker not in partition.isr and not (partition.partition_epoch < 0 and broker in partition.replicas):
-        return False
-    if partition.leader == broker:
-        return everywhere
-    return partition.leader == NO_LEADER or partition.leader not in image.brokers
-
-
-def elected(partition: PartitionImage, broker: int) -> PartitionImage:
-    return partition._replace(
-        leader=broker,
-        leader_epoch=partition.leader_epoch + 1,
-        partition_epoch=partition.partition_epoch + 1,
-        isr=partition.isr or partition.replicas,
-    )
-
-
-def leader_operations(
-    image: MetadataImage, topic: TopicImage, index: int, new: PartitionImage
-) -> Iterator[StoreOperation]:
-    old = topic.partitions[index]
-    path = tree.partition_state_path(topic.name, index)
-    if old.partition_epoch < 0:  # the topic was created, but nobody lived to create the state of this partition
-        yield CreateNode(tree.partition_path(topic.name, index))
-        yield CreateNode(path, encode_state(image, new))
-    else:
-        yield SetNode(path, encode_state(image, new), old.partition_epoch)

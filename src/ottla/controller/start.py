@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from ottla.controller import tree
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.machine import Decision, decide_leaders
+from ottla.controller.leaders import decide_leaders
+from ottla.controller.machine import Decision
 from ottla.controller.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 

@@ -6,8 +6,8 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 
 from ottla.network.buffers import Buffers
 from ottla.network.connection import Connection, FrameHandler
@@ -16,7 +16,6 @@ from ottla.network.transport import PlainTransport
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
 ACCEPTS_PER_TURN = 100
 SWEEP_SECONDS = 5.0
 RETRY_SECONDS = 0.1  # after running out of descriptors
@@ -29,9 +28,14 @@ class ConnectionLimits:
     frame_bytes_max: int = 104_857_600
     connections_max: int = 2**31 - 1
     connections_per_host_max: int = 2**31 - 1
+    connections_by_host: Mapping[str, int] = field(default_factory=dict)  # other limits for some hosts
     idle_ms_max: int = 600_000
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
+    backlog: int = 50
+
+    def per_host(self, host: str) -> int:
+        return self.connections_by_host.get(host, self.connections_per_host_max)
 
 
 class ConnectionSet:
@@ -46,13 +50,17 @@ class ConnectionSet:
         self.per_host: dict[str, int] = {}
         self._handler = handler
         self._tick = 0
-        self._idle_ticks = max(1, int(limits.idle_ms_max / 1000 / SWEEP_SECONDS)) if limits.idle_ms_max >= 0 else 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Other limits from now on; what is open stays open."""
+        self.limits = limits
+        self._tell_room()
+
     def admit(self, sock: socket.socket, host: str, listener_name: str) -> None:
         """Take a new socket in, or close it when its host has too many already."""
-        if self.per_host.get(host, 0) >= self.limits.connections_per_host_max:
+        if self.per_host.get(host, 0) >= self.limits.per_host(host):
             logger.info("refusing a connection from %s: max.connections.per.ip reached", host)
             sock.close()
             return
@@ -87,6 +95,9 @@ class ConnectionSet:
         else:
             del self.per_host[connection.peer_host]
         logger.debug("connection from %s closed: %s", connection.peer_host, connection.close_reason)
+        self._tell_room()
+
+    def _tell_room(self) -> None:
         for event in self._waiting:
             event.set()
 
@@ -109,10 +120,12 @@ class ConnectionSet:
     def _sweep(self) -> None:
         """Close what was idle for too long. Ticks instead of clock readings: receiving costs no system call more."""
         self._tick += 1
+        idle_ms = self.limits.idle_ms_max
+        idle_ticks = max(1, int(idle_ms / 1000 / SWEEP_SECONDS)) if idle_ms >= 0 else 0
         for connection in list(self.connections):
             if connection.last_active_tick < 0 or connection.pending or connection.out:
                 connection.last_active_tick = self._tick
-            elif self._idle_ticks and self._tick - connection.last_active_tick >= self._idle_ticks:
+            elif idle_ticks and self._tick - connection.last_active_tick >= idle_ticks:
                 connection.abandon("idle for longer than connections.max.idle.ms")
         if not any(connection.have for connection in self.connections):
             self.buffers.forget()
@@ -139,7 +152,7 @@ class Listener:
         self.host = host
         self.connections = connections
         self._loop = asyncio.get_running_loop()
-        self._socket = _listen(host, port, connections.limits.receive_buffer_bytes)
+        self._socket = _listen(host, port, connections.limits)
         self.port: int = self._socket.getsockname()[1]
         self._waiter: asyncio.Task[None] | None = None
 
@@ -183,7 +196,7 @@ class Listener:
         return f"<Listener {self.name} {self.host}:{self.port}>"
 
 
-def _listen(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
+def _listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -192,10 +205,10 @@ def _listen(host: str, port: int, receive_buffer_bytes: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        if receive_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if limits.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         sock.bind(address)
-        sock.listen(BACKLOG)
+        sock.listen(limits.backlog)
         sock.setblocking(False)
     except OSError:
         sock.close()

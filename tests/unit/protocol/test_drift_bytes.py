@@ -9,15 +9,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import typing
+import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import kafka.protocol.admin
-import kafka.protocol.consumer
-import kafka.protocol.metadata
-import kafka.protocol.producer
-import kafka.protocol.sasl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -30,6 +26,14 @@ from ottla.protocol.apis import APIS, Api
 from ottla.protocol.codec import decode_whole, encode
 from ottla.protocol.layout import Field, Type, fields_in
 from ottla.protocol.schema import NO_VERSION, ZERO_UUID, layout_of
+
+with warnings.catch_warnings():  # kafka-python reads its files in a deprecated way, once per file
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.protocol.admin
+    import kafka.protocol.consumer
+    import kafka.protocol.metadata
+    import kafka.protocol.producer
+    import kafka.protocol.sasl
 
 BOTH = ("Request", "Response")
 CASES = [
@@ -111,7 +115,9 @@ def plain_messages(cls: type, version: int) -> st.SearchStrategy[dict[str, Any]]
 
 
 def values(field: Field, version: int) -> st.SearchStrategy[Any]:
-    strategy = named_values(field.name, field.type) or typed_values(field.type, version)
+    strategy = named_values(field.name, field.type)
+    if strategy is None:
+        strategy = typed_values(field.type, version)
     return st.none() | strategy if field.nullable else strategy
 
 

@@ -25,6 +25,7 @@ from ottla.protocol.apis import APIS, Api
 from ottla.protocol.layout import Type, fields_in
 from ottla.protocol.schema import NO_VERSION, ZERO_UUID, fields_of, layout_of
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python, when it is imported
 BOTH = ("Request", "Response")
 MESSAGES = [pytest.param(api, which, id=f"{api.name}{which}") for api in APIS.values() for which in BOTH]
 KIO_KINDS = {"error_code": "int16", "timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}

@@ -13,9 +13,7 @@ from ottla.base.broker_keys.words import (
     NO_PURGATORY,
     NO_QUOTAS,
     NO_REQUEST_QUEUE,
-    ONE_BACKLOG,
     ONE_LIMIT_PER_CONNECTION,
-    ONE_LIMIT_PER_IP,
     ONE_LOOP,
 )
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
@@ -46,7 +44,7 @@ class BoundListeners(Setting["tuple[Listener, ...]"]):
 
     def effective(self, settings: Any) -> tuple[Listener, ...]:
         text = settings.texts.get(self.name)
-        items: tuple[str, ...] = self.value(text or "PLAINTEXT://:9092")
+        items: Any = self.default if text is None else self.value(text)
         return parse_listeners(items, *_protocols_and_controllers(settings))
 
 
@@ -116,13 +114,12 @@ class NetworkKeys(Settings):
         INT_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Most connections at a time; on reaching it the longest idle one is closed.",
+        note="Most connections at a time; on reaching it new ones wait until one is closed.",
     )
     max_connections_per_ip = Int(INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Most connections from one address.")
     max_connections_per_ip_overrides = Text(
         "",
         mode=CLUSTER_WIDE,
-        unused=ONE_LIMIT_PER_IP,
         note="Other limits for single addresses, as host:number, separated by commas.",
     )
     max_incremental_fetch_session_cache_slots = Int(
@@ -166,14 +163,20 @@ class NetworkKeys(Settings):
         note="First time-out for making a connection to another node; it doubles with each failure.",
     )
     socket_listen_backlog_size = Int(
-        50, at_least=1, unused=ONE_BACKLOG, note="Connections that the system lets wait before they are accepted."
+        50,
+        at_least=1,
+        note="Connections that the system lets wait before they are accepted; 1,024 unless the file sets it.",
     )
     socket_receive_buffer_bytes = Int(
-        102_400, importance=HIGH, note="Receive buffer of client connections; -1 leaves it to the system."
+        102_400,
+        importance=HIGH,
+        note="Receive buffer of client connections; left to the system (as with -1) unless the file sets it.",
     )
     socket_request_max_bytes = Int(
         104_857_600, at_least=1, importance=HIGH, note="Largest request; a longer one closes the connection."
     )
     socket_send_buffer_bytes = Int(
-        102_400, importance=HIGH, note="Send buffer of client connections; -1 leaves it to the system."
+        102_400,
+        importance=HIGH,
+        note="Send buffer of client connections; left to the system (as with -1) unless the file sets it.",
     )

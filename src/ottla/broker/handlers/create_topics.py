@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -10,6 +11,7 @@ from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.config_entries import Wanted, topic_entries
 from ottla.broker.context import Context
 from ottla.controller.machine import NewTopic, TopicResult
+from ottla.protocol.messages.configs import DescribeConfigsResourceResult
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -25,17 +27,22 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     times = Counter(topic.name for topic in request.topics)
     unique = [topic for topic in request.topics if times[topic.name] == 1]
     may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-    allowed = [topic for topic in unique if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)]
-    results = await create(request, context, [new_topic(topic) for topic in allowed]) if allowed else []
+    allowed = {
+        topic.name: new_topic(topic)
+        for topic in unique
+        if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
+    }
+    results = await create(request, context, list(allowed.values())) if allowed else []
     results += [
         TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         for topic in unique
-        if topic not in allowed
+        if topic.name not in allowed
     ]
     results += [
         TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.") for name, count in times.items() if count > 1
     ]
-    return CreateTopicsResponse(topics=[row(context, result) for result in results])
+    settings = EffectiveConfigs(context)
+    return CreateTopicsResponse(topics=[row(context, result, settings) for result in results])
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:
@@ -60,7 +67,7 @@ async def create(request: CreateTopicsRequest, context: Context, wanted: list[Ne
     return results
 
 
-def row(context: Context, result: TopicResult) -> CreatableTopicResult:
+def row(context: Context, result: TopicResult, settings: EffectiveConfigs) -> CreatableTopicResult:
     made = CreatableTopicResult(
         name=result.name or "", error_code=result.error, error_message=result.message, configs=[]
     )
@@ -75,19 +82,29 @@ def row(context: Context, result: TopicResult) -> CreatableTopicResult:
         return made
     made.num_partitions = len(topic.partitions)
     made.replication_factor = len(topic.partitions[0].replicas)
-    made.configs = effective_configs(context, result)
+    made.configs = settings.of(result.configs or {})
     return made
 
 
-def effective_configs(context: Context, result: TopicResult) -> list[CreatableTopicConfigs]:
-    """All settings that the topic runs with, those of its maker and those of the broker."""
-    return [
-        CreatableTopicConfigs(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.config_source,
-            is_sensitive=entry.is_sensitive,
-        )
-        for entry in topic_entries(context.broker.settings, result.configs or {}, Wanted())
-    ]
+class EffectiveConfigs:
+    """All settings that new topics run with, their own and the broker's; topics with the same own ones share a list."""
+
+    def __init__(self, context: Context) -> None:
+        self._broker = context.broker.settings
+        self._made: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        key = tuple(sorted(own.items()))
+        if key not in self._made:
+            self._made[key] = [config_row(entry) for entry in topic_entries(self._broker, own, Wanted())]
+        return self._made[key]
+
+
+def config_row(entry: DescribeConfigsResourceResult) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.config_source,
+        is_sensitive=entry.is_sensitive,
+    )

@@ -57,9 +57,7 @@ def _session(
         sessions.close(request.session_id)
         session = sessions.start(uses_topic_ids, asked, _now(context)) if epoch == INITIAL_EPOCH else None
         return session, asked, False
-    session = sessions.resume(
-        request.session_id, epoch, uses_topic_ids, asked, _forgotten_keys(request), _now(context)
-    )
+    session = sessions.resume(request.session_id, epoch, uses_topic_ids, asked, _forgotten_keys(request), _now(context))
     return session, list(session.partitions.values()) if session is not None else [], True
 
 

@@ -137,8 +137,8 @@ def topics_by_id(
 async def topics_by_name(
     request: MetadataRequest, context: Context, wanted: list[MetadataRequestTopic]
 ) -> tuple[list[TopicImage], list[MetadataResponseTopic]]:
-    names = list(dict.fromkeys(topic.name or "" for topic in wanted))
-    may_describe = [name for name in names if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    names = dict.fromkeys(topic.name or "" for topic in wanted)
+    may_describe = {name: None for name in names if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
     others = [unknown(name, Error.TOPIC_AUTHORIZATION_FAILED) for name in names if name not in may_describe]
     missing = [name for name in may_describe if name not in context.broker.image.topics]
     if missing and request.allow_auto_topic_creation and context.broker.settings.auto_create_topics_enable:
