@@ -1,10 +1,12 @@
 """Entry of `python -m bench`."""
 
 import resource
+import shutil
 import signal
 import sys
 from types import FrameType
 
+from bench.broker_process import runs_folder
 from bench.errors import BenchError
 from bench.options import Options, read_options
 from bench.paths import DOCS
@@ -27,7 +29,8 @@ def main() -> int:
 
 
 def _measure(options: Options) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell may have started us with it ignored
+        signal.signal(number, _interrupt)
     _raise_file_limit()
     run = Run(options)
     print(f"results go to {options.output}", flush=True)
@@ -36,6 +39,8 @@ def _measure(options: Options) -> int:
     except KeyboardInterrupt:
         run.progress.finish()
         print("interrupted: this is what there is so far")
+    finally:
+        shutil.rmtree(runs_folder(), ignore_errors=True)
     if run.results.rounds:
         _report(run.results, options, is_publishable=options.is_complete and run.results.data["is_complete"])
     return 0 if run.results.data["is_complete"] and not run.results.failures else 1

@@ -90,6 +90,7 @@ def rows() -> list[Row]:
         *_scale_rows(),
         *_growth_rows(),
         Row("longest callback of the event loop", "loop.all.longest_callback_ms", "ms", at_most(10)),
+        *_callback_rows(),
     ]
 
 
@@ -248,6 +249,14 @@ def _growth_rows() -> list[Row]:
                 label = f"CPU per {kind}, {count:,} {what} against {counts[0]}"
                 found.append(Row(label, path, "", at_most(GROWTH_MAX), share_of=paths[0]))
     return found
+
+
+def _callback_rows() -> list[Row]:
+    """A broker tells the longest since its start: where the figure jumps, there the long one was."""
+    return [
+        Row(f"longest callback so far, after {section}", f"loop.{section}.longest_callback_ms", "ms")
+        for section in SECTIONS
+    ]
 
 
 def _connections(count: int) -> str:

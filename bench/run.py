@@ -80,8 +80,9 @@ class Run:
                 if not is_warm and waiting[0] != "startup":
                     warm_up.run(self._context(broker))
                     is_warm = True
-                self._run_section(broker, round_index, waiting[0])
-                is_loaded = is_loaded or waiting.pop(0) in LOADS
+                section = waiting.pop(0)
+                self._run_section(broker, round_index, section)
+                is_loaded |= section in LOADS
             if is_loaded and broker.is_alive:
                 time.sleep(SETTLE_SECONDS)
                 figures = {"after_load": {"rss_mb": memory(broker.target.pid).rss_mb}}
@@ -108,14 +109,14 @@ class Run:
         """Keeps the figure of each section, and the longest of the whole round."""
         if longest_ms is None:
             return
-        known = self.results.rounds[round_index][broker.system].get("loop", {}).get("all", {})
-        longest: Figures = {"longest_callback_ms": max(longest_ms, known.get("longest_callback_ms", 0.0))}
-        figures = {section: {"longest_callback_ms": longest_ms}, "all": longest}
-        self.results.add(round_index, broker.system, "loop", figures)
+        self.results.add(round_index, broker.system, "loop", {section: {"longest_callback_ms": longest_ms}})
+        known = self.results.rounds[round_index][broker.system]["loop"]
+        longest: Figures = {"longest_callback_ms": max(figures["longest_callback_ms"] for figures in known.values())}
+        self.results.add(round_index, broker.system, "loop", {"all": longest})
 
     def _fail(self, round_index: int, system: str, section: str, message: str) -> None:
         self.progress.note(f"FAILED {system} {section}: {message}")
-        self.results.fail(round_index, system, section, message.strip().splitlines()[-1])
+        self.results.fail(round_index, system, section, (message.strip() or "no reason given").splitlines()[-1])
 
     def _save(self) -> None:
         self.results.save(results_path(self.options.output))

@@ -34,12 +34,14 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         self.connection.close()
 
-    def send(self, request: ApiMessage, version: int) -> int:
-        correlation_id = next(self._correlation_ids)
+    def frame(self, request: ApiMessage, version: int) -> bytes:
+        """The request as it goes over the wire; receive() knows it by its correlation id."""
         request.API_VERSION = version
-        request.with_header(correlation_id=correlation_id, client_id="peer")
-        self.connection.send(bytes(request.encode(header=True, framed=True)))
-        return correlation_id
+        request.with_header(correlation_id=next(self._correlation_ids), client_id="peer")
+        return bytes(request.encode(header=True, framed=True))
+
+    def send(self, request: ApiMessage, version: int) -> None:
+        self.connection.send(self.frame(request, version))
 
     def receive(self, request: ApiMessage, timeout_seconds: float | None = None) -> Any:
         """The next reply, which must be the one to this request."""

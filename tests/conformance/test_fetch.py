@@ -251,6 +251,21 @@ def test_replies_behind_a_parked_fetch_wait_for_it(peer: Peer, topic: str) -> No
     assert peer.receive(second).brokers
 
 
+def test_requests_right_behind_large_answers_are_answered(bootstrap: str, topic: str) -> None:
+    """All in one piece on the wire: the broker must come back to the rest of what it has received already."""
+    with Peer(bootstrap) as peer:
+        for _ in range(4):
+            assert peer.produce(topic, batch([b"x" * 900_000])).error_code == 0
+    for _ in range(5):
+        with Peer(bootstrap) as peer:
+            requests = [fetch_request(topic, 0, partition_max_bytes=4 << 20) for _ in range(6)]
+            data = b"".join(peer.frame(request, FETCH_BY_NAME) for request in requests)
+            peer.connection.send(data + peer.frame(last := MetadataRequest(topics=[]), 12))
+            for request in requests:
+                assert len(peer.receive(request).responses[0].partitions[0].records) > 3_600_000
+            assert peer.receive(last).brokers
+
+
 def test_a_deleted_topic_ends_the_waiting(bootstrap: str, topic: str) -> None:
     with Peer(bootstrap) as reader, Peer(bootstrap) as admin:
         reader.send(request := fetch_request(topic, 0, max_wait_ms=3000), FETCH_BY_NAME)

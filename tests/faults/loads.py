@@ -69,6 +69,7 @@ class ConfluentLoad(Load):
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "compression.type": self._random.choice(("none", "lz4", "zstd")),
+                "batch.size": 20_000,  # must fit into the smallest segment
                 "linger.ms": 2,
                 "retry.backoff.ms": 20,
                 **LIBRDKAFKA,

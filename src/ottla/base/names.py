@@ -27,7 +27,8 @@ def topic_name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > TOPIC_NAME_LENGTH_MAX:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+        longest = f"the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+        return f"Topic name is invalid: the length of '{name}' is longer than {longest}"
     if not TOPIC_NAME_CHARACTERS.issuperset(name):
         return (
             f"Topic name is invalid: '{name}' contains one or more characters other than "

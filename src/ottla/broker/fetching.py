@@ -125,14 +125,15 @@ class Fetch:
         """What to tell about one partition; None = nothing new in this session."""
         try:
             partition = self._partition(asked)
+        except KafkaError as error:
+            return self._error_data(asked, error.error, is_served=False)
+        try:
             partition.require_leader(asked.leader_epoch)
             file_range = partition.read(
                 asked.fetch_offset, min(asked.max_bytes, bytes_left), self.found_bytes == 0, self.is_read_committed
             )
         except KafkaError as error:
-            self.has_error = True
-            asked.sent_high_watermark = UNKNOWN
-            return _error_data(asked, error.error)
+            return self._error_data(asked, error.error, is_served=True)
         if file_range is None and self.is_incremental and _is_known(asked, partition):
             return None
         if file_range is not None:
@@ -145,6 +146,14 @@ class Fetch:
             aborted_transactions=[] if self.is_read_committed else None,
             records=NO_RECORDS if file_range is None else file_range,
         )
+
+    def _error_data(self, asked: FetchPartition, error: Error, is_served: bool) -> PartitionData:
+        self.has_error = True
+        asked.sent_high_watermark = UNKNOWN
+        data = _error_data(asked, error)
+        if not is_served:
+            data.aborted_transactions = []  # Kafka's answers differ in this detail
+        return data
 
     def _partition(self, asked: FetchPartition) -> Partition:
         partition = asked.partition

@@ -12,9 +12,8 @@ from typing import Final
 
 from ottla.base.errors import Error
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
-from ottla.protocol import codec
 from ottla.protocol.apis import APIS
-from ottla.protocol.codec import Encoded, encode
+from ottla.protocol.codec import EncodedBody, encode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.primitives import uvarint
 
@@ -22,15 +21,6 @@ METADATA: Final = APIS[3]
 INDEX_AT: Final = 2  # where a partition has its number, in every version: behind the error code
 HALVES_MAX: Final = 10_000
 LISTENER_ERROR_SINCE: Final = 6  # older versions know no error for a leader without the client's listener
-
-
-class EncodedMetadata:
-    """A whole response that is bytes already."""
-
-    __slots__ = ("body",)
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
 
 
 class MetadataTopics:
@@ -143,11 +133,11 @@ def offline_replicas(brokers: Mapping[int, BrokerImage], partition: PartitionIma
 # ---- bytes
 
 
-def encode_response(response: MetadataResponse, topics: list[bytes], version: int) -> EncodedMetadata:
+def encode_response(response: MetadataResponse, topics: list[bytes], version: int) -> EncodedBody:
     """A response whose own topics are followed by topics that are bytes already."""
     own = [encode_topic(topic, version) for topic in response.topics]
     response.topics = []
-    return EncodedMetadata(with_rows(encode(response, version), own + topics, response_tail_bytes(version), version))
+    return EncodedBody(with_rows(encode(response, version), own + topics, response_tail_bytes(version), version))
 
 
 def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
@@ -194,12 +184,3 @@ def topic_tail_bytes(version: int) -> int:
 
 def encode_count(count: int, version: int) -> bytes:
     return bytes(uvarint(count + 1)) if version >= METADATA.flexible_since else count.to_bytes(4, "big")
-
-
-def append_body(message: EncodedMetadata, out: Encoded) -> Encoded:
-    out += message.body
-    return out
-
-
-for _version in range(METADATA.min_version, METADATA.max_version + 1):
-    codec._encoders[EncodedMetadata, _version] = append_body

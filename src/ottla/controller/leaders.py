@@ -19,12 +19,14 @@ def decide_leaders(image: MetadataImage, broker: int, *, everywhere: bool) -> De
     operations: list[StoreOperation] = []
     topics = []
     count = 0
+    elections: dict[PartitionImage, PartitionImage] = {}  # equal partitions go on sharing one value
     for topic in image.topics.values():
-        partitions = tuple(
-            elected(partition, broker) if needs_leader(image, partition, broker, everywhere) else partition
-            for partition in topic.partitions
-        )
-        changed = [i for i, (old, new) in enumerate(zip(topic.partitions, partitions, strict=True)) if old is not new]
+        for partition in topic.partitions:
+            if partition not in elections:
+                is_needed = needs_leader(image, partition, broker, everywhere)
+                elections[partition] = elected(partition, broker) if is_needed else partition
+        partitions = tuple(elections[partition] for partition in topic.partitions)
+        changed = [i for i, (old, new) in enumerate(zip(topic.partitions, partitions, strict=True)) if old != new]
         if not changed:
             continue
         count += len(changed)

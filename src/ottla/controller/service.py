@@ -124,7 +124,10 @@ class ControllerService:
             was_clean=was_clean,
             now_ms=self._clock.now_ms(),
         )
-        await self._store.multi(decision.operations)
+        try:
+            await self._store.multi(decision.operations)
+        except StoreError as error:
+            raise StoreUnusableError(f"the broker cannot be registered: {error}") from error
         await self._take_start(decision.image, broker)
         logger.info("controller of cluster %s: %r", self._image.cluster_id, self._image)
 
@@ -242,7 +245,10 @@ class ControllerService:
     async def _allocate_producer_ids(self) -> range:
         async with self._one_at_a_time:
             await self._make_ready()
-            node = await self._store.get(tree.PRODUCER_ID_BLOCK)
+            try:
+                node = await self._store.get(tree.PRODUCER_ID_BLOCK)
+            except StoreError as error:
+                raise self._store_failed(error) from error
             decision = decide_producer_ids(self._image, node, self._options.node_id)
             await self._commit(decision.operations)
             return decision.reply
@@ -251,7 +257,10 @@ class ControllerService:
         if self._is_deposed:
             raise KafkaError(Error.NOT_CONTROLLER)
         if self._must_reload:
-            await self._reload()
+            try:
+                await self._reload()
+            except StoreError as error:
+                raise self._store_failed(error) from error
 
     async def _commit(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
         fence = CheckNode(tree.CONTROLLER_EPOCH, self._epoch_version)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ottla.controller.store import (
     ANY_VERSION,
@@ -103,11 +103,11 @@ class SqliteTree:
             self._database = None
 
     def get(self, path: str) -> Node | None:
-        row = self._connection.execute(SELECT_NODE, parent_and_name(path)).fetchone()
-        return Node(*row) if row else None
+        rows = self._read(SELECT_NODE, parent_and_name(path))
+        return Node(*rows[0]) if rows else None
 
     def children(self, path: str) -> list[str]:
-        return [name for (name,) in self._connection.execute(SELECT_CHILDREN, (path,))]
+        return [name for (name,) in self._read(SELECT_CHILDREN, (path,))]
 
     def subtree(self, path: str) -> dict[str, Node]:
         found: dict[str, Node] = {}
@@ -115,7 +115,7 @@ class SqliteTree:
         if top is not None:
             found[path] = top
         stem = path.rstrip("/")  # the root alone ends with a slash
-        for parent, name, *node in self._connection.execute(SELECT_BELOW, (path, f"{stem}/", stem + AFTER_SLASH)):
+        for parent, name, *node in self._read(SELECT_BELOW, (path, f"{stem}/", stem + AFTER_SLASH)):
             found[f"{parent}/{name}" if parent != "/" else f"/{name}"] = Node(*node)
         return found
 
@@ -132,6 +132,13 @@ class SqliteTree:
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+
+    def _read(self, statement: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            self._note_failure(error)
+            raise StoreError(f"{self.path} could not be read: {error}") from error
 
     def _note_failure(self, error: sqlite3.Error) -> None:
         """A full disk may have room later. After an I/O error nobody knows what is on the disk: stop writing."""

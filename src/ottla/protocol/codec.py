@@ -18,7 +18,17 @@ from ottla.protocol.encoding import make_encoder
 from ottla.protocol.primitives import ProtocolError
 from ottla.protocol.schema import layout_of
 
-__all__ = ["Encoded", "ProtocolError", "decode", "decode_whole", "decoder_for", "encode", "encode_onto", "encoder_for"]
+__all__ = [
+    "Encoded",
+    "EncodedBody",
+    "ProtocolError",
+    "decode",
+    "decode_whole",
+    "decoder_for",
+    "encode",
+    "encode_onto",
+    "encoder_for",
+]
 
 T = TypeVar("T")
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
@@ -42,6 +52,15 @@ class Encoded(bytearray):
     def total_bytes(self) -> int:
         """How many bytes will be sent, those of the holes included."""
         return len(self) + sum(range_.length for _, range_ in self.holes)
+
+
+class EncodedBody:
+    """A message that is bytes already, for answers that are put together from kept pieces."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
 
 def encode(message: Any, version: int) -> Encoded:
@@ -83,6 +102,8 @@ def decoder_for(cls: type, version: int) -> Decoder:
 
 def encoder_for(cls: type, version: int) -> Encoder:
     """The generated function (message, out) -> out."""
+    if cls is EncodedBody:
+        return _append_body
     found = _encoders.get((cls, version))
     if found is None:
         found = _encoders[cls, version] = make_encoder(cls, version, _is_flexible(cls, version))[0]
@@ -94,6 +115,11 @@ def source_of(cls: type, version: int) -> str:
     flexible = _is_flexible(cls, version)
     sources = make_decoder(cls, version, flexible)[1], make_encoder(cls, version, flexible)[1]
     return "\n\n".join("\n".join(source.lines) for source in sources)
+
+
+def _append_body(message: EncodedBody, out: Encoded) -> Encoded:
+    out += message.body
+    return out
 
 
 def _is_flexible(cls: type, version: int) -> bool:

@@ -10,8 +10,8 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import uuid
+from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition, topic_name_problem
 from ottla.storage import files
@@ -54,6 +54,22 @@ class FoundLog:
         return f"<FoundLog {self.partition}, {'clean' if self.is_clean else 'to recover'}>"
 
 
+class Checkpoints:
+    """Offsets by partition for each checkpoint file of a folder: gathered on the loop, written by any thread."""
+
+    def __init__(self, path: str, by_file: dict[str, dict[TopicPartition, int]]) -> None:
+        self.path = path
+        self.by_file = by_file
+
+    def write(self) -> None:
+        """After a crash an older state of these files is still right, so each may be replaced on its own."""
+        for name, offsets in self.by_file.items():
+            write_offsets(self.path, name, offsets)
+
+    def __repr__(self) -> str:
+        return f"<Checkpoints of {self.path}: {', '.join(self.by_file)}>"
+
+
 class LogDir:
     """A folder that is locked for this process until unlock()."""
 
@@ -86,35 +102,39 @@ class LogDir:
                 folder = f"{self.path}/{name}"
                 self.found.append(FoundLog(partition, folder, is_clean, recovery_point, start_offset))
 
-    def write_checkpoints(self) -> None:
-        """What recovery starts from; after a crash an older state of these files is still right."""
-        logs = self.logs.items()
-        write_offsets(self.path, RECOVERY_POINT_FILE, {partition: log.recovery_point for partition, log in logs})
-        moved = {p: log.log_start_offset for p, log in logs if log.log_start_offset > log.segments[0].base_offset}
-        write_offsets(self.path, LOG_START_OFFSET_FILE, moved)
-
-    def write_high_watermarks(self, high_watermarks: dict[TopicPartition, int]) -> None:
-        write_offsets(self.path, HIGH_WATERMARK_FILE, high_watermarks)
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> Checkpoints:
+        """What the next run starts from, as of now. Logs that are still to be opened keep what is known of them."""
+        recovery_points = {found.partition: found.recovery_point for found in self.found}
+        start_offsets = {found.partition: found.log_start_offset for found in self.found if found.log_start_offset}
+        for partition, log in self.logs.items():
+            recovery_points[partition] = log.recovery_point
+            if log.log_start_offset > log.segments[0].base_offset:
+                start_offsets[partition] = log.log_start_offset
+        by_file = {RECOVERY_POINT_FILE: recovery_points, LOG_START_OFFSET_FILE: start_offsets}
+        if high_watermarks is not None:
+            known = {p: high_watermarks[p] for p in self.logs if p in high_watermarks}
+            opening = {f.partition: self.high_watermarks.get(f.partition, 0) for f in self.found}
+            by_file[HIGH_WATERMARK_FILE] = opening | known
+        return Checkpoints(self.path, by_file)
 
     def doom(self, log: Log, now_ms: int) -> None:
         """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
         del self.logs[log.partition]
-        folder = f"{self.path}/{renamed_folder(log.partition, DELETE_SUFFIX)}"
         log.abandon()
-        files.rename(log.directory, folder)
+        folder = f"{self.path}/{renamed_folder(log.partition, DELETE_SUFFIX)}"
+        try:
+            files.rename(log.directory, folder)
+        except OSError as error:  # the next start finds a folder that no topic asks for
+            logger.error("Cannot take the folder of the deleted partition %s away: %s", log.directory, error)
+            return
         log.move_to_folder(folder)
         self.doomed.append((now_ms + log.settings.file_delete_delay_ms, folder))
 
-    def remove_doomed(self, now_ms: int) -> int:
-        """Remove the folders whose time has come; how many that were."""
+    def take_doomed(self, now_ms: int) -> list[str]:
+        """The folders whose time has come; the caller removes them."""
         due = [folder for due_ms, folder in self.doomed if due_ms <= now_ms]
         self.doomed = [item for item in self.doomed if item[0] > now_ms]
-        for folder in due:
-            try:
-                shutil.rmtree(folder)
-            except OSError as error:
-                logger.warning("Cannot remove the deleted partition %s: %s", folder, error)
-        return len(due)
+        return due
 
     def unlock(self) -> None:
         if self.lock >= 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,14 @@ from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.errors import LogDirError
 from ottla.storage.flush import FlushJob
 from ottla.storage.log import Log, create_log
-from ottla.storage.log_dir import STRAY_SUFFIX, FoundLog, LogDir, renamed_folder, write_clean_shutdown_marker
+from ottla.storage.log_dir import (
+    STRAY_SUFFIX,
+    Checkpoints,
+    FoundLog,
+    LogDir,
+    renamed_folder,
+    write_clean_shutdown_marker,
+)
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
 from ottla.storage.recovery import open_log
 
@@ -179,36 +187,48 @@ class LogDirs:
         """Out of service at once, its name free again; remove_deleted() removes the files after a while."""
         self._dir_of(log.directory).doom(log, self.clock.now_ms())
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of deleted partitions and segments whose delay is over."""
-        removed = sum(log_dir.remove_doomed(now_ms) for log_dir in self.dirs)
+    def take_deleted(self, now_ms: int) -> list[str]:
+        """Files and folders of deleted segments and partitions whose delay is over, for remove_paths()."""
+        paths = [path for log_dir in self.dirs for path in log_dir.take_doomed(now_ms)]
         for log_dir in self.dirs:
             for log in log_dir.logs.values():
                 if log.deleted_segments:
-                    removed += log.remove_deleted(now_ms)
-        return removed
+                    paths += log.take_deleted(now_ms)
+        return paths
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Both at once: remove what is due. Blocks for as long as the file system takes."""
+        paths = self.take_deleted(now_ms)
+        remove_paths(paths)
+        return len(paths)
 
     # --- checkpoints and the end --------------------------------------------------------------------------------
 
-    def write_checkpoints(self) -> None:
-        for log_dir in self.dirs:
-            log_dir.write_checkpoints()
+    def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoints]:
+        """What to write down now and then; each one's write() syncs and belongs into a thread."""
+        return [log_dir.checkpoints(high_watermarks) for log_dir in self.dirs]
+
+    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Both at once. Blocks until the files are on disk."""
+        for checkpoints in self.checkpoints(high_watermarks):
+            checkpoints.write()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         """As the last run left them."""
         return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for log_dir in self.dirs:
-            log_dir.write_high_watermarks({p: high_watermarks[p] for p in log_dir.logs if p in high_watermarks})
+        self.write_checkpoints(high_watermarks)
 
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs. Only a folder whose logs all closed well gets the mark of a clean shutdown."""
         for log_dir in self.dirs:
             try:
-                if clean and not log_dir.found and self._close_logs(log_dir):
-                    log_dir.write_checkpoints()
-                    write_clean_shutdown_marker(log_dir.path, broker_epoch)
+                if clean:
+                    is_safe = self._close_logs(log_dir)
+                    log_dir.checkpoints(None).write()
+                    if is_safe and not log_dir.found:
+                        write_clean_shutdown_marker(log_dir.path, broker_epoch)
             except OSError as error:
                 logger.error("Cannot close %s cleanly: %s", log_dir.path, error)
             finally:
@@ -250,3 +270,15 @@ def begin_close(log: Log) -> FlushJob | None:
         logger.error("Cannot close the log of %s cleanly: %s", log.partition, error)
         log.fail("it could not be closed")
         return None
+
+
+def remove_paths(paths: list[str]) -> None:
+    """Remove files and whole folders; runs in any thread. What cannot be removed is told and left."""
+    for path in paths:
+        try:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                files.remove_if_there(path)
+        except OSError as error:
+            logger.warning("Cannot remove %s: %s", path, error)

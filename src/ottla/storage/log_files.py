@@ -52,6 +52,7 @@ class LogFiles:
         "end_offset",
         "epochs",
         "failure",
+        "has_rolled",
         "log_start_offset",
         "partition",
         "pool",
@@ -88,6 +89,7 @@ class LogFiles:
         self.recovery_point = recovery_point  # everything below it survives a power cut
         self.epochs = epochs
         self.failure: str | None = None  # why this log takes no more writes until it is opened again
+        self.has_rolled = False  # since the last flush: time for begin_flush(only_rolled=True)
         self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
         self.snapshot_offset = -1  # of the newest producer snapshot that this log wrote or was loaded from
         self.producer_expiration_ms = producer_expiration_ms
@@ -124,6 +126,12 @@ class LogFiles:
         if self._producers is None:
             self._producers = Producers(self.producer_expiration_ms)
         return self._producers
+
+    def forget_expired_producers(self, now_ms: int) -> None:
+        """Drop producers that were silent for producer.id.expiration.ms."""
+        if self._producers is not None:
+            self._producers.forget_expired(now_ms)
+            self.replace_producers(self._producers)
 
     def replace_producers(self, producers: Producers) -> None:
         self._producers = producers if producers.by_id else None
@@ -170,6 +178,7 @@ class LogFiles:
         self.segments.append(segment)
         self._active = segment
         self._is_directory_unsynced = True
+        self.has_rolled = True
         logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
         return segment
 
@@ -227,13 +236,11 @@ class LogFiles:
             self.deleted_segments.append((due_ms, segment))
         del self.segments[:count]
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of deleted segments whose delay is over; how many segments that were."""
+    def take_deleted(self, now_ms: int) -> list[str]:
+        """Files of deleted segments whose delay is over; the caller removes them."""
         due = [segment for due_ms, segment in self.deleted_segments if due_ms <= now_ms]
         self.deleted_segments = [item for item in self.deleted_segments if item[0] > now_ms]
-        for segment in due:
-            segment.remove_deleted()
-        return len(due)
+        return [path for segment in due for path in segment.deleted_paths()]
 
     def truncate_to(self, offset: int) -> None:
         """Drop this offset and all later ones."""
@@ -269,15 +276,20 @@ class LogFiles:
             job.run()
             self.end_flush(job)
 
-    def begin_flush(self) -> FlushJob | None:
-        """A job that any thread may run; hand it to end_flush afterwards. None if there is nothing to do."""
+    def begin_flush(self, only_rolled: bool = False) -> FlushJob | None:
+        """A job that any thread may run; hand it to end_flush afterwards. None if there is nothing to do.
+
+        With `only_rolled` the active segment is left out: what Kafka syncs when it rolls a segment.
+        """
         if self.failure is not None:
             raise self.refusal()
-        job = FlushJob(self.end_offset, self._truncations)
+        self.has_rolled = False
+        job = FlushJob(self._active.base_offset if only_rolled else self.end_offset, self._truncations)
         next_base = self.end_offset
         try:
             for segment in reversed(self.segments):
-                if next_base > self.recovery_point or segment.has_unsynced_indexes:
+                is_due = next_base > self.recovery_point or segment.has_unsynced_indexes
+                if is_due and not (only_rolled and segment is self._active):
                     self._add_segment(job, segment)
                 next_base = segment.base_offset
                 if next_base <= self.recovery_point:

@@ -40,6 +40,12 @@ from ottla.storage.scan import BatchScan
 logger = logging.getLogger("ottla.storage.segment")
 
 INDEX_INTERVAL_BYTES: Final = 4096  # of an index that is rebuilt
+FILE_SUFFIXES: Final = (
+    files.LOG_SUFFIX,
+    files.INDEX_SUFFIX,
+    files.TIME_INDEX_SUFFIX,
+    files.TRANSACTION_INDEX_SUFFIX,
+)
 UNKNOWN: Final = -1
 NOT_LOADED: Final = -2  # a timestamp that stands in a file which nobody read so far
 
@@ -451,16 +457,19 @@ class Segment:
 
     def rename_to_deleted(self) -> None:
         """Take the files out of the log; readers that hold a range are not disturbed."""
-        for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
+        for suffix in FILE_SUFFIXES:
             path = self.path(suffix)
             try:
                 files.rename(path, path + files.DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
 
+    def deleted_paths(self) -> list[str]:
+        return [self.path(suffix) + files.DELETED_SUFFIX for suffix in FILE_SUFFIXES]
+
     def remove_deleted(self) -> None:
-        for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX, files.TRANSACTION_INDEX_SUFFIX):
-            files.remove_if_there(self.path(suffix) + files.DELETED_SUFFIX)
+        for path in self.deleted_paths():
+            files.remove_if_there(path)
 
     def __repr__(self) -> str:
         state = "open" if self.descriptor >= 0 else "closed"

@@ -10,11 +10,11 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
-from ottla.broker.metadata_topics import EncodedMetadata, MetadataTopics
+from ottla.broker.metadata_topics import MetadataTopics
 from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
-from ottla.protocol.codec import decode_whole
+from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 
 LISTENERS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092), "OUTSIDE": Endpoint("broker.example", 9093)}
@@ -61,7 +61,7 @@ class Client:
         answer = handle(request, self)
         if isinstance(answer, Awaitable):
             answer = await answer
-        if isinstance(answer, EncodedMetadata):
+        if isinstance(answer, EncodedBody):
             answer = decode_whole(MetadataResponse, version, memoryview(answer.body))
         return answer
 

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FetchPartition, FetchSessions
 

@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error
-from ottla.broker.metadata_topics import EncodedMetadata, MetadataTopics, describe_topic, encode_response
+from ottla.broker.metadata_topics import MetadataTopics, describe_topic, encode_response
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.protocol.codec import encode
+from ottla.protocol.codec import EncodedBody, encode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 
 BROKERS = {
@@ -38,7 +38,7 @@ def response(*topics: MetadataResponseTopic) -> MetadataResponse:
     )
 
 
-def join(kept: MetadataTopics, image: MetadataImage, version: int, *own: MetadataResponseTopic) -> EncodedMetadata:
+def join(kept: MetadataTopics, image: MetadataImage, version: int, *own: MetadataResponseTopic) -> EncodedBody:
     rows = kept.encoded(image, "PLAINTEXT", version, image.topics.values())
     return encode_response(response(*own), rows, version)
 

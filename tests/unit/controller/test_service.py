@@ -1,6 +1,7 @@
 """The controller at work on a real file: order, restarts, failures, clients that go away."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.loading import load_image
 from ottla.controller.machine import MorePartitions, NewTopic
 from ottla.controller.service import ControllerService
-from ottla.controller.store import CreateNode, Outcome, SetNode, StoreError, StoreOperation, StoreUnusableError
+from ottla.controller.store import CreateNode, Node, Outcome, SetNode, StoreError, StoreOperation, StoreUnusableError
 
 ENDPOINTS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092)}
 
@@ -34,6 +35,7 @@ class FlakyStore(EmbeddedStore):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.failure: StoreError | None = None
+        self.read_failure: StoreError | None = None
         self.gate: asyncio.Event | None = None
         self.transactions = 0
 
@@ -44,6 +46,11 @@ class FlakyStore(EmbeddedStore):
         if self.failure is not None:
             raise self.failure
         return await super().multi(operations)
+
+    async def subtree(self, path: str) -> dict[str, Node]:
+        if self.read_failure is not None:
+            raise self.read_failure
+        return await super().subtree(path)
 
 
 class Scene:
@@ -224,6 +231,34 @@ def test_a_failing_store_is_told_and_the_image_stays_true(tmp_path: Path) -> Non
     run(tmp_path, play)
 
 
+def test_a_store_that_cannot_be_read_is_told_until_it_can(tmp_path: Path) -> None:
+    async def play(scene: Scene) -> None:
+        scene.store.failure = StoreError("disk full")
+        scene.store.read_failure = StoreError("no such disk")
+        for _ in range(2):
+            with pytest.raises(KafkaError) as caught:
+                await scene.service.create_topics([NewTopic("a")])
+            assert caught.value.error is Error.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError):
+            await scene.service.allocate_producer_ids()
+        scene.store.failure = scene.store.read_failure = None
+        await scene.service.create_topics([NewTopic("a")])
+        assert set(scene.service.image.topics) == {"a"}
+
+    run(tmp_path, play)
+
+
+def test_a_start_without_room_is_told(tmp_path: Path) -> None:
+    async def check() -> None:
+        scene = Scene(tmp_path)
+        scene.store.failure = StoreError("disk full")
+        with pytest.raises(StoreUnusableError, match="cannot be registered: disk full"):
+            await scene.start()
+        await scene.service.close()
+
+    asyncio.run(check())
+
+
 def test_a_deposed_controller_writes_nothing(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         await scene.store.multi([SetNode("/controller_epoch", b"99")])
@@ -244,6 +279,42 @@ def test_ids_never_begin_with_a_dash(tmp_path: Path) -> None:
         assert not any(encode_uuid(scene.service._new_uuid()).startswith("-") for _ in range(500))
 
     run(tmp_path, play)
+
+
+def test_a_crash_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
+    """Whatever part of the write-ahead log reached the disk, a broker starts on it and every topic is whole."""
+
+    async def live(directory: Path) -> None:
+        scene = await Scene(directory).start()
+        for number in range(6):
+            await scene.service.create_topics([NewTopic(f"t{number}", number + 1, configs=(("retention.ms", "5"),))])
+        await scene.service.create_partitions([MorePartitions("t0", 4)])
+        await scene.service.delete_topics([("t1", None)])
+        shutil.copytree(directory, tmp_path / "crashed")
+        await scene.service.close()
+
+    async def recover(directory: Path) -> int:
+        scene = await Scene(directory).start(was_clean=False)
+        image = scene.service.image
+        for topic in image.topics.values():
+            assert image.topic_configs[topic.name] == {"retention.ms": "5"}
+            assert all(partition.leader == 1 for partition in topic.partitions)
+            assert len(topic.partitions) in {int(topic.name[1:]) + 1, 4}
+        await scene.service.close()
+        return len(image.topics)
+
+    (tmp_path / "living").mkdir()
+    asyncio.run(live(tmp_path / "living"))
+    log = (tmp_path / "crashed" / "ottla.metadata.db-wal").read_bytes()
+    counts = []
+    for size in range(0, len(log) + 1, len(log) // 25):
+        directory = tmp_path / f"cut-{size}"
+        shutil.copytree(tmp_path / "crashed", directory)
+        (directory / "ottla.metadata.db-wal").write_bytes(log[:size])
+        counts.append(asyncio.run(recover(directory)))
+    assert counts[0] == 0
+    assert max(counts) == 6
+    assert asyncio.run(recover(tmp_path / "crashed")) == 5
 
 
 # ---- producer ids

@@ -215,6 +215,16 @@ def test_a_file_that_another_process_holds_is_told(path: str, monkeypatch: pytes
     other.close()
 
 
+def test_damage_that_shows_later_is_told(path: str) -> None:
+    tree = reopened(path)
+    tree._connection.execute("DROP TABLE node")
+    with pytest.raises(StoreError, match="could not be read"):
+        tree.subtree("/")
+    with pytest.raises(StoreError, match="could not save"):
+        tree.multi([CreateNode("/a")])
+    tree.close()
+
+
 def test_a_closed_tree_says_so(path: str) -> None:
     with pytest.raises(StoreError, match="is not open"):
         SqliteTree(path).get("/a")

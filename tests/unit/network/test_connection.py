@@ -3,6 +3,7 @@
 import struct
 
 import pytest
+
 from ottla.base.file_range import FileRange
 from ottla.network import connection as module
 from ottla.network.buffers import SHARED_BYTES, Buffers

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings

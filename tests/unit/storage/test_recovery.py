@@ -141,9 +141,7 @@ def test_a_repeated_batch_is_known_after_a_crash(tmp_path: Path) -> None:
     log.append(memoryview(batch_of(2, 10, NOW_MS, sequence=2)), 0, NOW_MS)
     log.abandon()
 
-    again = reopen(tmp_path / "a", is_clean=False).append(
-        memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS
-    )
+    again = reopen(tmp_path / "a", is_clean=False).append(memoryview(batch_of(2, 10, NOW_MS, sequence=0)), 0, NOW_MS)
 
     assert again.is_duplicate
     assert again.base_offset == first.base_offset
@@ -251,7 +249,9 @@ def assert_appends_go_on(log: Log) -> None:
 
 
 @pytest.mark.parametrize("seed", range(80))
-def test_damaged_and_missing_side_files_are_rebuilt(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_and_missing_side_files_are_rebuilt(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """W7: indexes, snapshots and epochs may be deleted, cut, flipped or emptied; reads stay right."""
     chosen = random.Random(seed)
     log = new_log(tmp_path / "a")

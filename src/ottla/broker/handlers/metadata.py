@@ -19,8 +19,9 @@ from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import EncodedMetadata, describe_topic, encode_response
+from ottla.broker.metadata_topics import describe_topic, encode_response
 from ottla.controller.image import MetadataImage, TopicImage
+from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -34,7 +35,7 @@ IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not us
 SLICE_TOPICS: Final = 500
 
 
-async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedMetadata:
+async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
     problem = malformed(request, context.api_version)
     if problem is not None:
         return problem
@@ -68,7 +69,7 @@ def malformed(request: MetadataRequest, version: int) -> MetadataResponse | None
 
 async def answer(
     request: MetadataRequest, context: Context, found: list[TopicImage], others: list[MetadataResponseTopic]
-) -> MetadataResponse | EncodedMetadata:
+) -> MetadataResponse | EncodedBody:
     """`found` are topics of the image, `others` rows for what cannot be told."""
     image, version = context.broker.image, context.api_version
     response = MetadataResponse(
