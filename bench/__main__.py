@@ -19,8 +19,7 @@ def main() -> int:
     try:
         options = read_options()
         if options.source:
-            results = Results.load(options.source)
-            _report(results, options, is_publishable=False)
+            _report(Results.load(options.source), options)
             return 0
         return _measure(options)
     except BenchError as error:
@@ -42,17 +41,17 @@ def _measure(options: Options) -> int:
     finally:
         shutil.rmtree(runs_folder(), ignore_errors=True)
     if run.results.rounds:
-        _report(run.results, options, is_publishable=options.is_complete and run.results.data["is_complete"])
+        _report(run.results, options)
     return 0 if run.results.data["is_complete"] and not run.results.failures else 1
 
 
-def _report(results: Results, options: Options, is_publishable: bool) -> None:
+def _report(results: Results, options: Options) -> None:
     """The page always goes to the output folder, and to docs/ after a run of everything."""
     print()
     print(terminal_table(results))
     print()
     pages = [(options.output / "performance.md", options.output / "images")]
-    if is_publishable:
+    if results.is_publishable:
         pages.append((DOCS / "performance.md", DOCS / "images"))
     for page, images in pages:
         write_report(results, page, images)

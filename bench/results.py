@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Figures, median_or_none
+from bench.options import SECTIONS, SYSTEMS
 
 
 class Results:
@@ -32,6 +33,13 @@ class Results:
     def failures(self) -> list[str]:
         failures: list[str] = self.data.setdefault("failures", [])
         return failures
+
+    @property
+    def is_publishable(self) -> bool:
+        """Whether this is the whole benchmark, run to its end: only that goes to docs/."""
+        options = self.data["options"]
+        is_whole = set(options["sections"]) == set(SECTIONS) and set(options["systems"]) == set(SYSTEMS)
+        return bool(self.data["is_complete"]) and is_whole and not options["is_quick"]
 
     def add(self, round_index: int, system: str, section: str, measurements: dict[str, Figures]) -> None:
         while len(self.rounds) <= round_index:
@@ -61,12 +69,12 @@ class Results:
         return median_or_none(self.values(system, path))
 
     def measurements(self) -> list[tuple[str, Figures]]:
-        """Every measurement of every round with its system."""
+        """Every measurement of every round and system, with its section."""
         return [
-            (system, figures)
+            (section, figures)
             for entry in self.rounds
-            for system, sections in entry.items()
-            for measurements in sections.values()
+            for sections in entry.values()
+            for section, measurements in sections.items()
             for figures in measurements.values()
         ]
 

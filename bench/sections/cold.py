@@ -15,7 +15,7 @@ RECORD_BYTES = 1000
 PACED_MB_PER_S = 100.0
 UNPACED_MB_PER_S = 1e9
 READY_SECONDS_MAX = 60.0
-READER_LEAD_SECONDS = 3.0  # the reader runs a little longer than the writer, whose process must start first
+READER_LEAD_SECONDS = 2.0  # the reader runs a little longer than the writer, whose process must start first
 
 
 def run(context: Context) -> None:

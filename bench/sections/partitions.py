@@ -7,7 +7,6 @@ from bench.raw_client import new_topic_name
 
 BUSY_PARTITIONS = 10
 TOPIC_PARTITIONS_MAX = 1000
-QUIET_SECONDS_MAX = 30.0
 WARMUP_SECONDS = 1.0
 
 
@@ -35,7 +34,7 @@ def _add_partitions(context: Context, count: int) -> None:
         size = min(count, TOPIC_PARTITIONS_MAX)
         context.apart(many.create_partitions, {new_topic_name("idle"): size})
         count -= size
-    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
+    wait_until_quiet(context.target.pid, context.options.quiet_s_max)
 
 
 def _cost(context: Context, busy: str, count: int) -> None:

@@ -9,11 +9,10 @@ from bench.procfs import wait_until_quiet
 from bench.raw_client import new_topic_name
 
 CONNECTIONS = 1000
-QUIET_SECONDS_MAX = 15.0
 
 
 def run(context: Context) -> None:
     topics = {new_topic_name("large"): 1000} | {new_topic_name("small"): 10 for _ in range(100)}
     context.measure("partitions_2000", many.create_partitions, topics)
-    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
+    wait_until_quiet(context.target.pid, context.options.quiet_s_max)
     context.measure("connections_1000", many.connect, CONNECTIONS)

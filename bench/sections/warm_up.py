@@ -6,7 +6,6 @@ from bench.procfs import wait_until_quiet
 
 PARTITIONS = 10
 RECORD_BYTES = 100
-QUIET_SECONDS_MAX = 15.0
 
 
 def run(context: Context) -> None:
@@ -16,4 +15,4 @@ def run(context: Context) -> None:
     with context.topic("warm", PARTITIONS) as topic:
         context.apart(one_in_flight.produce, topic, PARTITIONS, RECORD_BYTES, 0, warmup_s)
         context.apart(one_in_flight.fetch, topic, PARTITIONS, 0, warmup_s)
-    wait_until_quiet(context.target.pid, QUIET_SECONDS_MAX)
+    wait_until_quiet(context.target.pid, context.options.quiet_s_max)

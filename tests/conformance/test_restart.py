@@ -95,7 +95,7 @@ def test_a_leader_that_comes_back_begins_a_new_epoch(broker_factory: BrokerFacto
 def test_kill_9_under_load_loses_and_doubles_nothing(broker_factory: BrokerFactory) -> None:
     """A few rounds of what a longer test does a hundred times."""
     broker = broker_factory()
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 0})
     acknowledged: dict[int, bytes] = {}
 
     def delivered(error: Any, message: Any) -> None:

@@ -23,6 +23,7 @@ from ottla.cli.kafka_options import (
 from ottla.cli.produce_kafka import renamed
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
 from ottla.cli.topics_kafka import topic_pattern
+from ottla.client.errors import ClientError
 
 TOOL = "kafka-console-consumer.sh"
 SUMMARY = "Print the records of a topic."
@@ -87,15 +88,15 @@ def _run(options: KafkaOptions) -> int:
     printer = Printer(choose_formatter(options), skip_errors=options.has("skip-message-on-error"))
     single = {"client.id": "console-consumer", "isolation.level": _isolation_level(options)}
     settings = consumer_settings(bootstrap, plan, single, properties)
-    is_read = True
+    is_told = True
     try:
         read_and_print(settings, properties, plan, printer)
         _events(options)
-    except BrokenPipeError:
-        is_read = False  # whoever read our output has gone: nobody cares for the total
+    except (BrokenPipeError, ClientError):
+        is_told = False  # nobody reads it any more, or there was no broker: that deserves no total
         raise
     finally:
-        if is_read:
+        if is_told:
             warn(f"Processed a total of {printer.count} messages")
     return 0
 

@@ -101,7 +101,10 @@ class Reader:
         self.consumer.close()
 
     def _join_group(self) -> None:
-        self.next_look = float("inf")
+        try:
+            self.admin.coordinator_of_group(self.plan.group or "")
+        except ClientError as problem:
+            self._warn_once(f"warning: group {self.plan.group} has no coordinator yet: {problem}")
         topics = [self.plan.topic] if self.plan.topic is not None else []
         if self.plan.include is not None:
             topics = [f"^({self.plan.include.pattern})$"]

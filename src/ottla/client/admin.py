@@ -157,6 +157,14 @@ class Admin:
         )
         self.client.call_controller(request, wire.DeleteTopicsResponse, lambda answer: _check(answer.responses))
 
+    def coordinator_of_group(self, group: str) -> int:
+        """The broker that coordinates a consumer group, asked once: a new cluster needs a moment to have one."""
+        from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse  # noqa: PLC0415
+
+        answer = self.client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]), FindCoordinatorResponse)
+        _check([answer, *answer.coordinators])
+        return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, list[Config]]:
         """The settings of topics, in the order in which the broker lists them."""
         from ottla.protocol.messages import configs as wire  # noqa: PLC0415

@@ -31,7 +31,8 @@ class DescriptorPool:
         self.index_bytes = 0  # of all loaded indexes; the segments keep this figure
         self._open: OrderedDict[Closable, None] = OrderedDict()
 
-    def __len__(self) -> int:
+    @property
+    def open_count(self) -> int:
         return len(self._open)
 
     def add(self, segment: Closable) -> None:

@@ -27,8 +27,8 @@ READ_WRITE_FLAGS = os.O_RDWR | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 FILE_MODE = 0o644
 
-# A disk that is full gets better by itself; every other write error may mean that stored bytes are at risk.
-FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+# These get better by themselves; every other error on writing may mean that stored bytes are at risk.
+PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 open_file = os.open
 close = os.close
@@ -107,5 +107,6 @@ def opened(path: str, flags: int) -> Iterator[int]:
         close(descriptor)
 
 
-def is_full_disk(error: OSError) -> bool:
-    return error.errno in FULL_DISK_ERRORS
+def is_passing(error: OSError) -> bool:
+    """Whether the disk is full, or the process is short of something: worth another try later."""
+    return error.errno in PASSING_ERRORS

@@ -35,6 +35,7 @@ from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
 from ottla.storage.producers import ProducerBatch, Producers
+from ottla.storage.replay import marker_coordinator_epoch
 from ottla.storage.segment import NOT_LOADED, Segment, create_segment
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
 from ottla.storage.verification import check_range, needs_check
@@ -149,6 +150,8 @@ class Log(LogFiles):
         if self._codec >= 0 and header.codec != self._codec:
             records = memoryview(recompress(records, self._codec))
             header = read_batch_header(records, 0)
+            if header.batch_bytes > self._message_bytes_max:
+                raise KafkaError(Error.MESSAGE_TOO_LARGE, f"The batch has {header.batch_bytes} bytes when recompressed")
         if header.batch_bytes > self._segment_bytes:
             raise KafkaError(
                 Error.RECORD_LIST_TOO_LARGE,
@@ -232,17 +235,27 @@ class Log(LogFiles):
         if self._is_disk_full:
             self._is_disk_full = False
             logger.info("%s takes writes again", self._name)
-        if header.producer_id >= 0 and not header.is_control:
-            self.producers.append(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                last_offset,
-                header.max_timestamp,
-                header.is_transactional,
-            )
+        if header.producer_id >= 0:
+            self._note_producer(batch, header, last_offset)
+
+    def _note_producer(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
+        if header.is_control:
+            coordinator_epoch = marker_coordinator_epoch(batch)
+            if coordinator_epoch is not None:
+                self.producers.end_transaction(
+                    header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp
+                )
+            return
+        self.producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            last_offset,
+            header.max_timestamp,
+            header.is_transactional,
+        )
 
     def _must_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
         size = segment.size

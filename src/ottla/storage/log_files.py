@@ -156,7 +156,7 @@ class LogFiles:
             self._active.cut_torn_bytes()
         except OSError as second_error:
             self.fail(f"cannot cut away a failed write: {second_error}")
-        if not files.is_full_disk(error):
+        if not files.is_passing(error):
             self.fail(f"cannot write to {self.directory}: {error}")
         elif not self._is_disk_full:
             self._is_disk_full = True
@@ -309,7 +309,7 @@ class LogFiles:
             self.recovery_point = job.end_offset
 
     def _add_segment(self, job: FlushJob, segment: Segment) -> None:
-        segment.write_pending_indexes()
+        segment.write_pending()
         job.descriptors.append(os.dup(segment.open_descriptor()))
         job.paths.append(segment.path(files.INDEX_SUFFIX))
         job.paths.append(segment.path(files.TIME_INDEX_SUFFIX))

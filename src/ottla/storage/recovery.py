@@ -217,7 +217,7 @@ class Opening:
             if not self._recover_segment(place, position, offset):
                 break
         if first < len(self.segments):
-            self.segments[-1].write_pending_indexes()
+            self.segments[-1].write_pending()
 
     def _recover_segment(self, place: int, position: int, expected: int) -> bool:
         """Read the segment from here to its end; False if it had to be cut."""
@@ -297,6 +297,9 @@ class Opening:
                 self.end_offset,
             )
             self.log_start_offset = self.segments[0].base_offset
+        for offset in self.folder.snapshots:
+            if offset > self.end_offset:  # it describes records that are gone
+                files.remove_if_there(files.segment_path(self.directory, offset, files.SNAPSHOT_SUFFIX))
         self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
         self.producers.forget_expired(self.now_ms)

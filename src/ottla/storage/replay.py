@@ -82,15 +82,24 @@ def note_producer(producers: Producers, scan: BatchScan) -> int:
 
 
 def note_marker(producers: Producers, scan: BatchScan) -> int:
-    try:
-        record = next(iter(read_records(scan.batch())), None)
-    except KafkaError:
-        return NO_OFFSET  # whoever reads this batch is told that it is corrupt
-    if record is None or control_record_type(record.key) not in (ABORT_MARKER, COMMIT_MARKER):
+    coordinator_epoch = marker_coordinator_epoch(scan.batch())
+    if coordinator_epoch is None:
         return NO_OFFSET
-    value = record.value or b""
-    _, coordinator_epoch = COORDINATOR_EPOCH.unpack_from(value) if len(value) >= COORDINATOR_EPOCH.size else (0, -1)
     return producers.end_transaction(scan.producer_id, scan.producer_epoch, coordinator_epoch, scan.max_timestamp)
+
+
+def marker_coordinator_epoch(batch: bytes | memoryview) -> int | None:
+    """The coordinator's epoch if this control batch ends a transaction; None for other or damaged ones."""
+    try:
+        record = next(iter(read_records(batch)), None)
+    except KafkaError:
+        return None  # whoever reads this batch is told that it is corrupt
+    if record is None or control_record_type(record.key) not in (ABORT_MARKER, COMMIT_MARKER):
+        return None
+    value = record.value or b""
+    if len(value) < COORDINATOR_EPOCH.size:
+        return -1
+    return int(COORDINATOR_EPOCH.unpack_from(value)[1])
 
 
 def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochs:

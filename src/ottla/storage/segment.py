@@ -1,7 +1,6 @@
 """One segment: a piece of a partition's log with its two sparse indexes. Compiled with mypyc where possible.
 
-The segment knows file positions; what offsets mean to clients is the log's business. It opens its file when it is
-used, lends ranges of it to senders, and closes it when the descriptor pool asks and nobody holds a range.
+The segment knows file positions; what offsets mean to clients is the log's business.
 
 Rule 1: `size` is what has been written whole. Bytes past it (a failed write) are cut away before the next append.
 Rule 2: bytes from `verified_from` on were written or checked by this process; those before it are checked (see
@@ -17,7 +16,6 @@ from bisect import bisect_left
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.file_range import FileRange
 from ottla.protocol.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
@@ -36,16 +34,11 @@ from ottla.storage.index import (
     truncate_path,
 )
 from ottla.storage.scan import BatchScan
+from ottla.storage.segment_file import SegmentFile
 
 logger = logging.getLogger("ottla.storage.segment")
 
 INDEX_INTERVAL_BYTES: Final = 4096  # of an index that is rebuilt
-FILE_SUFFIXES: Final = (
-    files.LOG_SUFFIX,
-    files.INDEX_SUFFIX,
-    files.TIME_INDEX_SUFFIX,
-    files.TRANSACTION_INDEX_SUFFIX,
-)
 UNKNOWN: Final = -1
 NOT_LOADED: Final = -2  # a timestamp that stands in a file which nobody read so far
 
@@ -55,42 +48,29 @@ HOP_BYTES: Final = 27
 HOP_CHUNK_BYTES: Final = 4096
 
 
-class Segment:
-    """The file `<base_offset>.log` and what belongs to it."""
+class Segment(SegmentFile):
+    """One log file with its indexes, its timestamps and what is known about its bytes."""
 
     __slots__ = (
         "_index",
         "_index_bytes_counted",
-        "_pool",
+        "_reported_position",
         "_time_index",
-        "base_offset",
         "bytes_since_index",
         "created_ms",
-        "descriptor",
-        "directory",
         "first_timestamp",
         "has_unsynced_indexes",
-        "is_closing",
-        "is_used",
         "last_append_offset",
         "last_append_position",
         "max_timestamp",
         "max_timestamp_offset",
-        "references",
         "roll_jitter_ms",
-        "size",
         "verified_from",
         "verified_ranges",
     )
 
     def __init__(self, directory: str, base_offset: int, size: int, pool: DescriptorPool) -> None:
-        self.directory = directory
-        self.base_offset = base_offset
-        self.size = size
-        self.descriptor = -1
-        self.references = 0  # ranges of this file that are out
-        self.is_used = False  # since the pool last looked
-        self.is_closing = False
+        super().__init__(directory, base_offset, size, pool)
         self.has_unsynced_indexes = False
         self.verified_from = size
         self.verified_ranges: list[tuple[int, int]] | None = None
@@ -102,61 +82,10 @@ class Segment:
         self.bytes_since_index = 0
         self.last_append_offset = UNKNOWN
         self.last_append_position = 0
-        self._pool = pool
+        self._reported_position = UNKNOWN  # of a bad batch, so that it is told only once
         self._index: OffsetIndex | None = None
         self._index_bytes_counted = 0
         self._time_index: TimeIndex | None = None
-
-    # --- the file -----------------------------------------------------------------------------------------------
-
-    def path(self, suffix: str) -> str:
-        return files.segment_path(self.directory, self.base_offset, suffix)
-
-    def open_descriptor(self) -> int:
-        """The descriptor of the log file; opens it if needed."""
-        self.is_used = True
-        if self.descriptor < 0:
-            self.descriptor = files.open_file(self.path(files.LOG_SUFFIX), files.READ_WRITE_FLAGS)
-            self._pool.add(self)
-        return self.descriptor
-
-    def make_range(self, position: int, length: int) -> FileRange:
-        """Lend a piece of the file; the file stays open until the range is released."""
-        descriptor = self.open_descriptor()
-        self.references += 1
-        return FileRange(self, descriptor, position, length)
-
-    def release_range(self) -> None:
-        assert self.references > 0, "a range was released twice"
-        self.references -= 1
-        if self.references == 0 and self.is_closing:
-            self._close_descriptor()
-
-    def close_if_unused(self) -> bool:
-        """Give the descriptor and the loaded indexes back, unless somebody reads or the disk does not take them."""
-        if self.references > 0:
-            return False
-        try:
-            self.write_pending_indexes()
-        except OSError:
-            return False
-        self._close_descriptor()
-        return True
-
-    def close(self) -> None:
-        """No more use is made of this segment. Readers may finish; nothing is written any more."""
-        self.is_closing = True
-        self._pool.discard(self)
-        if self.references == 0:
-            self._close_descriptor()
-
-    def _close_descriptor(self) -> None:
-        self._count_index_bytes(0)
-        self._index = None
-        self._time_index = None
-        if self.descriptor >= 0:
-            files.close(self.descriptor)
-            self.descriptor = -1
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -195,7 +124,8 @@ class Segment:
 
     def cut_torn_bytes(self) -> None:
         """Drop what a failed write may have left past the end."""
-        files.truncate(self.open_descriptor(), self.size)
+        if self.descriptor >= 0:
+            files.truncate(self.descriptor, self.size)
 
     def _add_index_entries(self, last_offset: int, position: int) -> None:
         index = self.index()
@@ -204,10 +134,7 @@ class Segment:
         if self.max_timestamp >= 0:
             self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         if len(index.entries) - index.written >= PENDING_ENTRIES_MAX:
-            try:
-                self.write_pending_indexes()
-            except OSError as error:  # the entries stay in memory; flush or roll will try again and complain
-                logger.warning("Cannot write the indexes of %s: %s", self.path(files.LOG_SUFFIX), error)
+            self._write_pending_if_possible()
 
     # --- indexes ------------------------------------------------------------------------------------------------
 
@@ -243,7 +170,7 @@ class Segment:
             return True
         return self._time_index is not None and self._time_index.count >= time_entries_max
 
-    def write_pending_indexes(self) -> None:
+    def write_pending(self) -> None:
         """Bring both index files up to date."""
         if self._index is not None and len(self._index.entries) > self._index.written:
             self._index.write_pending(self.path(files.INDEX_SUFFIX))
@@ -257,7 +184,7 @@ class Segment:
         """On roll and on close the largest timestamp gets its entry, as Kafka does; then all entries are written."""
         if self.max_timestamp >= 0:
             self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self.write_pending_indexes()
+        self.write_pending()
 
     def rebuild_indexes(self, why: str) -> None:
         """Make both indexes anew from the batch headers, because the files cannot be right."""
@@ -274,11 +201,28 @@ class Segment:
         self.max_timestamp_offset = built.max_timestamp_offset
         self.bytes_since_index = self.size - built.offsets.last_position()
         self.has_unsynced_indexes = True
-        self.write_pending_indexes()
+        self._count_index_bytes(len(built.offsets.entries) * OFFSET_ENTRY_BYTES)
+        self._write_pending_if_possible()
+
+    def _write_pending_if_possible(self) -> bool:
+        """On a full disk the entries stay in memory; whoever needs them in the file will try again."""
+        try:
+            self.write_pending()
+        except OSError as error:
+            if not files.is_passing(error):
+                raise
+            logger.warning("Cannot write the indexes of %s: %s", self.path(files.LOG_SUFFIX), error)
+            return False
+        return True
 
     def _empty_index_files(self) -> None:
         for suffix in (files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
             truncate_path(self.path(suffix), 0)
+
+    def forget_loaded(self) -> None:
+        self._count_index_bytes(0)
+        self._index = None
+        self._time_index = None
 
     def _count_index_bytes(self, count: int) -> None:
         self._pool.index_bytes += count - self._index_bytes_counted
@@ -348,7 +292,7 @@ class Segment:
 
     def find_time(self, timestamp: int) -> int:
         """An offset at or before the first record with this timestamp or a later one."""
-        self.write_pending_indexes()
+        self.write_pending()
         path = self.path(files.TIME_INDEX_SUFFIX)
         entry_timestamp, relative_offset = lookup_time(path, timestamp)
         if entry_timestamp >= 0 and not self.is_true_time_entry(entry_timestamp, relative_offset):
@@ -357,8 +301,10 @@ class Segment:
         return self.base_offset + relative_offset
 
     def corrupt(self, position: int) -> KafkaError:
-        path = self.path(files.LOG_SUFFIX)
-        logger.error("Found a corrupt batch in %s at position %d; it will not be served", path, position)
+        if position != self._reported_position:
+            self._reported_position = position
+            path = self.path(files.LOG_SUFFIX)
+            logger.error("Found a corrupt batch in %s at position %d; it will not be served", path, position)
         return KafkaError(Error.CORRUPT_MESSAGE, f"The stored batch at position {position} is corrupt")
 
     # --- timestamps ---------------------------------------------------------------------------------------------
@@ -388,7 +334,10 @@ class Segment:
     def largest_timestamp(self) -> int:
         """What retention by time looks at; the file's own time where records have none."""
         if self.max_timestamp == NOT_LOADED:
+            was_open = self.descriptor >= 0
             self.load_max_timestamp()
+            if not was_open:
+                self.close_if_unused()  # retention passes by all segments, most of which nobody uses
         if self.max_timestamp >= 0:
             return self.max_timestamp
         try:
@@ -404,7 +353,7 @@ class Segment:
         self.size = position
         self.last_append_offset = UNKNOWN
         self.verified_from = min(self.verified_from, position)
-        self.write_pending_indexes()
+        self.write_pending()
         self._cut_indexes(position, offset)
         # Batches behind the last index entry may have larger timestamps than the time index knows of.
         scan = BatchScan(self.open_descriptor(), self.index().last_position(), position, False)
@@ -449,27 +398,15 @@ class Segment:
             self.first_timestamp = UNKNOWN
 
     def move_to_pool(self, pool: DescriptorPool) -> None:
-        """Hand the segment over from the thread that opened it: nothing is open or pending."""
-        self.write_pending_indexes()
-        self._pool.discard(self)
-        self._close_descriptor()
+        """Hand the segment over from the thread that opened it: nothing is open, and nothing pending if possible."""
+        is_written = self._write_pending_if_possible()
+        index = self._index
+        time_index = self._time_index
+        self.close_descriptor()
         self._pool = pool
-
-    def rename_to_deleted(self) -> None:
-        """Take the files out of the log; readers that hold a range are not disturbed."""
-        for suffix in FILE_SUFFIXES:
-            path = self.path(suffix)
-            try:
-                files.rename(path, path + files.DELETED_SUFFIX)
-            except FileNotFoundError:
-                continue
-
-    def deleted_paths(self) -> list[str]:
-        return [self.path(suffix) + files.DELETED_SUFFIX for suffix in FILE_SUFFIXES]
-
-    def remove_deleted(self) -> None:
-        for path in self.deleted_paths():
-            files.remove_if_there(path)
+        if not is_written:
+            self._index = index
+            self._time_index = time_index
 
     def __repr__(self) -> str:
         state = "open" if self.descriptor >= 0 else "closed"

@@ -16,8 +16,8 @@ def offset_for_timestamp(segments: list[Segment], log_start_offset: int, timesta
     """The first record at or past the start of the log that is not older than this."""
     for segment in segments:
         if segment.size and max_timestamp_of(segment) >= timestamp:
-            found = find_in_segment(segment, max(segment.find_time(timestamp), log_start_offset), timestamp)
-            if found is not None and found[0] >= log_start_offset:
+            found = find_in_segment(segment, log_start_offset, timestamp)
+            if found is not None:
                 return found
     return None
 
@@ -28,28 +28,27 @@ def offset_of_max_timestamp(segments: list[Segment], log_start_offset: int) -> F
     if not segments:
         return None
     segment = max(segments, key=max_timestamp_of)
-    start_offset = max(segment.find_time(segment.max_timestamp), log_start_offset)
-    return find_in_segment(segment, start_offset, segment.max_timestamp)
+    return find_in_segment(segment, log_start_offset, segment.max_timestamp)
 
 
-def find_in_segment(segment: Segment, offset: int, timestamp: int) -> FoundOffset | None:
-    """Look at the batches from this offset on; only one that reaches the timestamp is read record by record."""
-    position, _ = segment.find(offset)
+def find_in_segment(segment: Segment, log_start_offset: int, timestamp: int) -> FoundOffset | None:
+    """Look at the batches that the time index leads to; only one that reaches the timestamp is read as a whole."""
+    position, _ = segment.find(max(segment.find_time(timestamp), log_start_offset))
     scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
     while scan.advance():
         if scan.max_timestamp >= timestamp:
-            found = find_in_batch(segment, scan, offset, timestamp)
+            found = find_in_batch(segment, scan, log_start_offset, timestamp)
             if found is not None:
                 return found
     return None
 
 
-def find_in_batch(segment: Segment, scan: BatchScan, offset: int, timestamp: int) -> FoundOffset | None:
+def find_in_batch(segment: Segment, scan: BatchScan, log_start_offset: int, timestamp: int) -> FoundOffset | None:
     batch = os.pread(segment.open_descriptor(), scan.batch_bytes, scan.position)
     if not crc_is_right(batch, 0, read_batch_header(batch, 0)):
         raise segment.corrupt(scan.position)
     for record in read_records(batch):
-        if record.timestamp >= timestamp and record.offset >= offset:
+        if record.timestamp >= timestamp and record.offset >= log_start_offset:
             return record.offset, record.timestamp, scan.leader_epoch
     return None
 

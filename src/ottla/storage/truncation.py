@@ -21,7 +21,7 @@ def truncate_to(log: LogFiles, offset: int) -> None:
     """Drop the batch that contains this offset, and all later ones; the next append gets this offset."""
     logger.info("Truncating %s from its end %d to offset %d", log.partition, log.end_offset, offset)
     remove_segments(log, [segment.base_offset for segment in log.segments if segment.base_offset > offset])
-    segment = log.active
+    segment = log.segments[-1]
     segment.cut(segment.find(offset)[0], offset)
     log.end_offset = offset
     log.epochs.truncate_from_end(offset)
@@ -36,12 +36,15 @@ def truncate_fully(log: LogFiles, offset: int) -> None:
     log.end_offset = offset
     log.log_start_offset = offset
     log.epochs.truncate_from_end(0)
-    reload_producers(log)
+    remove_snapshots_past(log, -1)
+    log.snapshot_offset = -1
+    log.replace_producers(Producers(log.producer_expiration_ms))
 
 
 def remove_segments(log: LogFiles, base_offsets: list[int]) -> None:
+    """Newest first, so that a crash on the way leaves no hole."""
     gone = set(base_offsets)
-    for segment in log.segments:
+    for segment in reversed(log.segments):
         if segment.base_offset in gone:
             segment.close()
             segment.rename_to_deleted()
@@ -51,10 +54,14 @@ def remove_segments(log: LogFiles, base_offsets: list[int]) -> None:
 
 def reload_producers(log: LogFiles) -> None:
     """Producers as of the new end; snapshots past it describe records that are gone."""
-    for offset in list_snapshots(log.directory):
-        if offset > log.end_offset:
-            files.remove_if_there(files.segment_path(log.directory, offset, files.SNAPSHOT_SUFFIX))
+    remove_snapshots_past(log, log.end_offset)
     producers = Producers(log.producer_expiration_ms)
     snapshots = list_snapshots(log.directory)
     log.snapshot_offset = load_producers(log.directory, snapshots, log.segments, producers, log.end_offset)
     log.replace_producers(producers)
+
+
+def remove_snapshots_past(log: LogFiles, end_offset: int) -> None:
+    for offset in list_snapshots(log.directory):
+        if offset > end_offset:
+            files.remove_if_there(files.segment_path(log.directory, offset, files.SNAPSHOT_SUFFIX))

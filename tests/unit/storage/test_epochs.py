@@ -62,9 +62,7 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     assert load_epochs(str(tmp_path)).entries == epochs.entries
 
 
-@pytest.mark.parametrize(
-    "text", ["1\n0\n", "0\n2\n0 0\n", "0\nx\n", "0\n1\n0 0 0\n", "0\n1\na b\n", "0\n2\n3 0\n2 5\n"]
-)
+@pytest.mark.parametrize("text", ["1\n0\n", "0\n2\n0 0\n", "0\nx\n", "0\n1\n0 0 0\n", "0\n2\n3 0\n2 5\n"])
 def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
 

@@ -195,7 +195,7 @@ def test_a_file_stays_open_while_a_range_is_out(tmp_path: Path) -> None:
         file_range.release()
     log.read(0, 1000, 4, True)
     assert sum(segment.descriptor >= 0 for segment in log.segments) <= 4
-    assert len(pool) <= 4
+    assert pool.open_count <= 4
 
 
 def test_descriptors_of_unused_segments_are_given_back(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_descriptors_of_unused_segments_are_given_back(tmp_path: Path) -> None:
         assert first_base_offset(read_bytes(log, offset)) == offset
 
     assert sum(segment.descriptor >= 0 for segment in log.segments) == 2
-    assert len(pool) == 2
+    assert pool.open_count == 2
 
 
 # --- rolling ----------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_a_damaged_tail_is_cut_and_never_served(tmp_path: Path, kind: str, seed:
     reopened = reopen(tmp_path / "a", is_clean=False, settings=settings)
 
     assert_sound_prefix(reopened, expected)
-    assert reopened.active.size >= whole_batches_bytes(os.path.commonprefix([data, changed]))
+    assert reopened.active.size >= whole_batches_bytes(data[: common_bytes(data, changed)])
     if kind in ("zeros", "garbage", "repeated"):
         assert stored_batches(reopened) == expected
     assert_appends_go_on(reopened)
@@ -223,6 +223,12 @@ def batch_positions(data: bytes) -> list[int]:
     while positions[-1] < len(data):
         positions.append(positions[-1] + read_batch_header(data, positions[-1]).batch_bytes)
     return positions[:-1]
+
+
+def common_bytes(first: bytes, second: bytes) -> int:
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def whole_batches_bytes(data: bytes) -> int:

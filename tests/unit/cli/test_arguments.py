@@ -1,0 +1,55 @@
+"""Command lines of ottla's own tools."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
+
+
+def parser() -> Parser:
+    made = Parser(prog="tool", examples="tool one")
+    add_bootstrap(made)
+    commands = made.add_subparsers(parser_class=Parser)
+    create = commands.add_parser("create")
+    create.add_argument("--partitions", type=positive)
+    add_bootstrap(create)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["creat"], "(did you mean create?)"),
+        (["create", "--partitons", "3"], "(did you mean --partitions?)"),
+        (["create", "--partitions", "0"], "0 is out of range: it must be at least 1"),
+        (["create", "--partitions", "x"], "'x' is not a whole number"),
+        (["create", "--part", "3"], "unrecognized arguments"),
+    ],
+)
+def test_mistakes_end_with_code_2_and_a_cure(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(arguments)
+    assert caught.value.code == 2
+    text = capsys.readouterr().err
+    assert text.startswith("usage: tool")
+    assert words in text
+
+
+def test_the_bootstrap_server_may_stand_before_or_after_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER", raising=False)
+    for arguments in (["--bootstrap-server", "a:1", "create"], ["create", "--bootstrap-server", "a:1"]):
+        assert bootstrap_of(parser().parse_args(arguments)) == "a:1"
+    assert bootstrap_of(argparse.Namespace()) == "127.0.0.1:9092"
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "b:2")
+    assert bootstrap_of(argparse.Namespace()) == "b:2"
+
+
+def test_zero_is_not_negative() -> None:
+    assert not_negative("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError):
+        not_negative("-1")

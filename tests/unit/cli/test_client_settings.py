@@ -1,0 +1,56 @@
+"""Properties of clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.client_settings import load_properties, make_client, parse_pairs
+from ottla.cli.terminal import ToolError
+
+
+def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("# comment\nacks = all\nlinger.ms:5\n")
+    assert load_properties(str(path)) == {"acks": "all", "linger.ms": "5"}
+
+
+def test_a_password_that_others_can_read_is_warned_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("sasl.password=geheim\n")
+    path.chmod(0o644)
+    load_properties(str(path))
+    warning = capsys.readouterr().err
+    assert f"chmod 600 {path}" in warning
+    assert "geheim" not in warning
+    path.chmod(0o600)
+    load_properties(str(path))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot read .*: no such file or directory"), ("a=\\u12", "line 1"), ("x" * 1_048_577, "is larger than")],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ToolError, match=words):
+        load_properties(str(path))
+
+
+def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
+    assert parse_pairs(["a=b=c", "d", "e="]) == {"a": "b=c", "d": "", "e": ""}
+    with pytest.raises(ToolError, match="'d' is not of the form key=value"):
+        parse_pairs(["d"], allow_bare=False)
+    with pytest.raises(ToolError):
+        parse_pairs(["=x"])
+
+
+def test_the_client_takes_what_the_properties_say() -> None:
+    client = make_client("a:1", {"client.id": "me", "request.timeout.ms": "500"})
+    assert (client.client_id, client.timeout_ms) == ("me", 500)
+    with pytest.raises(ToolError, match="SASL_SSL"):
+        make_client("a:1", {"security.protocol": "SASL_SSL"})

@@ -1,0 +1,85 @@
+"""kafka-server-start.sh and kafka-server-stop.sh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import broker, server_start
+from ottla.cli.server_start import parse_overrides
+from ottla.cli.server_stop import find_brokers, is_broker
+from ottla.cli.terminal import ToolError
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["/usr/bin/python3", "/opt/bin/ottla", "broker", "--config", "server.properties"],
+        ["python", "-m", "ottla.cli.main", "broker"],
+        ["python3.11", "/opt/bin/kafka-server-start.sh", "server.properties"],
+        ["python3", "-m", "ottla.cli.kafka_scripts", "kafka-server-start.sh", "server.properties"],
+    ],
+)
+def test_brokers_are_known_by_their_command_line(words: list[str]) -> None:
+    assert is_broker(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["/usr/bin/python3", "/opt/bin/ottla", "up"],
+        ["bash", "/opt/kafka/bin/kafka-server-start.sh", "server.properties"],
+        ["vim", "ottla", "broker"],
+        ["python3", "/opt/bin/kafka-server-start.sh", "-daemon", "server.properties"],
+        ["python3", "script.py", "a", "b", "ottla", "broker"],
+    ],
+)
+def test_other_processes_are_left_alone(words: list[str]) -> None:
+    assert not is_broker(words)
+
+
+def test_brokers_are_found_by_their_id(tmp_path: Path) -> None:
+    def process(pid: int, *words: str) -> None:
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "cmdline").write_bytes("\0".join(words).encode() + b"\0")
+        (folder / "cwd").mkdir()
+        (folder / "cwd" / "server.properties").write_text("broker.id=3\n")
+
+    process(10, "python", "ottla", "broker", "--override", "node.id=1")
+    process(11, "python", "ottla", "broker", "--config", "server.properties")
+    process(12, "python", "other")
+    (tmp_path / "version").touch()
+    assert find_brokers(tmp_path) == [10, 11]
+    assert find_brokers(tmp_path, "1") == [10]
+    assert find_brokers(tmp_path, "3") == [11]
+    assert find_brokers(tmp_path, "9") == []
+
+
+def test_overrides_are_read_in_both_forms() -> None:
+    assert parse_overrides(["--override", "a=b", "--override=c=d=e"]) == {"a": "b", "c": "d=e"}
+    with pytest.raises(ToolError, match="USAGE"):
+        parse_overrides(["extra"])
+
+
+def test_the_start_script_starts_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[object, object]] = []
+
+    def start(config: object, overrides: object) -> int:
+        started.append((config, overrides))
+        return 0
+
+    monkeypatch.setattr(broker, "start", start)
+    config = tmp_path / "server.properties"
+    config.touch()
+    assert server_start.run(["-name", "kafkaServer", "-loggc", str(config), "--override", "a=b"]) == 0
+    assert started == [(str(config), {"a": "b"})]
+
+
+def test_the_start_script_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert server_start.run([]) == 1
+    assert capsys.readouterr().err.startswith("USAGE: kafka-server-start.sh [-daemon] server.properties")
+    with pytest.raises(ToolError, match=r"there is no file nowhere.properties"):
+        server_start.run(["nowhere.properties"])

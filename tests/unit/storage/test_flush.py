@@ -1,0 +1,181 @@
+"""Making records survive a power cut, and what happens when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.protocol.batches import build_batch
+from ottla.protocol.records import Record
+from ottla.storage import files
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.log import Log, create_log
+
+NOW_MS = 1_700_000_000_000
+
+
+class Disk:
+    """Notes the names of what is synced; fails when told to."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+        self.is_failing = False
+
+    def sync(self, descriptor: int) -> None:
+        if self.is_failing:
+            raise OSError(errno.EIO, "the disk is dead")
+        self.synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(files, "sync", disk.sync)
+    return disk
+
+
+def new_log(directory: Path, **settings: object) -> Log:
+    return create_log(
+        TopicPartition("topic", 0),
+        str(directory / "topic-0"),
+        TopicSettings(**settings),  # type: ignore[arg-type]
+        DescriptorPool(),
+        None,
+        NOW_MS,
+        1000,
+    )
+
+
+def append(log: Log, count: int = 1) -> None:
+    for _ in range(count):
+        log.append(memoryview(build_batch([Record(-1, NOW_MS, None, b"v")])), 0, NOW_MS)
+
+
+def test_the_recovery_point_moves_only_after_the_sync(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log, 3)
+    assert (log.recovery_point, log.unflushed_messages) == (0, 3)
+
+    job = log.begin_flush()
+    append(log)
+    assert job is not None
+    assert log.recovery_point == 0
+    job.run()
+    log.end_flush(job)
+
+    assert (log.recovery_point, log.unflushed_messages) == (3, 1)
+    assert disk.synced[0] == "00000000000000000000.log"
+    assert "topic-0" in disk.synced, "a new file needs its folder synced"
+
+
+def test_there_is_nothing_to_do_twice(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log)
+    log.flush()
+
+    assert log.begin_flush() is None
+
+
+def test_a_failed_sync_is_final(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log)
+    disk.is_failing = True
+    with pytest.raises(KafkaError) as caught:
+        log.flush()
+    disk.is_failing = False
+
+    assert caught.value.error is Error.KAFKA_STORAGE_ERROR
+    assert log.recovery_point == 0
+    with pytest.raises(KafkaError):
+        append(log)
+    with pytest.raises(KafkaError):
+        log.flush()
+    with pytest.raises(KafkaError):
+        log.close()
+
+
+def test_a_job_that_was_never_run_proves_nothing(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log)
+    job = log.begin_flush()
+    assert job is not None
+    job.close()
+    log.end_flush(job)
+    assert log.recovery_point == 0
+
+    log.flush()
+
+    assert log.recovery_point == 1
+    assert "00000000000000000000.log" in disk.synced
+
+
+def test_a_truncation_meanwhile_makes_the_result_void(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log, 5)
+    job = log.begin_flush()
+    assert job is not None
+    log.truncate_to(2)
+    append(log, 3)
+    job.run()
+
+    log.end_flush(job)
+
+    assert log.recovery_point == 0
+
+
+def test_all_segments_since_the_recovery_point_are_synced(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path, segment_bytes=150)
+    append(log, 5)
+    log.flush()
+    disk.synced.clear()
+    append(log, 4)
+
+    log.flush()
+
+    logs = sorted(name for name in disk.synced if name.endswith(".log"))
+    assert logs[0] == f"{log.segments[2].base_offset:020d}.log"
+    assert logs[-1] == f"{log.active.base_offset:020d}.log"
+    assert log.recovery_point == 9
+
+
+def test_after_a_roll_the_rolled_segments_can_be_synced_alone(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path, segment_bytes=150)
+    append(log, 5)
+    assert log.has_rolled
+
+    job = log.begin_flush(only_rolled=True)
+    assert job is not None
+    job.run()
+    log.end_flush(job)
+
+    assert not log.has_rolled
+    assert log.recovery_point == log.active.base_offset
+    assert f"{log.active.base_offset:020d}.log" not in disk.synced
+
+
+def test_a_range_can_be_sent_while_its_segment_is_deleted(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path, segment_bytes=150, retention_ms=10, file_delete_delay_ms=100)
+    append(log, 5)
+    file_range = log.read(0, 1000, log.end_offset, True)
+    assert file_range is not None
+    expected = os.pread(file_range.descriptor, file_range.length, file_range.position)
+
+    assert log.delete_old_segments(NOW_MS + 1000, log.end_offset) > 0
+    for path in log.take_deleted(NOW_MS + 1100):
+        files.remove_if_there(path)
+
+    assert os.pread(file_range.descriptor, file_range.length, file_range.position) == expected
+    assert log.log_start_offset == log.end_offset
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, 1000, log.end_offset, True)
+    assert caught.value.error is Error.OFFSET_OUT_OF_RANGE
+    descriptor = file_range.descriptor
+    file_range.release()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
