@@ -192,6 +192,13 @@ def resident_bytes(pid: int) -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time that the process has used so far, user and system."""
+    with open(f"/proc/{pid}/stat") as stat:
+        columns = stat.read().rsplit(")", 1)[1].split()
+    return (int(columns[11]) + int(columns[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 

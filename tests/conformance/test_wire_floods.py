@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 
 from conformance.peer import Peer, fetch_request, produce_request
 from conformance.raw import (
@@ -13,6 +14,7 @@ from conformance.raw import (
     ConnectionClosedError,
     api_versions_v0,
     assert_others_are_served,
+    cpu_seconds,
     i32,
     open_files,
     request_header,
@@ -132,6 +134,24 @@ def test_a_reset_while_an_answer_is_parked_disturbs_nobody(bootstrap: str, topic
     with Peer(bootstrap) as peer:
         assert peer.produce(topic, batch()).error_code == 0
         assert peer.fetch(topic, 0).high_watermark == 1
+
+
+@pytest.mark.parametrize("way", ["close", "reset"])
+def test_a_peer_that_leaves_while_its_requests_wait_costs_no_work(
+    bootstrap: str, broker_pid: int, topic: str, way: str
+) -> None:
+    """A request that waits behind a parked fetch: the broker does not read on, and must not turn in circles."""
+    peer = Peer(bootstrap)
+    parked = peer.frame(fetch_request(topic, 0, max_wait_ms=3000), 12)
+    peer.connection.send(parked + peer.frame(MetadataRequest(topics=[]), 12))
+    time.sleep(0.2)
+    if way == "reset":
+        peer.connection.reset()
+    else:
+        peer.connection.close()
+    before = cpu_seconds(broker_pid)
+    time.sleep(1.5)
+    assert cpu_seconds(broker_pid) - before < 0.3
 
 
 def test_a_reset_while_a_large_answer_is_sent_disturbs_nobody(bootstrap: str, topic: str) -> None:

@@ -14,6 +14,7 @@ from ottla.base.clock import Clock
 from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.services import Services
 from ottla.replication.partition import Partition
+from ottla.storage.log_dirs import remove_paths
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +90,17 @@ class Housekeeping:
 
     async def write_checkpoints(self) -> None:
         replicas = self._services.replicas
-        replicas.log_dirs.write_checkpoints()
-        replicas.log_dirs.write_high_watermarks(replicas.high_watermarks())
+        for checkpoints in replicas.log_dirs.checkpoints(replicas.high_watermarks()):
+            await self._in_worker(checkpoints.write)
 
     async def remove_deleted(self) -> None:
-        self._services.replicas.log_dirs.remove_deleted(self._clock.now_ms())
+        """Remove the files of deleted segments and partitions once their delay is over."""
+        paths = self._services.replicas.log_dirs.take_deleted(self._clock.now_ms())
+        if paths:
+            await self._in_worker(lambda: remove_paths(paths))
+
+    async def _in_worker(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._services.workers, work)
 
     async def _for_each(self, work: Callable[[Partition], None]) -> None:
         deadline = time.monotonic() + SLICE_SECONDS

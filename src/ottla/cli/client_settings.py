@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from ottla.base.properties import PropertiesError, read_properties
-from ottla.cli.terminal import EXIT_USAGE, ToolError, warn
+from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -38,7 +38,7 @@ def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]
     for pair in pairs:
         key, is_pair, value = pair.partition("=")
         if not key or not (is_pair or allow_bare):
-            raise ToolError(f"{pair!r} is not of the form key=value", EXIT_USAGE)
+            raise UsageError(f"{pair!r} is not of the form key=value")
         found[key] = value
     return found
 

@@ -11,7 +11,7 @@ from ottla.cli.client_settings import load_properties, parse_pairs
 from ottla.cli.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
 from ottla.cli.deserializers import NAMES
 from ottla.cli.formatters import DefaultFormatter, Formatter, JsonFormatter
-from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
+from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
 EXAMPLES = """
@@ -66,16 +66,16 @@ def _parser() -> Parser:
 
 def _offset(options: argparse.Namespace) -> int:
     if options.offset is not None and options.partition is None:
-        raise ToolError("--offset needs --partition: offsets of different partitions have nothing in common")
+        raise UsageError("--offset needs --partition: offsets of different partitions have nothing in common")
     if options.group is not None and (options.partition is not None or options.until_end):
-        raise ToolError("--group shares out the partitions itself: it does not go with --partition or --until-end")
+        raise UsageError("--group shares out the partitions itself: it does not go with --partition or --until-end")
     if options.from_beginning and options.offset is not None:
-        raise ToolError("--from-beginning and --offset exclude each other")
+        raise UsageError("--from-beginning and --offset exclude each other")
     text = options.offset or ("earliest" if options.from_beginning or options.until_end else "latest")
     if text in ("earliest", "latest"):
         return EARLIEST if text == "earliest" else LATEST
     if not (text.isascii() and text.isdecimal()) or int(text) >= 2**63:
-        raise ToolError(f"--offset {text!r} is neither a number nor earliest nor latest")
+        raise UsageError(f"--offset {text!r} is neither a number nor earliest nor latest")
     return int(text)
 
 
@@ -85,7 +85,7 @@ def _formatter(options: argparse.Namespace) -> Formatter:
     wanted = COLUMNS if options.show == "all" else tuple(filter(None, options.show.split(",")))
     for name in wanted:
         if name not in COLUMNS:
-            raise ToolError(f"--show {name}: there are only {', '.join(COLUMNS)} and all")
+            raise UsageError(f"--show {name}: there are only {', '.join(COLUMNS)} and all")
     properties = {f"print.{name}": "true" for name in wanted}
     properties |= {"key.deserializer": options.key_format, "value.deserializer": options.value_format}
     return DefaultFormatter(properties, escape_bytes if is_terminal(sys.stdout) else bytes)

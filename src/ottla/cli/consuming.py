@@ -7,7 +7,6 @@ coordinator shares them out.
 from __future__ import annotations
 
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,22 +17,21 @@ from ottla.base.errors import Error
 from ottla.cli.client_settings import make_client
 from ottla.cli.deserializers import DeserializationError
 from ottla.cli.formatters import Formatter, Message
-from ottla.cli.librdkafka import library, make_consumer, translate
-from ottla.cli.terminal import ToolError, warn
+from ottla.cli.librdkafka import hurry_metadata, library, make_consumer, translate
+from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
 
 POLL_SECONDS = 0.1  # Python hears signals only between calls of the library
 BATCH_MAX = 500
 NEW_PARTITIONS_SECONDS = 5.0
-METADATA_SECONDS = 1.0
 EARLIEST = -2  # librdkafka's numbers for the ends of a partition
 LATEST = -1
-EXIT_TERMINATED = 143
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
 
 DEFAULTS: Mapping[str, Any] = {
     "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",  # a group's place moves on with what was printed, not with what was fetched
     "isolation.level": "read_uncommitted",  # as Java's consumer; librdkafka's own default is the other one
     "fetch.wait.max.ms": "500",
     "enable.partition.eof": "true",
@@ -97,6 +95,14 @@ class Reader:
             if self.plan.until_end and self.assigned and self.at_end >= self.assigned:
                 return
 
+    def printed(self, batch: list[Message]) -> None:
+        """Remember for the group what need not be read again."""
+        if self.plan.group is not None:
+            ends = {(message.topic, message.partition): message.offset + 1 for message in batch}
+            places = [self.library.TopicPartition(*place, offset) for place, offset in ends.items()]
+            with suppress(self.library.KafkaException):  # a partition that was taken away meanwhile
+                self.consumer.store_offsets(offsets=places)
+
     def close(self) -> None:
         self.consumer.close()
 
@@ -116,29 +122,29 @@ class Reader:
         found = set(self._partitions())
         new = [self.library.TopicPartition(*place, offset) for place in sorted(found - self.assigned)]
         if new:
-            self._hurry_metadata()
+            hurry_metadata(self.consumer, self.plan.topic)
             self.consumer.incremental_assign(new)
             self.assigned |= found
         self.next_look = time.monotonic() + (NEW_PARTITIONS_SECONDS if self.assigned else 10 * POLL_SECONDS)
 
-    def _hurry_metadata(self) -> None:
-        """Without being asked the library takes half a second until it knows the leaders."""
-        with suppress(self.library.KafkaException):  # it will keep asking by itself
-            self.consumer.list_topics(self.plan.topic, timeout=METADATA_SECONDS)
-
     def _partitions(self) -> list[tuple[str, int]]:
         plan = self.plan
-        if plan.partition is not None and plan.topic is not None:
+        if plan.partition is not None and plan.topic is not None and not plan.must_exist:
             return [(plan.topic, plan.partition)]
         try:
             if plan.include is not None:
                 topics = [topic for topic in self.admin.topics() if plan.include.fullmatch(topic.name)]
             else:
-                topics = [self.admin.ensure_topic(plan.topic or "", may_create=plan.may_create)]
+                topics = [self.admin.topic(plan.topic or "", may_create=plan.may_create)]
         except ClientError as problem:
             self._missing(problem)
             return []
-        return [(topic.name, partition.number) for topic in topics for partition in topic.partitions]
+        places = [(topic.name, partition.number) for topic in topics for partition in topic.partitions]
+        if plan.partition is None:
+            return places
+        if (plan.topic, plan.partition) not in places:
+            raise ToolError(f"topic {plan.topic} has only the partitions 0 to {len(places) - 1}")
+        return [(plan.topic or "", plan.partition)]
 
     def _missing(self, problem: ClientError) -> None:
         """A topic may appear later; a broker that is gone for a while may come back: both only once we had started."""
@@ -210,7 +216,7 @@ class Printer:
 
 def read_and_print(settings: Mapping[str, Any], properties: Mapping[str, str], plan: Plan, printer: Printer) -> None:
     """Read until the plan is done. A signal ends it by an exception, after everything is closed in order."""
-    signal.signal(signal.SIGTERM, _stop)
+    end_on_sigterm()
     with make_client(str(settings["bootstrap.servers"]), dict(properties)) as client:
         client.cluster()  # no broker: say so at once
         reader = Reader(Admin(client), settings, plan)
@@ -228,12 +234,9 @@ def _pump(reader: Reader, printer: Printer, plan: Plan) -> None:
         if batch:
             left = len(batch) if plan.max_messages is None else plan.max_messages - printer.count
             printer.print(batch[:left])
+            reader.printed(batch[:left])
             last = time.monotonic()
             if plan.max_messages is not None and printer.count >= plan.max_messages:
                 return
         elif plan.timeout_ms is not None and (time.monotonic() - last) * 1000 >= plan.timeout_ms:
             return
-
-
-def _stop(_signal: int, _frame: object) -> None:
-    raise SystemExit(EXIT_TERMINATED)

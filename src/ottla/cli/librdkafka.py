@@ -7,11 +7,12 @@ the others. What librdkafka does not know is left out with a warning, as a Java 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ottla.cli.terminal import ToolError, warn
-from ottla.client.errors import ClientError
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -38,6 +39,9 @@ WITHOUT_MEANING = frozenset(
     }
 )
 UNKNOWN_PROPERTIES_MAX = 100
+METADATA_SECONDS = 1.0
+TROUBLE_SECONDS = 2.0
+SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -60,6 +64,12 @@ def make_producer(settings: Mapping[str, Any]) -> Any:
 
 def make_consumer(settings: Mapping[str, Any]) -> Any:
     return _make("Consumer", settings)
+
+
+def hurry_metadata(client: Any, topic: str | None) -> None:
+    """Without being asked the library takes half a second until it knows the leaders, and for a producer id."""
+    with suppress(library().KafkaException):  # it will keep asking by itself
+        client.list_topics(topic, timeout=METADATA_SECONDS)
 
 
 def library() -> Any:
@@ -89,20 +99,24 @@ def _make(kind: str, settings: Mapping[str, Any]) -> Any:
 
 
 class ErrorReporter:
-    """Says once that the brokers are gone, and what cannot be healed by waiting."""
+    """Tells a person once about each trouble that lasts; the library goes on trying by itself.
 
-    def __init__(self, say: Callable[[str], None] = warn) -> None:
+    A first failure means little: a name may have two addresses of which only one is listened on.
+    """
+
+    def __init__(self, say: Callable[[str], None] = warn, seconds: Callable[[], float] = time.monotonic) -> None:
         self.say = say
-        self.said: set[int] = set()
-        self.fatal: ClientError | None = None
+        self.seconds = seconds
+        self.first: dict[str, float] = {}
+        self.said: set[str] = set()
 
     def __call__(self, error: Any) -> None:
-        if error.code() in self.said:
+        name = error.name()
+        if name in self.said or not (name in SERIOUS or error.fatal()):
             return
-        self.said.add(error.code())
-        if error.fatal() or error.name() in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
-            self.fatal = ClientError(f"authentication failed: {error.str()}" if not error.fatal() else error.str())
-        if error.name() == "_ALL_BROKERS_DOWN" or self.fatal is not None:
+        first = self.first.setdefault(name, self.seconds())
+        if self.seconds() - first >= TROUBLE_SECONDS or error.fatal():
+            self.said.add(name)
             self.say(f"warning: {error.str()}; trying again")
 
     def __repr__(self) -> str:

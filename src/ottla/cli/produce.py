@@ -11,7 +11,7 @@ from ottla.cli.client_settings import load_properties, parse_pairs
 from ottla.cli.line_reader import Headers, Line, LineError, LineReader
 from ottla.cli.produce_kafka import CODECS, MAX_BLOCK_MS, parsed_lines
 from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
-from ottla.cli.terminal import ToolError, is_terminal, warn
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 
 EXAMPLES = """
 ottla produce orders 'first order' 'second order'
@@ -65,9 +65,9 @@ def _parser() -> Parser:
 def _lines(options: argparse.Namespace) -> Iterator[Line]:
     """The records; a fixed key and fixed headers are added to each."""
     if options.key is not None and options.key_separator is not None:
-        raise ToolError("--key and --key-separator exclude each other")
+        raise UsageError("--key and --key-separator exclude each other")
     if options.messages and options.file is not None:
-        raise ToolError("give either messages or --file, not both")
+        raise UsageError("give either messages or --file, not both")
     properties = {}
     if options.key_separator is not None:
         properties = {"parse.key": "true", "key.separator": ESCAPES.get(options.key_separator, options.key_separator)}
@@ -89,7 +89,7 @@ def _read(options: argparse.Namespace, reader: LineReader) -> Iterator[Line]:
         with open(options.file, "rb") as stream:
             yield from parsed_lines(reader, stream, False)
     else:
-        yield from parsed_lines(reader, sys.stdin.buffer, is_terminal(sys.stdin) and is_terminal(sys.stdout))
+        yield from parsed_lines(reader, stdin_bytes(), is_terminal(sys.stdin) and is_terminal(sys.stdout))
 
 
 def _with(lines: Iterator[Line], key: bytes | None, headers: Headers) -> Iterator[Line]:

@@ -20,7 +20,7 @@ from ottla.cli.kafka_options import (
 )
 from ottla.cli.line_reader import Line, LineError, LineReader, read_lines
 from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
-from ottla.cli.terminal import ToolError, is_terminal
+from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 
 TOOL = "kafka-console-producer.sh"
 SUMMARY = "Write lines of standard input to a topic."
@@ -111,7 +111,7 @@ def _run(options: KafkaOptions) -> int:
     settings = producer_settings(bootstrap, option_properties(options), {"client.id": "console-producer"}, properties)
     sender = Sender(TOOL, topic, settings, is_synchronous=options.has("sync"))
     is_prompting = is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    lines = parsed_lines(reader, sys.stdin.buffer, is_prompting)
+    lines = parsed_lines(reader, stdin_bytes(), is_prompting)
     return send_all(sender, lines, is_prompting=is_prompting)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.base.errors import Error
 from ottla.base.names import topic_name_problem
 from ottla.cli.client_settings import make_client
-from ottla.cli.librdkafka import library, make_producer, translate
+from ottla.cli.librdkafka import hurry_metadata, library, make_producer, translate
 from ottla.cli.line_reader import Line
-from ottla.cli.terminal import ToolError, warn
+from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
 
@@ -19,7 +18,6 @@ FAILURES_SHOWN_MAX = 10
 POLL_SECONDS = 0.2  # Python hears signals only between calls of the library
 FLUSH_SECONDS_ON_STOP = 5.0
 TOPIC_PATIENCE_MS = 3_000  # a topic that is made by asking for it appears a moment later
-EXIT_TERMINATED = 143
 
 # What Kafka's console producer runs with, where librdkafka's defaults differ.
 DEFAULTS: Mapping[str, Any] = {
@@ -52,7 +50,7 @@ def wait_for_topic(bootstrap: str, topic: str, properties: Mapping[str, str], ti
         deadline_ms = client.clock.monotonic_ms() + min(timeout_ms, TOPIC_PATIENCE_MS)
         while True:
             try:
-                admin.ensure_topic(topic, may_create=True)
+                admin.topic(topic, may_create=True, needs_leaders=True)
             except ClientError as problem:
                 if problem.error is Error.INVALID_TOPIC_EXCEPTION:
                     raise ToolError(topic_name_problem(topic) or f"{topic!r} is not a valid topic name") from None
@@ -77,6 +75,7 @@ class Sender:
         self.is_synchronous = is_synchronous
         self.library = library()
         self.producer = make_producer(settings)
+        hurry_metadata(self.producer, topic)
         self.sent = 0
         self.stored = 0
         self.failed = 0
@@ -135,20 +134,18 @@ class Sender:
 
 
 def send_all(sender: Sender, lines: Iterable[Line], *, is_prompting: bool = False, partition: int | None = None) -> int:
-    """Send everything; a signal stops the reading, not the sending of what was read."""
-
-    def stop(_signal: int, _frame: object) -> None:
-        raise SystemExit(EXIT_TERMINATED)
-
-    signal.signal(signal.SIGTERM, stop)
+    """Send everything; a signal or a bad line stops the reading, not the sending of what was read."""
+    end_on_sigterm()
+    is_everything_read = False
     try:
         for line in lines:
             sender.send(line, partition)
             if is_prompting:
                 sender.flush(1)  # a person wants to see at once what went wrong
-    except (KeyboardInterrupt, SystemExit):
-        sender.flush(FLUSH_SECONDS_ON_STOP)
-        raise
+        is_everything_read = True
+    finally:
+        if not is_everything_read:
+            sender.flush(FLUSH_SECONDS_ON_STOP)
     return sender.finish()
 
 

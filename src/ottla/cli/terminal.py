@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from io import BytesIO
+from typing import BinaryIO, TextIO
 
 from ottla.client.errors import ClientError
 
@@ -21,6 +23,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # as a shell reports a death by SIGINT
 EXIT_PIPE_CLOSED = 141  # and by SIGPIPE
+EXIT_TERMINATED = 143  # and by SIGTERM
 
 # C0 and C1 controls and the characters that reorder or hide text; tab and newline are harmless.
 _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -32,6 +35,13 @@ class ToolError(Exception):
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+class UsageError(ToolError):
+    """Options that make no sense together."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, EXIT_USAGE)
 
 
 def run_tool(name: str, body: Callable[[], int]) -> int:
@@ -53,9 +63,20 @@ def run_tool(name: str, body: Callable[[], int]) -> int:
     except OSError as problem:
         place = f"{problem.filename}: " if problem.filename else ""
         return fail(name, f"{place}{problem.strerror or problem}")
+    except UnicodeError:
+        return fail(name, "the text is not valid UTF-8")
     except MemoryError:
         return fail(name, "out of memory")
     return code
+
+
+def end_on_sigterm() -> None:
+    """Have SIGTERM end this process by an exception, so that what was begun is finished."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise SystemExit(EXIT_TERMINATED)
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def fail(name: str, message: str, code: int = EXIT_FAILED) -> int:
@@ -68,6 +89,11 @@ def warn(line: str) -> None:
     """One line for the person at the terminal."""
     if sys.stderr is not None:
         print(shown(line, sys.stderr), file=sys.stderr, flush=True)
+
+
+def stdin_bytes() -> BinaryIO:
+    """Standard input; empty if this process was started without one."""
+    return sys.stdin.buffer if sys.stdin is not None else BytesIO()
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -30,7 +30,8 @@ PARTITIONS_MAX = 2**31 - 1
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    properties = load_properties(options.command_config) if options.command_config else None
+    config = getattr(options, "command_config", None)
+    properties = load_properties(config) if config is not None else None
     with make_client(bootstrap_of(options), properties) as client:
         code: int = options.action(Admin(client), options)
         return code
@@ -40,8 +41,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="ottla topics", description="Create, list, describe, grow and delete topics.", examples=EXAMPLES
     )
-    add_bootstrap(parser)
-    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
+    _add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
     create = commands.add_parser("create", help="create topics")
@@ -75,8 +75,16 @@ def _parser() -> Parser:
     delete.set_defaults(action=_delete)
 
     for command in (create, listing, describe, alter, delete):
-        add_bootstrap(command)
+        _add_connection(command)
     return parser
+
+
+def _add_connection(parser: argparse.ArgumentParser) -> None:
+    """May stand before and after a sub-command."""
+    add_bootstrap(parser)
+    parser.add_argument(
+        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"
+    )
 
 
 def _create(admin: Admin, options: argparse.Namespace) -> int:

@@ -84,10 +84,11 @@ class Admin:
         wanted = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in topic_ids]
         return [_from_metadata(topic) for topic in self._metadata(wanted) if not topic.error_code]
 
-    def ensure_topic(self, name: str, *, may_create: bool) -> Topic:
-        """One topic with a leader for each partition; asking for it makes it, if both sides want that."""
+    def topic(self, name: str, *, may_create: bool = False, needs_leaders: bool = False) -> Topic:
+        """One topic, on request one with a leader for each partition; asking makes it, if both sides want that."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=may_create)
-        answer = self.client.call(request, MetadataResponse, _check_leaders)
+        answer = self.client.call(request, MetadataResponse, _check_leaders if needs_leaders else None)
+        _check_topic(answer)
         return _from_metadata(answer.topics[0])
 
     def describe(self, names: Sequence[str], partitions_per_answer: int = PARTITIONS_PER_ANSWER) -> list[Topic]:
@@ -203,9 +204,15 @@ def _check(results: Iterable[_Result]) -> None:
             raise refusal(result.error_code, result.error_message)
 
 
-def _check_leaders(answer: MetadataResponse) -> None:
+def _check_topic(answer: MetadataResponse) -> None:
     if len(answer.topics) != 1:
         raise refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    if answer.topics[0].error_code not in _STILL_A_TOPIC:
+        raise refusal(answer.topics[0].error_code)
+
+
+def _check_leaders(answer: MetadataResponse) -> None:
+    _check_topic(answer)
     (topic,) = answer.topics
     for code in (topic.error_code, *(partition.error_code for partition in topic.partitions)):
         if code and code != Error.REPLICA_NOT_AVAILABLE:

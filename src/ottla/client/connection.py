@@ -47,8 +47,11 @@ class Connection:
         key = layout_of(type(request)).api_key
         assert key is not None, "parts of messages are not sent"
         self.correlation_id += 1
-        header = encode_request_header(key, version, self.correlation_id, self.client_id)
-        body = encode(request, version)
+        try:
+            header = encode_request_header(key, version, self.correlation_id, self.client_id)
+            body = encode(request, version)
+        except (ProtocolError, UnicodeError) as problem:
+            raise ClientError(f"this cannot be sent: {problem}", Error.INVALID_REQUEST) from None
         self.socket.settimeout(timeout_ms / 1000)
         try:
             self.socket.sendall(b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body)))
@@ -102,7 +105,7 @@ def _connect(address: Address, timeout_ms: int) -> socket.socket:
         connected = socket.create_connection(address, timeout_ms / 1000)
     except TimeoutError:
         raise unreachable(address, f"no answer within {timeout_ms / 1000:g} s") from None
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         raise unreachable(address, f"the host name {address.host} is not known") from None
     except OSError as problem:
         raise unreachable(address, (problem.strerror or str(problem)).lower()) from None

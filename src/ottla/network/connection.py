@@ -199,7 +199,8 @@ class Connection:
         if self.out and not self.is_writing:
             self._send()
         self._update_reading()
-        if self.is_waiting and turns_left == 0:
+        if self.is_waiting and self._may_start() and (turns_left == 0 or not self.pending):
+            # Our turn was over, or an answer that was too large has left meanwhile: nobody else would call us.
             self.loop.call_soon(self.on_turn)
 
     def _may_start(self) -> bool:

@@ -36,7 +36,8 @@ from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
 from ottla.storage.producers import ProducerBatch, Producers
 from ottla.storage.replay import marker_coordinator_epoch
-from ottla.storage.segment import NOT_LOADED, Segment, create_segment
+from ottla.storage.segment import Segment, create_segment
+from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
 from ottla.storage.verification import check_range, needs_check
 
@@ -272,7 +273,7 @@ class Log(LogFiles):
     def _waited_ms(self, segment: Segment, max_timestamp: int, now_ms: int) -> int:
         """How old the segment is: by the records' own times where they have any, as Kafka counts."""
         if segment.first_timestamp == NOT_LOADED:
-            segment.load_first_timestamp()
+            load_first_timestamp(segment)
         if segment.first_timestamp >= 0:
             return max_timestamp - segment.first_timestamp
         return now_ms - segment.created_ms

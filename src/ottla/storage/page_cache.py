@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ottla.base.file_range import FileRange
-from ottla.storage.segment import UNKNOWN, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_times import UNKNOWN
 
 PROBE_INTERVAL_BYTES = 128 << 10  # what the kernel reads ahead in one go
 RECENT_BYTES = 32 << 20  # the tail that was just written is taken to be in memory

@@ -18,6 +18,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.checkpoints import CheckpointError
+from ottla.storage.cutting import cut_segment, trusted_start
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs, load_epochs
 from ottla.storage.folder import Folder, read_folder
@@ -199,7 +200,7 @@ class Opening:
         if first == len(self.segments):
             return 0, self.end_offset
         segment = self.segments[first]
-        return segment.trusted_start(self.recovery_point)
+        return trusted_start(segment, self.recovery_point)
 
     # --- the scan -----------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Opening:
             if place > first:
                 position = 0
                 offset = max(self.end_offset, segment.base_offset)
-                segment.trusted_start(0)
+                trusted_start(segment, 0)
             if segment.base_offset < self.end_offset and place > first:
                 self._cut(place, 0, "it starts before the end of the segment before it", -1)
                 break
@@ -278,7 +279,7 @@ class Opening:
             problem,
             lost,
         )
-        segment.cut(position, self.end_offset)
+        cut_segment(segment, position, self.end_offset)
         for later in self.segments[place + 1 :]:
             later.close()
             later.rename_to_deleted()

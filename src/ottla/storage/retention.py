@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.storage.segment import Segment
+from ottla.storage.segment_times import retention_timestamp
 
 if TYPE_CHECKING:
     from ottla.storage.log_files import LogFiles
@@ -57,7 +58,7 @@ def delete_by_time(log: LogFiles, now_ms: int, high_watermark: int) -> int:
         return 0
 
     def is_expired(segment: Segment, _: int) -> bool:
-        return now_ms - segment.largest_timestamp() > retention_ms
+        return now_ms - retention_timestamp(segment) > retention_ms
 
     return delete_while(log, now_ms, high_watermark, "over retention.ms", is_expired)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from bisect import bisect_left
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
 from ottla.protocol.batches import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
@@ -26,21 +26,21 @@ from ottla.storage.index import (
     BuiltIndexes,
     OffsetIndex,
     TimeIndex,
-    cut_time_index,
     load_offset_index,
     load_time_index,
-    lookup_time,
-    rising_prefix,
     truncate_path,
 )
-from ottla.storage.scan import BatchScan
-from ottla.storage.segment_file import SegmentFile
+from ottla.storage.segment_times import NOT_LOADED, UNKNOWN, load_max_timestamp
 
 logger = logging.getLogger("ottla.storage.segment")
 
 INDEX_INTERVAL_BYTES: Final = 4096  # of an index that is rebuilt
-UNKNOWN: Final = -1
-NOT_LOADED: Final = -2  # a timestamp that stands in a file which nobody read so far
+FILE_SUFFIXES: Final = (
+    files.LOG_SUFFIX,
+    files.INDEX_SUFFIX,
+    files.TIME_INDEX_SUFFIX,
+    files.TRANSACTION_INDEX_SUFFIX,
+)
 
 # base offset, length, magic, last offset delta: all that hopping from batch to batch needs
 HOP: Final = struct.Struct(">qi4xb6xi")
@@ -48,29 +48,43 @@ HOP_BYTES: Final = 27
 HOP_CHUNK_BYTES: Final = 4096
 
 
-class Segment(SegmentFile):
-    """One log file with its indexes, its timestamps and what is known about its bytes."""
+class Segment:
+    """`<base_offset>.log` with its indexes, its timestamps and what is known about its bytes."""
 
     __slots__ = (
         "_index",
         "_index_bytes_counted",
+        "_pool",
         "_reported_position",
         "_time_index",
+        "base_offset",
         "bytes_since_index",
         "created_ms",
+        "descriptor",
+        "directory",
         "first_timestamp",
         "has_unsynced_indexes",
+        "is_closing",
+        "is_used",
         "last_append_offset",
         "last_append_position",
         "max_timestamp",
         "max_timestamp_offset",
+        "references",
         "roll_jitter_ms",
+        "size",
         "verified_from",
         "verified_ranges",
     )
 
     def __init__(self, directory: str, base_offset: int, size: int, pool: DescriptorPool) -> None:
-        super().__init__(directory, base_offset, size, pool)
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size  # what has been written whole
+        self.descriptor = -1
+        self.references = 0  # ranges of this file that are out
+        self.is_used = False  # since the pool last looked
+        self.is_closing = False
         self.has_unsynced_indexes = False
         self.verified_from = size
         self.verified_ranges: list[tuple[int, int]] | None = None
@@ -82,10 +96,76 @@ class Segment(SegmentFile):
         self.bytes_since_index = 0
         self.last_append_offset = UNKNOWN
         self.last_append_position = 0
+        self._pool = pool
         self._reported_position = UNKNOWN  # of a bad batch, so that it is told only once
         self._index: OffsetIndex | None = None
         self._index_bytes_counted = 0
         self._time_index: TimeIndex | None = None
+
+    # --- the file -----------------------------------------------------------------------------------------------
+
+    def path(self, suffix: str) -> str:
+        return files.segment_path(self.directory, self.base_offset, suffix)
+
+    def open_descriptor(self) -> int:
+        """The descriptor of the log file; opens it if needed."""
+        self.is_used = True
+        if self.descriptor < 0:
+            self.descriptor = files.open_file(self.path(files.LOG_SUFFIX), files.READ_WRITE_FLAGS)
+            self._pool.add(self)
+        return self.descriptor
+
+    def make_range(self, position: int, length: int) -> FileRange:
+        """Lend a piece of the file; the file stays open until the range is released."""
+        descriptor = self.open_descriptor()
+        self.references += 1
+        return FileRange(self, descriptor, position, length)
+
+    def release_range(self) -> None:
+        assert self.references > 0, "a range was released twice"
+        self.references -= 1
+        if self.references == 0 and self.is_closing:
+            self.close_descriptor()
+
+    def close_if_unused(self) -> bool:
+        """Give the descriptor and what was loaded back, unless somebody reads or the disk does not take it."""
+        if self.references > 0:
+            return False
+        try:
+            self.write_pending()
+        except OSError:
+            return False
+        self.close_descriptor()
+        return True
+
+    def close(self) -> None:
+        """No more use is made of this segment. Readers may finish; nothing is written any more."""
+        self.is_closing = True
+        if self.references == 0:
+            self.close_descriptor()
+
+    def close_descriptor(self) -> None:
+        self.forget_loaded()
+        if self.descriptor >= 0:
+            self._pool.discard(self)
+            files.close(self.descriptor)
+            self.descriptor = -1
+
+    def rename_to_deleted(self) -> None:
+        """Take the files out of the log; readers that hold a range are not disturbed."""
+        for suffix in FILE_SUFFIXES:
+            path = self.path(suffix)
+            try:
+                files.rename(path, path + files.DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+
+    def deleted_paths(self) -> list[str]:
+        return [self.path(suffix) + files.DELETED_SUFFIX for suffix in FILE_SUFFIXES]
+
+    def remove_deleted(self) -> None:
+        for path in self.deleted_paths():
+            files.remove_if_there(path)
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -134,7 +214,7 @@ class Segment(SegmentFile):
         if self.max_timestamp >= 0:
             self.time_index().maybe_append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         if len(index.entries) - index.written >= PENDING_ENTRIES_MAX:
-            self._write_pending_if_possible()
+            self.write_pending_if_possible()
 
     # --- indexes ------------------------------------------------------------------------------------------------
 
@@ -142,7 +222,7 @@ class Segment(SegmentFile):
         self.index()
         self.time_index()
         if self.max_timestamp == NOT_LOADED:
-            self.load_max_timestamp()
+            load_max_timestamp(self)
 
     def index(self) -> OffsetIndex:
         """The offset index, read from its file at first use."""
@@ -160,6 +240,13 @@ class Segment(SegmentFile):
             self.open_descriptor()
             self._time_index = load_time_index(self.path(files.TIME_INDEX_SUFFIX))
         return self._time_index
+
+    def replace_time_index(self, time_index: TimeIndex) -> None:
+        """Go on with a time index that was cut; the largest timestamp is what its last entry says."""
+        self._time_index = time_index
+        self.has_unsynced_indexes = True
+        self.max_timestamp = time_index.last_timestamp
+        self.max_timestamp_offset = self.base_offset + time_index.last_relative_offset
 
     def is_index_full(self, segment_index_bytes: int) -> bool:
         if self._index is None:
@@ -202,9 +289,9 @@ class Segment(SegmentFile):
         self.bytes_since_index = self.size - built.offsets.last_position()
         self.has_unsynced_indexes = True
         self._count_index_bytes(len(built.offsets.entries) * OFFSET_ENTRY_BYTES)
-        self._write_pending_if_possible()
+        self.write_pending_if_possible()
 
-    def _write_pending_if_possible(self) -> bool:
+    def write_pending_if_possible(self) -> bool:
         """On a full disk the entries stay in memory; whoever needs them in the file will try again."""
         try:
             self.write_pending()
@@ -279,27 +366,6 @@ class Segment(SegmentFile):
         is_in_order = self.base_offset <= base_offset <= self.base_offset + relative_offset - last_offset_delta
         return bool(is_batch and is_in_order)
 
-    def is_true_time_entry(self, timestamp: int, relative_offset: int) -> bool:
-        """Whether the batch with this offset has this largest timestamp."""
-        try:
-            position, batch_bytes = self.find(self.base_offset + relative_offset)
-        except KafkaError:  # the log itself is damaged on the way there
-            return False
-        if batch_bytes == 0:
-            return False
-        scan = BatchScan(self.open_descriptor(), position, self.size, False)
-        return scan.advance() and scan.max_timestamp == timestamp
-
-    def find_time(self, timestamp: int) -> int:
-        """An offset at or before the first record with this timestamp or a later one."""
-        self.write_pending()
-        path = self.path(files.TIME_INDEX_SUFFIX)
-        entry_timestamp, relative_offset = lookup_time(path, timestamp)
-        if entry_timestamp >= 0 and not self.is_true_time_entry(entry_timestamp, relative_offset):
-            self.rebuild_indexes(f"an entry of {path} does not fit the log")
-            _, relative_offset = lookup_time(path, timestamp)
-        return self.base_offset + relative_offset
-
     def corrupt(self, position: int) -> KafkaError:
         if position != self._reported_position:
             self._reported_position = position
@@ -307,99 +373,9 @@ class Segment(SegmentFile):
             logger.error("Found a corrupt batch in %s at position %d; it will not be served", path, position)
         return KafkaError(Error.CORRUPT_MESSAGE, f"The stored batch at position {position} is corrupt")
 
-    # --- timestamps ---------------------------------------------------------------------------------------------
-
-    def load_max_timestamp(self) -> None:
-        """Learn the largest timestamp of a segment that was found on disk from the last entry of its time index."""
-        times = self.time_index()
-        is_true = times.count == 0 or self.is_true_time_entry(times.last_timestamp, times.last_relative_offset)
-        if not is_true or self._has_later_timestamp(times.last_timestamp):
-            self.rebuild_indexes("the last entry of the time index does not fit the log")
-            return
-        self.max_timestamp = times.last_timestamp
-        self.max_timestamp_offset = self.base_offset + times.last_relative_offset
-
-    def _has_later_timestamp(self, timestamp: int) -> bool:
-        """Whether one of the last batches proves that entries of the time index are missing."""
-        scan = BatchScan(self.open_descriptor(), self.index().last_position(), self.size, False)
-        while scan.advance():
-            if scan.max_timestamp > timestamp:
-                return True
-        return False
-
-    def load_first_timestamp(self) -> None:
-        scan = BatchScan(self.open_descriptor(), 0, self.size, False)
-        self.first_timestamp = scan.max_timestamp if scan.advance() else UNKNOWN
-
-    def largest_timestamp(self) -> int:
-        """What retention by time looks at; the file's own time where records have none."""
-        if self.max_timestamp == NOT_LOADED:
-            was_open = self.descriptor >= 0
-            self.load_max_timestamp()
-            if not was_open:
-                self.close_if_unused()  # retention passes by all segments, most of which nobody uses
-        if self.max_timestamp >= 0:
-            return self.max_timestamp
-        try:
-            return os.stat(self.path(files.LOG_SUFFIX)).st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            return self.created_ms
-
-    # --- cutting and deleting -----------------------------------------------------------------------------------
-
-    def cut(self, position: int, offset: int) -> None:
-        """Drop all bytes from this position on, which is where the batch with this offset starts."""
-        files.truncate(self.open_descriptor(), position)
-        self.size = position
-        self.last_append_offset = UNKNOWN
-        self.verified_from = min(self.verified_from, position)
-        self.write_pending()
-        self._cut_indexes(position, offset)
-        # Batches behind the last index entry may have larger timestamps than the time index knows of.
-        scan = BatchScan(self.open_descriptor(), self.index().last_position(), position, False)
-        while scan.advance():
-            if scan.max_timestamp > self.max_timestamp:
-                self.max_timestamp = scan.max_timestamp
-                self.max_timestamp_offset = scan.last_offset
-
-    def trusted_start(self, recovery_point: int) -> tuple[int, int]:
-        """The last position at or before the recovery point that the index leads to, and the offset there.
-
-        What lies before it was synced, indexes included. The indexes are cut there: a scan from that position on
-        makes the rest of them anew.
-        """
-        index = self.index()
-        sound = rising_prefix(index.entries, self.size)
-        if sound < len(index.entries) and index.entries[sound]:
-            logger.warning(
-                "Found a corrupted index file %s (entry %d), rebuilding it", self.path(files.INDEX_SUFFIX), sound
-            )
-        count = bisect_left(index.entries, (recovery_point - self.base_offset) << 32, 0, sound)
-        position = index.entries[count - 1] & POSITION_MASK if count else 0
-        if count and self.is_true_entry(position, index.entries[count - 1] >> 32):
-            offset = HOP.unpack(os.pread(self.open_descriptor(), HOP_BYTES, position))[0]
-            self._cut_indexes(position, offset)
-            times = self.time_index()
-            if times.count and self.is_true_time_entry(times.last_timestamp, times.last_relative_offset):
-                return position, int(offset)
-        self._cut_indexes(0, self.base_offset)
-        return 0, self.base_offset
-
-    def _cut_indexes(self, position: int, offset: int) -> None:
-        """Forget what the indexes say about this position and offset, and all later ones."""
-        index = self.index()
-        index.cut(index.lookup_position(position), self.path(files.INDEX_SUFFIX))
-        self._time_index = cut_time_index(self.path(files.TIME_INDEX_SUFFIX), offset - self.base_offset)
-        self.bytes_since_index = position - index.last_position()
-        self.has_unsynced_indexes = True
-        self.max_timestamp = self._time_index.last_timestamp
-        self.max_timestamp_offset = self.base_offset + self._time_index.last_relative_offset
-        if position == 0:
-            self.first_timestamp = UNKNOWN
-
     def move_to_pool(self, pool: DescriptorPool) -> None:
         """Hand the segment over from the thread that opened it: nothing is open, and nothing pending if possible."""
-        is_written = self._write_pending_if_possible()
+        is_written = self.write_pending_if_possible()
         index = self._index
         time_index = self._time_index
         self.close_descriptor()

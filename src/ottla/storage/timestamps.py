@@ -6,7 +6,8 @@ import os
 
 from ottla.protocol.batches import crc_is_right, read_batch_header, read_records
 from ottla.storage.scan import BatchScan
-from ottla.storage.segment import NOT_LOADED, Segment
+from ottla.storage.segment import Segment
+from ottla.storage.segment_times import find_time, max_timestamp_of
 
 FoundOffset = tuple[int, int, int]
 """Offset, timestamp and leader epoch of a record."""
@@ -33,7 +34,7 @@ def offset_of_max_timestamp(segments: list[Segment], log_start_offset: int) -> F
 
 def find_in_segment(segment: Segment, log_start_offset: int, timestamp: int) -> FoundOffset | None:
     """Look at the batches that the time index leads to; only one that reaches the timestamp is read as a whole."""
-    position, _ = segment.find(max(segment.find_time(timestamp), log_start_offset))
+    position, _ = segment.find(max(find_time(segment, timestamp), log_start_offset))
     scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
     while scan.advance():
         if scan.max_timestamp >= timestamp:
@@ -51,9 +52,3 @@ def find_in_batch(segment: Segment, scan: BatchScan, log_start_offset: int, time
         if record.timestamp >= timestamp and record.offset >= log_start_offset:
             return record.offset, record.timestamp, scan.leader_epoch
     return None
-
-
-def max_timestamp_of(segment: Segment) -> int:
-    if segment.max_timestamp == NOT_LOADED:
-        segment.load_max_timestamp()
-    return segment.max_timestamp

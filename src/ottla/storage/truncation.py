@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.storage import files
+from ottla.storage.cutting import cut_segment
 from ottla.storage.producers import Producers
 from ottla.storage.replay import load_producers
 from ottla.storage.segment import create_segment
@@ -22,7 +23,7 @@ def truncate_to(log: LogFiles, offset: int) -> None:
     logger.info("Truncating %s from its end %d to offset %d", log.partition, log.end_offset, offset)
     remove_segments(log, [segment.base_offset for segment in log.segments if segment.base_offset > offset])
     segment = log.segments[-1]
-    segment.cut(segment.find(offset)[0], offset)
+    cut_segment(segment, segment.find(offset)[0], offset)
     log.end_offset = offset
     log.epochs.truncate_from_end(offset)
     reload_producers(log)

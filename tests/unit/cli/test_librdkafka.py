@@ -98,13 +98,15 @@ def test_bad_values_are_refused_in_one_line() -> None:
         make_producer({"bootstrap.servers": "a:1", "acks": "many"})
 
 
-def test_lost_brokers_are_reported_once() -> None:
+def test_lost_brokers_are_reported_once_and_only_if_they_stay_away() -> None:
     said: list[str] = []
-    reporter = ErrorReporter(said.append)
-    for _ in range(3):
-        reporter(FakeError("_ALL_BROKERS_DOWN", "1/1 brokers are down"))
+    now = [0.0]
+    reporter = ErrorReporter(said.append, lambda: now[0])
+    for seconds in (0, 1, 2, 3, 4):
+        now[0] = seconds
+        reporter(FakeError("_ALL_BROKERS_DOWN", f"1/1 brokers are down at {seconds}"))
         reporter(FakeError("_TRANSPORT", "connection refused"))
-    assert said == ["warning: 1/1 brokers are down; trying again"]
+    assert said == ["warning: 1/1 brokers are down at 2; trying again"]
 
 
 @pytest.mark.parametrize(

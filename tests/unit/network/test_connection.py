@@ -90,6 +90,7 @@ class Recorder:
         self.park = set()
         self.places = {}
         self.refuse = False
+        self.answers = {}  # instead of the text itself
         self.closed = 0
 
     def on_frame(self, connection, frame):
@@ -100,7 +101,7 @@ class Recorder:
         if text in self.park:
             self.places[text] = connection.park()
         else:
-            connection.reply(Output(bytearray(framed(text)), None))
+            connection.reply(Output(bytearray(framed(self.answers.get(text, text))), None))
         return True
 
     def on_closed(self, connection):
@@ -290,3 +291,13 @@ def test_the_end_of_the_stream_closes_the_connection_once(end):
     world.receive(framed(b"last")[:5], end)
     world.connection.abandon("again")
     assert world.handler.closed == 1
+
+
+def test_a_request_behind_a_large_answer_that_left_at_once_is_not_forgotten():
+    world = World()
+    world.handler.answers = {b"fetch": b"L" * (module.UNSENT_BYTES_MAX + 1)}
+    world.receive(framed(b"fetch") + framed(b"next"))
+    world.loop.run()
+    assert world.handler.frames == [b"fetch", b"next"]
+    assert world.replies.endswith(framed(b"next"))
+    assert world.poller.readable
