@@ -27,7 +27,9 @@ from ottla.storage.verification import check_range, needs_check
 
 logger = logging.getLogger(__name__)
 
+READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
+CONSUMER: Final = -1  # in the place where a follower gives its broker id
 NO_RECORDS: Final = b""
 RANGE_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -46,6 +48,7 @@ class Fetch:
         min_bytes: int,
         max_bytes: int,
         is_read_committed: bool,
+        replica_id: int = CONSUMER,
     ) -> None:
         self.context = context
         self.session = session
@@ -54,6 +57,7 @@ class Fetch:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.is_read_committed = is_read_committed
+        self.replica_id = replica_id
         self.found_bytes = 0
         self.has_error = False
         self._waiting: WaitingFetch | None = None
@@ -128,6 +132,9 @@ class Fetch:
         except KafkaError as error:
             return self._error_data(asked, error.error, is_served=False)
         try:
+            if self.replica_id != CONSUMER:
+                # Followers come with clusters. Until then whoever says that he is one is not (CVE-2018-1288).
+                raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
             partition.require_leader(asked.leader_epoch)
             file_range = partition.read(
                 asked.fetch_offset, min(asked.max_bytes, bytes_left), self.found_bytes == 0, self.is_read_committed

@@ -139,7 +139,6 @@ class Broker:
             advertised_endpoints(settings, listeners),
             rack=settings.broker_rack,
             cluster_id=log_dirs.cluster_id,
-            was_clean=not log_dirs.needs_recovery,
         )
         log_dirs.claim(services.cluster_id)
         loading = LogLoading(services)

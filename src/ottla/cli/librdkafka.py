@@ -40,7 +40,8 @@ WITHOUT_MEANING = frozenset(
 )
 UNKNOWN_PROPERTIES_MAX = 100
 METADATA_SECONDS = 1.0
-TROUBLE_SECONDS = 2.0
+START_SECONDS = 1.0
+QUIET_SECONDS = 60.0
 SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
 
@@ -99,25 +100,21 @@ def _make(kind: str, settings: Mapping[str, Any]) -> Any:
 
 
 class ErrorReporter:
-    """Tells a person once about each trouble that lasts; the library goes on trying by itself.
+    """Tells a person about trouble, at most once a minute; the library goes on trying by itself.
 
-    A first failure means little: a name may have two addresses of which only one is listened on.
+    Trouble right after the start means little: a name may have two addresses of which only one is listened on.
     """
 
     def __init__(self, say: Callable[[str], None] = warn, seconds: Callable[[], float] = time.monotonic) -> None:
         self.say = say
         self.seconds = seconds
-        self.first: dict[str, float] = {}
-        self.said: set[str] = set()
+        self.quiet_until = seconds() + START_SECONDS
 
     def __call__(self, error: Any) -> None:
-        name = error.name()
-        if name in self.said or not (name in SERIOUS or error.fatal()):
-            return
-        first = self.first.setdefault(name, self.seconds())
-        if self.seconds() - first >= TROUBLE_SECONDS or error.fatal():
-            self.said.add(name)
+        is_serious = error.name() in SERIOUS or error.fatal()
+        if is_serious and self.seconds() >= self.quiet_until:
+            self.quiet_until = self.seconds() + QUIET_SECONDS
             self.say(f"warning: {error.str()}; trying again")
 
     def __repr__(self) -> str:
-        return f"<ErrorReporter said={sorted(self.said)}>"
+        return f"<ErrorReporter quiet_until={self.quiet_until:.1f}>"

@@ -10,11 +10,11 @@ from ottla.controller.machine import Decision, encode_state
 from ottla.controller.store import CreateNode, SetNode, StoreOperation
 
 
-def decide_leaders(image: MetadataImage, broker: int, *, everywhere: bool) -> Decision[int]:
+def decide_leaders(image: MetadataImage, broker: int) -> Decision[int]:
     """Make a broker that has just come up the leader of what only it can lead; the reply is how many.
 
-    With `everywhere` also what it led before gets a new leader epoch: after a crash its log may have lost its tail,
-    and only a new epoch lets others notice that the same offsets mean other records now (KIP-320).
+    What it led before gets a new leader epoch, too: after a crash its log may have lost its tail, and only a new
+    epoch lets others notice that the same offsets mean other records now (KIP-320).
     """
     operations: list[StoreOperation] = []
     topics = []
@@ -23,7 +23,7 @@ def decide_leaders(image: MetadataImage, broker: int, *, everywhere: bool) -> De
     for topic in image.topics.values():
         for partition in topic.partitions:
             if partition not in elections:
-                is_needed = needs_leader(image, partition, broker, everywhere)
+                is_needed = needs_leader(image, partition, broker)
                 elections[partition] = elected(partition, broker) if is_needed else partition
         partitions = tuple(elections[partition] for partition in topic.partitions)
         changed = [i for i, (old, new) in enumerate(zip(topic.partitions, partitions, strict=True)) if old != new]
@@ -36,12 +36,10 @@ def decide_leaders(image: MetadataImage, broker: int, *, everywhere: bool) -> De
     return Decision(tuple(operations), image.with_topics(topics), count)
 
 
-def needs_leader(image: MetadataImage, partition: PartitionImage, broker: int, everywhere: bool) -> bool:
+def needs_leader(image: MetadataImage, partition: PartitionImage, broker: int) -> bool:
     if broker not in partition.isr and not (partition.partition_epoch < 0 and broker in partition.replicas):
         return False
-    if partition.leader == broker:
-        return everywhere
-    return partition.leader == NO_LEADER or partition.leader not in image.brokers
+    return partition.leader in (broker, NO_LEADER) or partition.leader not in image.brokers
 
 
 def elected(partition: PartitionImage, broker: int) -> PartitionImage:

@@ -101,7 +101,6 @@ class ControllerService:
         *,
         rack: str | None = None,
         cluster_id: str | None = None,
-        was_clean: bool = True,
     ) -> None:
         """Load the image, register this broker, become the controller. StoreUnusableError says what is in the way.
 
@@ -121,7 +120,6 @@ class ControllerService:
             nodes,
             broker,
             new_cluster_id=cluster_id or tree.encode_uuid(self._new_uuid()),
-            was_clean=was_clean,
             now_ms=self._clock.now_ms(),
         )
         try:

@@ -20,7 +20,6 @@ def decide_start(
     broker: BrokerImage,
     *,
     new_cluster_id: str,
-    was_clean: bool,
     now_ms: int,
 ) -> Decision[int]:
     """Register, take the controller's place and lead; the reply is the number of partitions with a new leader epoch.
@@ -39,7 +38,7 @@ def decide_start(
     operations.append(epoch_operation(nodes.get(tree.CONTROLLER_EPOCH), epoch))
     operations.extend(left_over_deletions(nodes))
     alive = image.with_brokers({**image.brokers, broker.id: broker}).with_controller(broker.id, epoch)
-    leaders = decide_leaders(alive, broker.id, everywhere=not was_clean)
+    leaders = decide_leaders(alive, broker.id)
     return Decision((*operations, *leaders.operations), leaders.image, leaders.reply)
 
 

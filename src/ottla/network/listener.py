@@ -17,7 +17,8 @@ from ottla.network.transport import PlainTransport
 logger = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 100
-SWEEP_SECONDS = 5.0
+SWEEP_SECONDS_MAX = 5.0
+SWEEP_SECONDS_MIN = 0.25
 RETRY_SECONDS = 0.1  # after running out of descriptors
 
 
@@ -51,7 +52,7 @@ class ConnectionSet:
         self._handler = handler
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
 
     def limit(self, limits: ConnectionLimits) -> None:
         """Other limits from now on; what is open stays open."""
@@ -121,7 +122,7 @@ class ConnectionSet:
         """Close what was idle for too long. Ticks instead of clock readings: receiving costs no system call more."""
         self._tick += 1
         idle_ms = self.limits.idle_ms_max
-        idle_ticks = max(1, int(idle_ms / 1000 / SWEEP_SECONDS)) if idle_ms >= 0 else 0
+        idle_ticks = max(1, int(idle_ms / 1000 / self._sweep_seconds())) if idle_ms >= 0 else 0
         for connection in list(self.connections):
             if connection.last_active_tick < 0 or connection.pending or connection.out:
                 connection.last_active_tick = self._tick
@@ -129,7 +130,11 @@ class ConnectionSet:
                 connection.abandon("idle for longer than connections.max.idle.ms")
         if not any(connection.have for connection in self.connections):
             self.buffers.forget()
-        self._sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
+
+    def _sweep_seconds(self) -> float:
+        """A quarter of the idle time, so that nobody stays much longer than he may."""
+        return min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, self.limits.idle_ms_max / 4000))
 
     async def drain(self, seconds_max: float) -> None:
         """Wait until every accepted request is answered and sent, then close all connections."""

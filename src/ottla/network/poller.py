@@ -18,7 +18,8 @@ from typing import Protocol, TypeAlias
 
 logger = logging.getLogger(__name__)
 
-READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+READABLE = select.EPOLLIN
+GONE = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
 EVENTS_MAX = 256
@@ -98,6 +99,9 @@ class Poller(selectors.BaseSelector):
                 connection.on_writable()
             if event & READABLE:
                 connection.on_readable()
+            elif event & GONE:
+                # Reported again and again until somebody acts, also while we do not read from this peer.
+                connection.abandon("connection lost")
         except Exception:  # one of the loops that own a task: a bug in one connection must not stop the others
             logger.exception("closing a connection after an unexpected error")
             connection.abandon("unexpected error")

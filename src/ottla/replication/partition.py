@@ -46,14 +46,11 @@ class Partition:
         """Take over what the controller decided."""
         if leader_epoch < self.leader_epoch:
             return
-        is_new_epoch = leader_epoch > self.leader_epoch
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync = in_sync
         if leader_id == self.node_id:
-            if is_new_epoch:
-                self.log.assign_epoch(leader_epoch, self.log.end_offset)
-            self._advance(0)
+            self._advance(0)  # the log notes the epoch with its first record: most epochs of a partition have none
         else:
             self.wake_all()
 
@@ -133,6 +130,12 @@ class Partition:
             fetches.pop(waiting, None)
             if not fetches:
                 self._fetches = None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The epoch at or below this one and where it ends; ours has not ended."""
+        if epoch == self.leader_epoch:
+            return epoch, self.log.end_offset
+        return self.log.end_offset_for_epoch(epoch)
 
     # ---- the high watermark
 

@@ -391,7 +391,7 @@ def create_log(
         epochs=LeaderEpochs(directory),
         producer_expiration_ms=producer_expiration_ms,
     )
-    log._is_directory_unsynced = True
+    log.mark_new()
     if topic_id is not None:
         log.set_topic_id(topic_id)
     return log

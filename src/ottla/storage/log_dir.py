@@ -61,10 +61,18 @@ class Checkpoints:
         self.path = path
         self.by_file = by_file
 
-    def write(self) -> None:
-        """After a crash an older state of these files is still right, so each may be replaced on its own."""
-        for name, offsets in self.by_file.items():
-            write_offsets(self.path, name, offsets)
+    def write(self) -> bool:
+        """Replace the files; False if the disk does not take them, which is told.
+
+        After a crash an older state of these files is still right: it only makes recovery longer.
+        """
+        try:
+            for name, offsets in self.by_file.items():
+                write_offsets(self.path, name, offsets)
+        except OSError as error:
+            logger.error("Cannot write the checkpoint files of %s: %s", self.path, error)
+            return False
+        return True
 
     def __repr__(self) -> str:
         return f"<Checkpoints of {self.path}: {', '.join(self.by_file)}>"

@@ -41,6 +41,7 @@ class LogFiles:
         "_active",
         "_is_directory_unsynced",
         "_is_disk_full",
+        "_is_new",
         "_latest_epoch",
         "_limit_offset",
         "_name",
@@ -98,6 +99,7 @@ class LogFiles:
         self._active = segments[-1]
         self._latest_epoch = epochs.latest_epoch
         self._is_directory_unsynced = False
+        self._is_new = False
         self._is_disk_full = False
         self._truncations = 0
         self._limit_offset = -1
@@ -204,6 +206,11 @@ class LogFiles:
         """Write down which topic the folder belongs to."""
         write_topic_id(self.directory, topic_id)
         self.topic_id = topic_id
+        self.mark_new()
+
+    def mark_new(self) -> None:
+        """The folder itself and its partition.metadata need a sync with the next flush."""
+        self._is_new = True
         self._is_directory_unsynced = True
 
     # --- shortening ---------------------------------------------------------------------------------------------
@@ -311,16 +318,19 @@ class LogFiles:
     def _add_segment(self, job: FlushJob, segment: Segment) -> None:
         segment.write_pending()
         job.descriptors.append(os.dup(segment.open_descriptor()))
-        job.paths.append(segment.path(files.INDEX_SUFFIX))
-        job.paths.append(segment.path(files.TIME_INDEX_SUFFIX))
-        segment.has_unsynced_indexes = False
+        if segment.has_unsynced_indexes:
+            segment.has_unsynced_indexes = False
+            job.paths += [segment.path(files.INDEX_SUFFIX), segment.path(files.TIME_INDEX_SUFFIX)]
 
     def _add_folder(self, job: FlushJob) -> None:
         if self._is_directory_unsynced:
             if self.snapshot_offset >= 0:
                 job.paths.append(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
-            job.paths += [f"{self.directory}/{PARTITION_METADATA}", self.directory, os.path.dirname(self.directory)]
+            job.paths.append(self.directory)
             self._is_directory_unsynced = False
+        if self._is_new:
+            job.paths += [f"{self.directory}/{PARTITION_METADATA}", os.path.dirname(self.directory)]
+            self._is_new = False
         if self.epochs.is_unsynced:
             job.paths.append(self.epochs.path())
             self.epochs.is_unsynced = False

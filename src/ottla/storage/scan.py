@@ -80,9 +80,11 @@ class BatchScan:
             return False
         if self.end - self.position < HEADER_BYTES:
             return self._stop("the file ends inside a batch header")
-        place = self._fill(HEADER_BYTES)
-        if place < 0:
-            return self._stop("the file is shorter than its size says")
+        place = self.position - self._buffer_start
+        if place + HEADER_BYTES > self._buffer_bytes:
+            place = self._fill(HEADER_BYTES)
+            if place < 0:
+                return self._stop("the file is shorter than its size says")
         (
             self.base_offset,
             length,
@@ -104,7 +106,7 @@ class BatchScan:
             return self._stop("there is no batch header")
         if self.position + batch_bytes > self.end:
             return self._stop("the file ends inside a batch")
-        if record_count < 0 or (self._checks_crc and self._crc(batch_bytes) != crc):
+        if record_count < 0 or (self._checks_crc and self._crc(place, batch_bytes) != crc):
             return self._stop("the checksum of a batch is wrong")
         self.batch_bytes = batch_bytes
         return True
@@ -118,21 +120,19 @@ class BatchScan:
         return False
 
     def _fill(self, wanted: int) -> int:
-        """Have `wanted` bytes from the current position on in the buffer; where they start there, or -1."""
-        place = self.position - self._buffer_start
-        if place >= 0 and place + wanted <= self._buffer_bytes:
-            return place
+        """Read from the current position on; the place of these bytes in the buffer, or -1 if there are too few."""
         self._buffer_start = self.position
         self._buffer_bytes = os.preadv(self._descriptor, [self._view], self.position)
         return 0 if self._buffer_bytes >= wanted else -1
 
-    def _crc(self, batch_bytes: int) -> int:
-        if batch_bytes <= len(self._buffer):
+    def _crc(self, place: int, batch_bytes: int) -> int:
+        if place + batch_bytes > self._buffer_bytes:
+            if batch_bytes > len(self._buffer):
+                return self._crc_of_large_batch(batch_bytes)
             place = self._fill(batch_bytes)
             if place < 0:
                 return -1
-            return int(crc32c(self._view[place + ATTRIBUTES_POSITION : place + batch_bytes]))
-        return self._crc_of_large_batch(batch_bytes)
+        return int(crc32c(self._view[place + ATTRIBUTES_POSITION : place + batch_bytes]))
 
     def _crc_of_large_batch(self, batch_bytes: int) -> int:
         """Checksum of a batch that does not fit into the buffer; leaves the buffer empty."""

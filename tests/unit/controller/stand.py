@@ -35,12 +35,10 @@ class Stand:
         self.start(1)
         self.image = self.image.with_brokers({number: broker(number) for number in range(1, brokers + 1)})
 
-    def start(self, number: int, *, was_clean: bool = True) -> int:
+    def start(self, number: int) -> int:
         """Start a broker on what the tree holds."""
         nodes = self.tree.subtree("/")
-        decision = decide_start(
-            load_image(nodes), nodes, broker(number), new_cluster_id="cluster", was_clean=was_clean, now_ms=1000
-        )
+        decision = decide_start(load_image(nodes), nodes, broker(number), new_cluster_id="cluster", now_ms=1000)
         return self.run(decision)
 
     def run(self, decision: Decision[R]) -> R:

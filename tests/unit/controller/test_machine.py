@@ -203,12 +203,10 @@ def test_every_start_has_a_controller_epoch_of_its_own() -> None:
     assert stand.tree.subtree("/")["/controller_epoch"].data == b"2"
 
 
-def test_a_clean_restart_leaves_leader_epochs_and_a_crash_raises_them() -> None:
+def test_a_restart_begins_a_new_leader_epoch_in_every_partition() -> None:
     stand = Stand()
     stand.create(NewTopic("a", 2, 1))
-    assert restart(stand, was_clean=True) == 0
-    assert stand.image.topics["a"].partitions[0].leader_epoch == 0
-    assert restart(stand, was_clean=False) == 2
+    assert restart(stand) == 2
     partition = stand.image.topics["a"].partitions[1]
     assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 1, 1)
 
@@ -228,7 +226,7 @@ def test_a_partition_without_a_state_gets_one() -> None:
     stand = Stand()
     stand.create(NewTopic("a", 2, 1))
     stand.tree.multi([DeleteNode("/brokers/topics/a/partitions/1/state"), DeleteNode("/brokers/topics/a/partitions/1")])
-    assert restart(stand) == 1
+    assert restart(stand) == 2
     partition = stand.image.topics["a"].partitions[1]
     assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 0, (1,))
 
@@ -236,13 +234,13 @@ def test_a_partition_without_a_state_gets_one() -> None:
 def test_replicas_elsewhere_are_left_alone() -> None:
     stand = Stand(brokers=2)
     stand.create(NewTopic("a", assignments=((0, (2,)),)))
-    assert restart(stand, was_clean=False) == 0
+    assert restart(stand) == 0
     assert stand.image.topics["a"].partitions[0].leader == 2
 
 
-def restart(stand: Stand, *, was_clean: bool = True) -> int:
+def restart(stand: Stand) -> int:
     stand.tree.multi([DeleteNode("/brokers/ids/1"), DeleteNode("/controller")])
-    return stand.start(1, was_clean=was_clean)
+    return stand.start(1)
 
 
 # ---- everything at random
@@ -265,7 +263,7 @@ def test_whatever_happens_a_restart_loads_what_was_promised(seed: int) -> None:
             stand.grow(*(MorePartitions(name, random.randint(0, 8)) for name in chosen))
         else:
             brokers = stand.image.brokers
-            restart(stand, was_clean=random.random() < 0.5)
+            restart(stand)
             stand.image = stand.image.with_brokers(brokers)
         assert_invariants(stand)
 

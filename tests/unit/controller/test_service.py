@@ -107,7 +107,7 @@ def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(life())
     asyncio.run(life())
     first, second = images
-    assert second.topics == first.topics
+    assert second.topics_by_id.keys() == first.topics_by_id.keys()
     assert second.topic_configs == first.topic_configs == {"a": {"retention.ms": "6"}, "b": {}}
     assert len(second.topics["b"].partitions) == 5
     assert second.cluster_id == first.cluster_id
@@ -294,7 +294,7 @@ def test_a_crash_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
         await scene.service.close()
 
     async def recover(directory: Path) -> int:
-        scene = await Scene(directory).start(was_clean=False)
+        scene = await Scene(directory).start()
         image = scene.service.image
         for topic in image.topics.values():
             assert image.topic_configs[topic.name] == {"retention.ms": "5"}

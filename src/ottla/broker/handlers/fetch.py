@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import Error, KafkaError
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, PartitionKey
-from ottla.broker.fetching import READ_COMMITTED, Fetch
+from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE: Final = 13
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | None:
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return FetchResponse(error_code=Error.INVALID_REQUEST)
     asked = _asked_partitions(request)
     try:
         session, partitions, is_incremental = _session(request, context, asked)
@@ -32,6 +34,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | None:
         min_bytes=min(request.min_bytes, limit),
         max_bytes=max(0, limit),
         is_read_committed=request.isolation_level == READ_COMMITTED,
+        replica_id=request.replica_state.replica_id if request.replica_state is not None else request.replica_id,
     )
     return fetch.run(request.max_wait_ms)
 

@@ -36,5 +36,5 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context, allow
         partition.require_leader(asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.error, leader_epoch=-1, end_offset=-1)
-    epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+    epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, error_code=Error.NONE, leader_epoch=epoch, end_offset=end_offset)
