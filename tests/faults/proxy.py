@@ -61,6 +61,8 @@ class LossyProxy:
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            pass  # the proxy comes to its end, and asyncio complains about streams whose task was cancelled
         finally:
             for way in ways:
                 way.cancel()

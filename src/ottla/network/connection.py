@@ -119,7 +119,8 @@ class Connection:
         self.is_exclusive = False  # the handler's note: nothing may start beside the pending request
         self.out: deque[bytearray | memoryview | FileRange] = deque()
         self.unsent_bytes = 0
-        self.is_writing = False
+        self.is_writing = False  # the socket is full: the poller tells when there is room
+        self.is_flushing = False  # the poller calls flush() at the end of its round
 
     # ---- receiving
 
@@ -196,11 +197,11 @@ class Connection:
         if self.is_closed:
             return
         self._keep(view, position, end)
-        if self.out and not self.is_writing:
-            self._send()
+        if self.out and not self.is_writing and not self.is_flushing:
+            self.is_flushing = True
+            self.poller.flush_later(self)
         self._update_reading()
-        if self.is_waiting and self._may_start() and (turns_left == 0 or not self.pending):
-            # Our turn was over, or an answer that was too large has left meanwhile: nobody else would call us.
+        if self.is_waiting and turns_left == 0 and self._may_start():
             self.loop.call_soon(self.on_turn)
 
     def _may_start(self) -> bool:
@@ -276,7 +277,7 @@ class Connection:
     def _resume(self) -> None:
         if self.is_closed:
             return
-        if self.is_waiting and self._may_start():
+        if self.is_waiting and self._may_start() and not (self.pending and self.is_exclusive):
             # Not called directly: a handler may be completing replies from inside on_frame().
             self.loop.call_soon(self.on_turn)
         else:
@@ -312,10 +313,16 @@ class Connection:
     # ---- sending
 
     def on_writable(self) -> None:
-        if self.is_closed:
-            return
-        self._send()
-        self._resume()
+        if not self.is_closed:
+            self._send()
+            self._resume()
+
+    def flush(self) -> None:
+        """Send what this round's requests were answered with."""
+        self.is_flushing = False
+        if not self.is_closed and not self.is_writing:
+            self._send()
+            self._resume()
 
     def _send(self) -> None:
         out = self.out

@@ -60,9 +60,10 @@ class Checkpoints:
     def __init__(self, path: str, by_file: dict[str, dict[TopicPartition, int]]) -> None:
         self.path = path
         self.by_file = by_file
+        self.is_written = False
 
-    def write(self) -> bool:
-        """Replace the files; False if the disk does not take them, which is told.
+    def write(self) -> None:
+        """Replace the files. If the disk does not take them, that is told, and `is_written` stays False.
 
         After a crash an older state of these files is still right: it only makes recovery longer.
         """
@@ -71,8 +72,8 @@ class Checkpoints:
                 write_offsets(self.path, name, offsets)
         except OSError as error:
             logger.error("Cannot write the checkpoint files of %s: %s", self.path, error)
-            return False
-        return True
+        else:
+            self.is_written = True
 
     def __repr__(self) -> str:
         return f"<Checkpoints of {self.path}: {', '.join(self.by_file)}>"

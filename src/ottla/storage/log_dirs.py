@@ -226,7 +226,9 @@ class LogDirs:
             try:
                 if clean:
                     is_safe = self._close_logs(log_dir)
-                    if log_dir.checkpoints(None).write() and is_safe and not log_dir.found:
+                    checkpoints = log_dir.checkpoints(None)
+                    checkpoints.write()
+                    if checkpoints.is_written and is_safe and not log_dir.found:
                         write_clean_shutdown_marker(log_dir.path, broker_epoch)
             except OSError as error:
                 logger.error("Cannot close %s cleanly: %s", log_dir.path, error)

@@ -54,6 +54,14 @@ class ScriptedTransport:
 class NotingPoller:
     def __init__(self):
         self.readable, self.writable, self.is_watched = True, False, True
+        self.to_flush = []
+
+    def flush_later(self, connection):
+        self.to_flush.append(connection)
+
+    def end_round(self):
+        while self.to_flush:
+            self.to_flush.pop().flush()
 
     def interest(self, descriptor, readable, writable):
         self.readable, self.writable = readable, writable
@@ -134,6 +142,13 @@ class World:
         self.transport.pieces.extend(pieces)
         while self.transport.pieces and not self.connection.is_closed:
             self.connection.on_readable()
+            self.poller.end_round()
+
+    def run(self):
+        """Rounds of the loop until nothing is left to do."""
+        while self.loop.calls or self.poller.to_flush:
+            self.loop.run()
+            self.poller.end_round()
 
     @property
     def replies(self):
@@ -234,7 +249,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from():
     assert world.connection.unsent_bytes < module.UNSENT_BYTES_MAX + 2 * len(answer)
     world.transport.room = 1 << 60
     world.connection.on_writable()
-    world.loop.run()
+    world.run()
     assert world.poller.readable
     assert not world.poller.writable
     assert world.connection.unsent_bytes == 0
@@ -244,7 +259,7 @@ def test_many_parked_requests_stop_the_reading():
     world = World()
     world.handler.park = {b"%03d" % number for number in range(300)}
     world.receive(b"".join(framed(b"%03d" % number) for number in range(300)))
-    world.loop.run()
+    world.run()
     assert len(world.connection.pending) == module.PENDING_MAX
     assert not world.poller.readable
 
@@ -253,7 +268,7 @@ def test_a_burst_of_small_frames_is_worked_off_in_turns():
     world = World()
     world.receive(framed(b"x") * 1000)
     assert len(world.handler.frames) == module.FRAMES_PER_TURN
-    world.loop.run()
+    world.run()
     assert len(world.handler.frames) == 1000
     assert world.replies == framed(b"x") * 1000
 
@@ -297,7 +312,7 @@ def test_a_request_behind_a_large_answer_that_left_at_once_is_not_forgotten():
     world = World()
     world.handler.answers = {b"fetch": b"L" * (module.UNSENT_BYTES_MAX + 1)}
     world.receive(framed(b"fetch") + framed(b"next"))
-    world.loop.run()
+    world.run()
     assert world.handler.frames == [b"fetch", b"next"]
     assert world.replies.endswith(framed(b"next"))
     assert world.poller.readable
