@@ -23,6 +23,7 @@ COMPILED = [
     "src/ottla/storage/producers.py",
     "src/ottla/network/buffers.py",
     "src/ottla/network/connection.py",
+    "src/ottla/network/poller.py",
     "src/ottla/network/transport.py",
     "src/ottla/replication/partition.py",
     "src/ottla/replication/replica_set.py",
@@ -31,6 +32,7 @@ COMPILED = [
     "src/ottla/broker/dispatch.py",
     "src/ottla/broker/fetching.py",
     "src/ottla/broker/fetch_sessions.py",
+    "src/ottla/broker/services.py",
     "src/ottla/broker/handlers/fetch.py",
     "src/ottla/broker/handlers/produce.py",
 ]
@@ -40,7 +42,7 @@ def extensions() -> list[Extension]:
     if os.environ.get("OTTLA_PURE"):
         return []
     try:
-        from mypyc.build import mypycify
+        from mypyc.build import mypycify  # noqa: PLC0415 (only there where it can be used)
     except ImportError:
         return []
     try:

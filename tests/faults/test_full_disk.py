@@ -33,11 +33,12 @@ BrokerFactory = Callable[..., Any]
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes; needs the right to mount."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of a few megabytes, or with room for a few files; needs the right to mount."""
     folder = tmp_path / "small-disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    size = getattr(request, "param", f"size={DISK_BYTES}")
+    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"this test mounts a small tmpfs and needs root for it: {done.stderr}"
     try:
@@ -146,6 +147,34 @@ def test_a_full_disk_is_survived(broker_factory: BrokerFactory, small_disk: Path
         assert create_topic_error(peer, "new") == 0
         assert peer.produce("new", batch()).error_code == 0
     broker.restart()
+    writer.check(broker.bootstrap)
+    broker.assert_no_traceback()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("small_disk", ["nr_inodes=70"], indirect=True)
+@pytest.mark.parametrize("way", ["kill9", "stop"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_room_for_another_file(broker_factory: BrokerFactory, small_disk: Path, seed: int, way: str) -> None:
+    """Rolling fails half-way, small batches still fit into the old segment: a restart must not mix that up."""
+    spares = [small_disk / f"spare-{number}" for number in range(20 + seed)]
+    for spare in spares:
+        spare.touch()
+    broker = broker_factory(log_dirs=small_disk / "data")
+    writer = Writer(seed)
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic("full", len(PLACES), **SMALL_SEGMENTS)
+        writer.write_until_full(peer)
+        for spare in spares[::2]:
+            spare.unlink()
+            writer.write(peer, 20)
+    getattr(broker, way)()
+    for spare in spares[1::2]:
+        spare.unlink()
+    broker.start()
+    writer.check(broker.bootstrap)
+    with Peer(broker.bootstrap) as peer:
+        writer.write(peer, 20)
     writer.check(broker.bootstrap)
     broker.assert_no_traceback()
 

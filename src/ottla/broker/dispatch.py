@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from ottla.broker.context import Context
 from ottla.broker.services import Services
-from ottla.network.connection import Connection, Output
+from ottla.network.connection import Connection
 from ottla.protocol.apis import APIS, Api
-from ottla.protocol.codec import ProtocolError, decode
-from ottla.protocol.headers import decode_request_header, encode_response_frame
+from ottla.protocol.codec import Decoder, ProtocolError, decoder_for
+from ottla.protocol.headers import decode_request_header
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ class Served:
         self.request = api.request
         self.overlaps = api.key in (PRODUCE, FETCH)
         self.is_async = inspect.iscoroutinefunction(handler)
+        self._decoders: dict[int, Decoder] = {}
+
+    def decoder(self, version: int) -> Decoder:
+        found = self._decoders.get(version)
+        if found is None:
+            found = self._decoders[version] = decoder_for(self.request, version)
+        return found
 
 
 class Dispatcher:
@@ -69,14 +76,12 @@ class Dispatcher:
         if connection.pending and (connection.is_exclusive or not served.overlaps):
             return False
         version = header.api_version
-        context = Context(
-            self._services, connection, self.encode, served.key, version, header.correlation_id, header.client_id
-        )
+        context = Context(self._services, connection, served.key, version, header.correlation_id, header.client_id)
         if not served.min_version <= version <= served.max_version:
             return self._on_unsupported_version(served, context)
         try:
             # What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
-            request, _ = decode(served.request, version, frame, header.body_position)
+            request, _ = served.decoder(version)(frame, header.body_position)
         except ProtocolError as error:
             return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
         if served.is_async:
@@ -84,14 +89,10 @@ class Dispatcher:
             return True
         response = served.handler(request, context)
         if response is not None:
-            connection.reply(self.encode(context, response))
+            connection.reply(context.encode(response))
         return not connection.is_closed
 
     # ---- replies
-
-    def encode(self, context: Context, response: Any) -> Output:
-        out = encode_response_frame(context.api_key, context.api_version, context.correlation_id, response)
-        return Output(out, out.holes or None)
 
     def _on_unsupported_version(self, served: Served, context: Context) -> bool:
         """Only ApiVersions may be asked in a version that we do not know: the answer tells which ones we do."""
@@ -100,7 +101,7 @@ class Dispatcher:
                 context.connection, f"{served.api.name} v{context.api_version} from {context.client_id!r} is not served"
             )
         context.api_version = 0
-        context.connection.reply(self.encode(context, self._unsupported_answer()))
+        context.connection.reply(context.encode(self._unsupported_answer()))
         return True
 
     def _refuse(self, connection: Connection, reason: str) -> bool:

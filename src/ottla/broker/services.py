@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from ottla.base.broker_settings import BrokerSettings
@@ -28,22 +27,34 @@ class Authorizer(Protocol):
     ) -> bool: ...
 
 
-@dataclass(slots=True, kw_only=True)
 class Services:
     """One broker, as its handlers see it."""
 
-    node_id: int
-    live: LiveSettings
-    clock: Clock
-    controller: ControllerService
-    replicas: ReplicaSet
-    publisher: Publisher
-    flusher: Flusher
-    fetch_sessions: FetchSessions
-    workers: ThreadPoolExecutor
-    authorizer: Authorizer | None = None
-    metadata_topics: MetadataTopics = field(default_factory=MetadataTopics)
-    served_apis: list[tuple[int, int, int]] = field(default_factory=list)  # key, lowest and highest version
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        live: LiveSettings,
+        clock: Clock,
+        controller: ControllerService,
+        replicas: ReplicaSet,
+        publisher: Publisher,
+        flusher: Flusher,
+        fetch_sessions: FetchSessions,
+        workers: ThreadPoolExecutor,
+    ) -> None:
+        self.node_id = node_id
+        self.live = live
+        self.clock = clock
+        self.controller = controller
+        self.replicas = replicas
+        self.publisher = publisher
+        self.flusher = flusher
+        self.fetch_sessions = fetch_sessions
+        self.workers = workers
+        self.authorizer: Authorizer | None = None
+        self.metadata_topics = MetadataTopics()
+        self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
 
     @property
     def settings(self) -> BrokerSettings:

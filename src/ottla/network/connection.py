@@ -19,6 +19,7 @@ from ottla.base.file_range import FileRange
 from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
 from ottla.network.poller import Poller
 from ottla.network.transport import Transport
+from ottla.protocol.codec import Encoded
 
 SIZE_BYTES: Final = 4
 UNSENT_BYTES_MAX: Final = 1024 * 1024
@@ -44,35 +45,21 @@ class Cancellable(Protocol):
     def cancel(self) -> None: ...
 
 
-class Output:
-    """An encoded reply: bytes, and the pieces of files that belong between them."""
-
-    def __init__(self, data: bytearray, holes: list[tuple[int, FileRange]] | None) -> None:
-        self.data = data
-        self.holes = holes
-
-    def release(self) -> None:
-        if self.holes:
-            for _, file_range in self.holes:
-                file_range.release()
-            self.holes = None
-
-
 class PendingReply:
     """The place of a reply that is not ready yet in the line of its connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.output: Output | None = None
+        self.output: Encoded | None = None
         self.is_complete = False
 
-    def complete(self, output: Output | None) -> None:
+    def complete(self, output: Encoded | None) -> None:
         """Fill the place; None = this request gets no reply (acks=0)."""
         assert not self.is_complete, "a reply is completed once"
         self.is_complete = True
         if self.connection.is_closed:
             if output is not None:
-                output.release()
+                release_ranges(output)
             return
         self.output = output
         self.connection.on_reply_complete()
@@ -197,10 +184,12 @@ class Connection:
         if self.is_closed:
             return
         self._keep(view, position, end)
-        if self.out and not self.is_writing and not self.is_flushing:
-            self.is_flushing = True
-            self.poller.flush_later(self)
-        self._update_reading()
+        if self.out and not self.is_writing:
+            if not self.is_flushing:
+                self.is_flushing = True
+                self.poller.flush_later(self)
+        else:
+            self._update_reading()
         if self.is_waiting and turns_left == 0 and self._may_start():
             self.loop.call_soon(self.on_turn)
 
@@ -248,7 +237,7 @@ class Connection:
 
     # ---- replying
 
-    def reply(self, output: Output) -> None:
+    def reply(self, output: Encoded) -> None:
         """Answer a request at once: it leaves behind all replies before it."""
         if self.pending:
             place = PendingReply(self)
@@ -283,32 +272,32 @@ class Connection:
         else:
             self._update_reading()
 
-    def _queue(self, output: Output) -> None:
+    def _queue(self, output: Encoded) -> None:
         out = self.out
-        data = output.data
         if output.holes:
-            self._queue_with_holes(data, output.holes)
+            self._queue_with_holes(output)
             return
-        self.unsent_bytes += len(data)
+        self.unsent_bytes += len(output)
         if out:
             last = out[-1]
-            if isinstance(last, bytearray) and len(last) + len(data) <= JOINED_BYTES_MAX and not self.is_writing:
-                last += data
+            if isinstance(last, bytearray) and len(last) + len(output) <= JOINED_BYTES_MAX and not self.is_writing:
+                last += output
                 return
-        out.append(data)
+        out.append(output)
 
-    def _queue_with_holes(self, data: bytearray, holes: list[tuple[int, FileRange]]) -> None:
-        view = memoryview(data)
+    def _queue_with_holes(self, output: Encoded) -> None:
+        """The bytes around the holes and the ranges that belong into them, in the order in which they leave."""
+        view = memoryview(output)
         position = 0
-        for at, file_range in holes:
+        for at, file_range in output.holes:
             if at > position:
                 self.out.append(view[position:at])
             self.out.append(file_range)
             self.unsent_bytes += at - position + file_range.length
             position = at
-        if position < len(data):
+        if position < len(output):
             self.out.append(view[position:])
-            self.unsent_bytes += len(data) - position
+            self.unsent_bytes += len(output) - position
 
     # ---- sending
 
@@ -382,7 +371,7 @@ class Connection:
         self.out.clear()
         for place in self.pending:
             if place.output is not None:
-                place.output.release()
+                release_ranges(place.output)
         self.pending.clear()
         for request in list(self.waiting):
             request.cancel()
@@ -397,3 +386,9 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "waiting" if self.is_waiting else "open"
         return f"<Connection {self.peer_host} {state}, {len(self.pending)} pending, {self.unsent_bytes} bytes unsent>"
+
+
+def release_ranges(output: Encoded) -> None:
+    """Give the ranges of a reply back that will not be sent."""
+    for _, file_range in output.holes:
+        file_range.release()

@@ -47,8 +47,11 @@ class HasDescriptor(Protocol):
 FileObject: TypeAlias = int | HasDescriptor
 
 
-class Poller(selectors.BaseSelector):
-    """An epoll selector for asyncio with a fast lane for connections."""
+class Poller:
+    """What asyncio needs of a selector, on epoll, with a fast lane for connections.
+
+    Not a subclass of selectors.BaseSelector, which could not be compiled; asyncio does not ask for one.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

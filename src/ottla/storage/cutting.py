@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from bisect import bisect_left
 
 from ottla.storage import files
 from ottla.storage.index import POSITION_MASK, cut_time_index, rising_prefix
-from ottla.storage.scan import BatchScan
-from ottla.storage.segment import HOP, HOP_BYTES, Segment
+from ottla.storage.scan import BatchScan, peek
+from ottla.storage.segment import Segment
 from ottla.storage.segment_times import UNKNOWN, is_true_time_entry
 
 logger = logging.getLogger("ottla.storage.cutting")
@@ -45,7 +44,7 @@ def trusted_start(segment: Segment, recovery_point: int) -> tuple[int, int]:
     count = bisect_left(index.entries, (recovery_point - segment.base_offset) << 32, 0, sound)
     position = index.entries[count - 1] & POSITION_MASK if count else 0
     if count and segment.is_true_entry(position, index.entries[count - 1] >> 32):
-        offset: int = HOP.unpack(os.pread(segment.open_descriptor(), HOP_BYTES, position))[0]
+        offset = peek(segment.open_descriptor(), position, segment.size)[0]
         cut_indexes(segment, position, offset)
         times = segment.time_index()
         if times.count and is_true_time_entry(segment, times.last_timestamp, times.last_relative_offset):

@@ -44,9 +44,8 @@ class OffsetIndex:
         self.entries.append(relative_offset << 32 | position)
 
     def lookup(self, relative_offset: int) -> int:
-        """The last entry at or before this offset, or -1 if there is none before it."""
-        place = bisect_right(self.entries, relative_offset << 32 | POSITION_MASK)
-        return self.entries[place - 1] if place else -1
+        """The place of the last entry at or before this offset, or -1 if there is none before it."""
+        return bisect_right(self.entries, relative_offset << 32 | POSITION_MASK) - 1
 
     def lookup_position(self, position: int) -> int:
         """How many entries lie below this file position; positions rise together with offsets."""
@@ -229,8 +228,12 @@ class BuiltIndexes:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         last_position = 0
+        last_offset = base_offset - 1
         scan = BatchScan(descriptor, 0, size, False)
         while scan.advance():
+            if not last_offset < scan.last_offset <= base_offset + RELATIVE_OFFSET_MAX:
+                continue  # a damaged batch: it has no place in an index
+            last_offset = scan.last_offset
             if scan.max_timestamp > self.max_timestamp:
                 self.max_timestamp = scan.max_timestamp
                 self.max_timestamp_offset = scan.last_offset

@@ -10,6 +10,7 @@ Rule 3: an idle log is a handful of numbers; files, indexes and producers are lo
 from __future__ import annotations
 
 import logging
+import shutil
 import uuid
 from typing import Final
 
@@ -34,6 +35,7 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
+from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import ProducerBatch, Producers
 from ottla.storage.replay import marker_coordinator_epoch
 from ottla.storage.segment import Segment, create_segment
@@ -379,19 +381,25 @@ def create_log(
 ) -> Log:
     """Make the folder of a new partition. It survives a power cut after the first flush."""
     files.make_directory(directory)
+    try:
+        segment = create_segment(directory, 0, pool, now_ms)
+        if topic_id is not None:
+            write_topic_id(directory, topic_id)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
+        raise
     log = Log(
         partition,
         directory,
         settings,
         pool,
-        [create_segment(directory, 0, pool, now_ms)],
+        [segment],
         end_offset=0,
         log_start_offset=0,
         recovery_point=0,
         epochs=LeaderEpochs(directory),
         producer_expiration_ms=producer_expiration_ms,
+        topic_id=topic_id,
     )
     log.mark_new()
-    if topic_id is not None:
-        log.set_topic_id(topic_id)
     return log

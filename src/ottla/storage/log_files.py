@@ -178,6 +178,7 @@ class LogFiles:
         jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
         segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311 - no secret
         self.segments.append(segment)
+        old.next_base_offset = segment.base_offset
         self._active = segment
         self._is_directory_unsynced = True
         self.has_rolled = True
@@ -270,6 +271,7 @@ class LogFiles:
             raise self.refusal() from error
         finally:
             self._active = self.segments[-1]
+            self._active.next_base_offset = -1
             self.recovery_point = min(self.recovery_point, self.end_offset)
             self._latest_epoch = self.epochs.latest_epoch
             self._is_directory_unsynced = True

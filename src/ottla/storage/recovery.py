@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from itertools import pairwise
 from typing import Final
 
 from ottla.base.names import TopicPartition
@@ -85,6 +86,7 @@ class Opening:
         self.directory = directory
         self.settings = settings
         self.is_clean = is_clean
+        self.was_clean = False  # it was closed cleanly, and damaged afterwards
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.now_ms = now_ms
@@ -105,7 +107,8 @@ class Opening:
         snapshot_offset = self._load_producers(start_offset)
         self.epochs = self._load_epochs()
         self._recover_from(first, start_position, start_offset)
-        if not self.is_clean and self.recovery_point > self.end_offset and start_position > 0:
+        is_point_wrong = self.recovery_point > self.end_offset and not self.was_clean
+        if is_point_wrong and not self.is_clean and start_position > 0:
             # The recovery point cannot be right, or synced bytes are gone: trust nothing in this segment.
             raise StartAgainError(self.segments[-1].base_offset)
         return self._make_log(pool, snapshot_offset)
@@ -164,14 +167,18 @@ class Opening:
                 return last + 1
             logger.warning("The end of %s is damaged although it was closed cleanly, recovering it", self.partition)
             self.is_clean = False
-            self.recovery_point = min(self.recovery_point, self.segments[last].base_offset)
+            self.was_clean = True
             return last
         while last > 0 and self.segments[last].base_offset > self.recovery_point:
             last -= 1
         return last
 
     def _tail_is_sound(self, segment: Segment) -> bool:
-        """Whether the last batches fill the file to its end; finds the end offset on the way, without a scan."""
+        """Whether the last batches fill the file to its end; finds the end offset on the way, without a scan.
+
+        After a clean stop the recovery point is the end of the log. Then only the end has to fit: a batch that was
+        damaged since is found when it is read, and the batches behind it stay.
+        """
         self.end_offset = segment.base_offset
         if segment.size == 0:
             return True
@@ -182,18 +189,20 @@ class Opening:
         segment.bytes_since_index = segment.size - position
         descriptor = segment.open_descriptor()
         scan = BatchScan(descriptor, position, segment.size, False)
+        is_in_order = True
         last_position = position
         while scan.advance():
-            is_first = scan.position == position
-            if not is_first and not self._is_next(scan, self.end_offset, segment):
-                return False
-            last_position = scan.position
+            if scan.position != position or position == 0:
+                is_in_order = is_in_order and self._is_next(scan, self.end_offset, segment)
             self.end_offset = scan.last_offset + 1
-        if scan.problem is not None or self.end_offset - 1 - segment.base_offset > RELATIVE_OFFSET_MAX:
+            last_position = scan.position
+        if scan.problem is None and self.end_offset == self.recovery_point:
+            return True
+        if scan.problem is not None or not is_in_order or self.recovery_point > 0:
             return False
-        if segment.size - last_position > TAIL_CRC_BYTES_MAX:
-            return True  # checked when it is served
-        return BatchScan(descriptor, last_position, segment.size, True).advance()
+        # The recovery point was lost: the last batch alone tells where the log ends.
+        is_small = segment.size - last_position <= TAIL_CRC_BYTES_MAX
+        return not is_small or BatchScan(descriptor, last_position, segment.size, True).advance()
 
     def _scan_start(self, first: int) -> tuple[int, int]:
         """Position in the first segment to recover, and the offset that is expected there."""
@@ -225,6 +234,10 @@ class Opening:
         segment = self.segments[place]
         segment.verified_from = position
         gaps: list[tuple[int, int, int]] = []
+        is_last = place + 1 == len(self.segments)
+        offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        if not is_last:
+            offset_max = min(offset_max, self.segments[place + 1].base_offset - 1)
         interval_bytes = self.settings.index_interval_bytes
         scan = BatchScan(segment.open_descriptor(), position, segment.size, True)
         while scan.advance():
@@ -235,7 +248,7 @@ class Opening:
                 if not self._is_next(scan, expected, segment):
                     return self._cut(place, scan.position, "a batch does not follow the one before it", -1)
                 gaps.append((scan.position, expected, scan.base_offset))
-            if scan.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+            if scan.last_offset > offset_max:
                 return self._cut(place, scan.position, "an offset is too large for its segment", -1)
             segment.note_batch(scan.position, scan.batch_bytes, scan.last_offset, scan.max_timestamp, interval_bytes)
             if scan.leader_epoch != self.epochs.latest_epoch:
@@ -247,7 +260,7 @@ class Opening:
         if scan.problem is not None:
             is_torn = scan.base_offset == expected and scan.last_offset >= expected
             return self._cut(place, scan.position, scan.problem, scan.last_offset if is_torn else -1)
-        if place < len(self.segments) - 1:
+        if not is_last:
             segment.seal_indexes()
         return True
 
@@ -319,6 +332,8 @@ class Opening:
             topic_id=self._load_topic_id(),
         )
         log.snapshot_offset = snapshot_offset
+        for segment, following in pairwise(self.segments):
+            segment.next_base_offset = following.base_offset
         for segment in self.segments:
             segment.move_to_pool(pool)
         return log

@@ -7,6 +7,7 @@ thing that is not a whole, sound batch and says what was wrong; what to do about
 from __future__ import annotations
 
 import os
+import struct
 from typing import Final
 
 from crc32c import crc32c
@@ -17,6 +18,11 @@ BUFFER_BYTES: Final = 1 << 20
 HEADERS_BUFFER_BYTES: Final = 16 << 10
 TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
+
+
+# base offset, length, magic, last offset delta: all that hopping from batch to batch needs
+HOP: Final = struct.Struct(">qi4xb6xi")
+HOP_BYTES: Final = 27
 
 
 class BatchScan:
@@ -150,3 +156,15 @@ class BatchScan:
 
     def __repr__(self) -> str:
         return f"<BatchScan at {self.position} of {self.end}, offsets {self.base_offset}-{self.last_offset}>"
+
+
+def peek(descriptor: int, position: int, end: int) -> tuple[int, int, int]:
+    """First offset, last offset and length of the batch at this position, unchecked; (-1, -1, 0) if there is none."""
+    if position < end:
+        head = os.pread(descriptor, HOP_BYTES, position)
+        if len(head) == HOP_BYTES:
+            base_offset, length, magic, last_offset_delta = HOP.unpack(head)
+            batch_bytes: int = length + LENGTH_PREFIX_BYTES
+            if magic == MAGIC and batch_bytes >= HEADER_BYTES and last_offset_delta >= 0 and base_offset >= 0:
+                return base_offset, base_offset + last_offset_delta, batch_bytes
+    return -1, -1, 0

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -30,6 +29,7 @@ from ottla.storage.index import (
     load_time_index,
     truncate_path,
 )
+from ottla.storage.scan import HOP, HOP_BYTES, peek
 from ottla.storage.segment_times import NOT_LOADED, UNKNOWN, load_max_timestamp
 
 logger = logging.getLogger("ottla.storage.segment")
@@ -42,9 +42,6 @@ FILE_SUFFIXES: Final = (
     files.TRANSACTION_INDEX_SUFFIX,
 )
 
-# base offset, length, magic, last offset delta: all that hopping from batch to batch needs
-HOP: Final = struct.Struct(">qi4xb6xi")
-HOP_BYTES: Final = 27
 HOP_CHUNK_BYTES: Final = 4096
 
 
@@ -70,6 +67,7 @@ class Segment:
         "last_append_position",
         "max_timestamp",
         "max_timestamp_offset",
+        "next_base_offset",
         "references",
         "roll_jitter_ms",
         "size",
@@ -85,6 +83,7 @@ class Segment:
         self.references = 0  # ranges of this file that are out
         self.is_used = False  # since the pool last looked
         self.is_closing = False
+        self.next_base_offset = UNKNOWN  # of the segment that follows this one
         self.has_unsynced_indexes = False
         self.verified_from = size
         self.verified_ranges: list[tuple[int, int]] | None = None
@@ -318,24 +317,35 @@ class Segment:
     # --- finding ------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> tuple[int, int]:
-        """Position and length of the first batch that ends at or after this offset; (size, 0) if there is none."""
+        """Position and length of the first batch that ends at or after this offset; (size, 0) if there is none.
+
+        Offsets stand outside of the checksum, and an index may be damaged: neither may make a reader skip records.
+        """
         if offset == self.last_append_offset:
             return self.last_append_position, self.size - self.last_append_position
-        entry = self.index().lookup(offset - self.base_offset) if self.size > HOP_CHUNK_BYTES else -1
-        if entry < 0:
-            return self._hop(offset, 0)
-        position = entry & POSITION_MASK
-        if not self.is_true_entry(position, entry >> 32):
-            self.rebuild_indexes(f"the entry for position {position} does not fit the log")
-            return self._hop(offset, 0)
-        return self._hop(offset, position)
+        if self.size <= HOP_CHUNK_BYTES:
+            return self._hop(offset, 0, UNKNOWN)
+        index = self.index()
+        place = index.lookup(offset - self.base_offset)
+        for candidate in range(place, max(place - 2, -1), -1):
+            entry = index.entries[candidate]
+            if self.is_true_entry(entry & POSITION_MASK, entry >> 32):
+                return self._hop(offset, entry & POSITION_MASK, self.base_offset + (entry >> 32))
+        if place > 0:
+            self.rebuild_indexes(f"entry {place} does not fit the log")
+        return self._hop(offset, 0, UNKNOWN)
 
-    def _hop(self, offset: int, position: int) -> tuple[int, int]:
-        """Go from batch to batch, from a position that is the start of one."""
+    def _hop(self, offset: int, position: int, known_offset: int) -> tuple[int, int]:
+        """Go from batch to batch, from a position that is the start of one.
+
+        If the index led here, it says that one of the batches ends with `known_offset`.
+        """
         descriptor = self.open_descriptor()
         size = self.size
         chunk = b""
         chunk_start = 0
+        last_offset = self.base_offset - 1
+        bad_position = UNKNOWN if known_offset < 0 else position  # of a batch whose offsets are wrong
         while position < size:
             place = position - chunk_start
             if place + HOP_BYTES > len(chunk):
@@ -346,25 +356,42 @@ class Segment:
                     raise self.corrupt(position)
             base_offset, length, magic, last_offset_delta = HOP.unpack_from(chunk, place)
             batch_bytes: int = length + LENGTH_PREFIX_BYTES
-            if batch_bytes < HEADER_BYTES or magic != MAGIC or base_offset < self.base_offset:
+            if batch_bytes < HEADER_BYTES or magic != MAGIC:
                 raise self.corrupt(position)
-            if base_offset + last_offset_delta >= offset:
-                return position, batch_bytes
+            if base_offset <= last_offset:
+                bad_position = position
+            last_offset = base_offset + last_offset_delta
+            if last_offset == known_offset:
+                bad_position = UNKNOWN
+            if last_offset >= offset:
+                if base_offset <= offset:
+                    return position, batch_bytes
+                if not self._is_before_next(last_offset, position + batch_bytes):
+                    bad_position = position
+                elif bad_position != UNKNOWN:
+                    raise self.corrupt(bad_position)
+                else:
+                    return position, batch_bytes  # compaction took the batch with this offset away
             position += batch_bytes
+        if bad_position != UNKNOWN:
+            raise self.corrupt(bad_position)
         return size, 0
 
-    def is_true_entry(self, position: int, relative_offset: int) -> bool:
-        """Whether an index entry is true: a batch starts at the position and ends at or before the offset.
+    def _is_before_next(self, last_offset: int, next_position: int) -> bool:
+        """Whether a batch with this last offset can stand before what follows it."""
+        if next_position < self.size:
+            next_offset = peek(self.open_descriptor(), next_position, self.size)[0]
+        else:
+            next_offset = self.next_base_offset
+        return next_offset < 0 or last_offset < next_offset
 
-        A damaged index must never make a reader skip records; with this it can only cost a rebuild.
+    def is_true_entry(self, position: int, relative_offset: int) -> bool:
+        """Whether an index entry can be true: a batch starts at the position and ends at or before the offset.
+
+        Kafka 3 has one entry for several batches that a follower appended together; then the last one ends there.
         """
-        head = os.pread(self.open_descriptor(), HOP_BYTES, position)
-        if len(head) < HOP_BYTES:
-            return False
-        base_offset, length, magic, last_offset_delta = HOP.unpack(head)
-        is_batch = magic == MAGIC and length >= HEADER_BYTES - LENGTH_PREFIX_BYTES and last_offset_delta >= 0
-        is_in_order = self.base_offset <= base_offset <= self.base_offset + relative_offset - last_offset_delta
-        return bool(is_batch and is_in_order)
+        base_offset, last_offset, batch_bytes = peek(self.open_descriptor(), position, self.size)
+        return batch_bytes > 0 and self.base_offset <= base_offset and last_offset <= self.base_offset + relative_offset
 
     def corrupt(self, position: int) -> KafkaError:
         if position != self._reported_position:

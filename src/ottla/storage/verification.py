@@ -8,7 +8,7 @@ a thread. Two threads may check the same bytes at once: at worst one of the resu
 from __future__ import annotations
 
 from ottla.base.file_range import FileRange
-from ottla.storage.scan import BatchScan
+from ottla.storage.scan import BatchScan, peek
 from ottla.storage.segment import Segment
 
 
@@ -28,18 +28,69 @@ def check_range(file_range: FileRange) -> None:
     """
     segment = segment_of(file_range)
     start = file_range.position
-    end = min(start + file_range.length, segment.verified_from)
-    scan = BatchScan(file_range.descriptor, start, segment.size, True)
-    next_offset = segment.base_offset
+    sound_end, is_bad = find_sound_end(segment, file_range)
+    if is_bad:
+        error = segment.corrupt(sound_end)
+        if sound_end == start:
+            raise error
+        file_range.length = min(file_range.length, sound_end - start)
+    remember(segment, start, min(sound_end, segment.verified_from))
+
+
+def find_sound_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
+    """Where the sound batches of the range end, and whether a bad one follows."""
+    end = min(file_range.position + file_range.length, segment.verified_from)
+    scan = BatchScan(file_range.descriptor, file_range.position, segment.size, True)
+    order = BatchOrder(segment, file_range.descriptor)
     while scan.next_position < end:
-        if not scan.advance() or scan.base_offset < next_offset:
-            error = segment.corrupt(scan.position)
-            if scan.position == start:
-                raise error
-            file_range.length = scan.position - start
-            break
-        next_offset = scan.last_offset + 1
-    remember(segment, start, min(scan.next_position, segment.verified_from))
+        if not scan.advance():
+            return scan.position, True
+        bad_position = order.add(scan.position, scan.base_offset, scan.last_offset, scan.next_position)
+        if bad_position >= 0:
+            return bad_position, True
+    # What follows the range may prove that its last batch has a wrong offset.
+    position = scan.next_position
+    if position >= segment.size:
+        is_bad = 0 <= segment.next_base_offset <= order.last_offset
+        return (order.position, True) if is_bad else (position, False)
+    base_offset, last_offset, batch_bytes = peek(file_range.descriptor, position, segment.size)
+    if batch_bytes:
+        bad_position = order.add(position, base_offset, last_offset, position + batch_bytes)
+        if 0 <= bad_position < position:
+            return bad_position, True
+    return position, False
+
+
+class BatchOrder:
+    """Offsets stand outside of the checksum; a wrong one shows in that batches do not follow each other.
+
+    Of two batches that contradict each other the one lies that does not fit its other neighbour.
+    """
+
+    def __init__(self, segment: Segment, descriptor: int) -> None:
+        self.segment = segment
+        self.descriptor = descriptor
+        self.position = -1  # of the batch before
+        self.last_offset = segment.base_offset - 1
+        self.follows_exactly = False  # the batch before follows the one before it without a gap
+
+    def add(self, position: int, base_offset: int, last_offset: int, next_position: int) -> int:
+        """Take the next batch; the position of a bad one, or -1."""
+        if base_offset <= self.last_offset:
+            is_previous_bad = self.position >= 0 and not self.follows_exactly
+            return self.position if is_previous_bad and self.fits_next(last_offset, next_position) else position
+        self.follows_exactly = self.position >= 0 and base_offset == self.last_offset + 1
+        self.position = position
+        self.last_offset = last_offset
+        return -1
+
+    def fits_next(self, last_offset: int, next_position: int) -> bool:
+        """Whether what follows is the next offset, which proves that this batch is right."""
+        if next_position < self.segment.size:
+            next_offset = peek(self.descriptor, next_position, self.segment.size)[0]
+        else:
+            next_offset = self.segment.next_base_offset
+        return next_offset < 0 or next_offset == last_offset + 1
 
 
 def remember(segment: Segment, start: int, end: int) -> None:

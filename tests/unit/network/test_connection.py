@@ -7,7 +7,8 @@ import pytest
 from ottla.base.file_range import FileRange
 from ottla.network import connection as module
 from ottla.network.buffers import SHARED_BYTES, Buffers
-from ottla.network.connection import Connection, Output
+from ottla.network.connection import Connection
+from ottla.protocol.codec import Encoded
 
 
 class ScriptedTransport:
@@ -109,7 +110,7 @@ class Recorder:
         if text in self.park:
             self.places[text] = connection.park()
         else:
-            connection.reply(Output(bytearray(framed(self.answers.get(text, text))), None))
+            connection.reply(reply(framed(self.answers.get(text, text))))
         return True
 
     def on_closed(self, connection):
@@ -153,6 +154,12 @@ class World:
     @property
     def replies(self):
         return bytes(self.transport.sent)
+
+
+def reply(data, holes=()):
+    output = Encoded(data)
+    output.holes = list(holes)
+    return output
 
 
 def framed(text):
@@ -213,7 +220,7 @@ def test_replies_leave_in_the_order_of_the_requests():
     world.handler.park = {b"slow"}
     world.receive(framed(b"slow") + framed(b"quick"))
     assert world.replies == b""
-    world.handler.places[b"slow"].complete(Output(bytearray(framed(b"slow")), None))
+    world.handler.places[b"slow"].complete(reply(framed(b"slow")))
     assert world.replies == framed(b"slow") + framed(b"quick")
 
 
@@ -233,6 +240,7 @@ def test_a_request_that_may_not_start_yet_is_offered_again():
     assert not world.poller.readable
     world.handler.refuse = False
     world.connection.on_turn()
+    world.run()
     assert world.handler.frames == [b"wait"]
     assert world.poller.readable
 
@@ -278,7 +286,7 @@ def test_a_file_range_is_sent_between_the_bytes_around_it_and_released():
     world.handler.park = {b"fetch"}
     world.receive(framed(b"fetch"))
     world.transport.room = 5
-    output = Output(bytearray(b"headtail"), [(4, FileRange(owner, 3, 0, 10))])
+    output = reply(b"headtail", [(4, FileRange(owner, 3, 0, 10))])
     world.handler.places[b"fetch"].complete(output)
     while world.poller.writable:
         assert owner.released == (world.replies.count(b"F") == 10)
@@ -293,10 +301,10 @@ def test_ranges_are_released_when_the_connection_closes_before_they_are_sent():
     world.handler.park = {b"a", b"b", b"c"}
     world.receive(framed(b"a") + framed(b"b") + framed(b"c"))
     world.transport.room = 0
-    world.handler.places[b"a"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
-    world.handler.places[b"c"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"a"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"c"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
     world.connection.abandon("test")
-    world.handler.places[b"b"].complete(Output(bytearray(b"h"), [(1, FileRange(owner, 3, 0, 10))]))
+    world.handler.places[b"b"].complete(reply(b"h", [(1, FileRange(owner, 3, 0, 10))]))
     assert owner.released == 3
 
 

@@ -95,11 +95,11 @@ def _append(
     try:
         _check_request(records, request, context.api_version)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
-    except InvalidRecords as error:
-        answer = _error(data.index, error.error, error.message)
+    except InvalidRecords as invalid:
+        answer = _error(data.index, invalid.error, invalid.message)
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in error.record_errors
+            for index, message in invalid.record_errors
         ]
         return answer
     except KafkaError as error:
