@@ -114,7 +114,9 @@ def check_acknowledged(name: str, place: Place, values: dict[bytes, int], by_off
     if lost:
         found.append(f"D: {len(lost)} acknowledged values of {name} are lost from {place}: {shown(lost)}")
     if moved:
-        found.append(f"C: {len(moved)} values of {name} are not where they were acknowledged in {place}: {shown(moved)}")
+        found.append(
+            f"C: {len(moved)} values of {name} are not where they were acknowledged in {place}: {shown(moved)}"
+        )
     return found
 
 

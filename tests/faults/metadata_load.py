@@ -11,13 +11,14 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
+
 from conformance.config_requests import FROM_TOPIC, SET, TOPIC, change, entries
 from conformance.peer import Peer
 from conformance.raw import ConnectionClosedError
 from conformance.raw_batches import batch
 from faults.history import History
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 NAMES = [f"metadata-{number}" for number in range(12)]
 CONFIG = "retention.ms"
@@ -90,9 +91,7 @@ class MetadataLoad(threading.Thread):
             self.in_doubt += 1
             self._settle(name, before, after)
 
-    def _change(
-        self, peer: Peer, name: str, before: TopicState | None, after: TopicState | None
-    ) -> TopicState | None:
+    def _change(self, peer: Peer, name: str, before: TopicState | None, after: TopicState | None) -> TopicState | None:
         """Ask for the change and wait for the answer; the state with the topic id that the broker gave."""
         if after is None:
             self._expect_success("delete", name, peer.delete_topics([name])[name])

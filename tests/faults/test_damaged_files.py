@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch, read_batches
 
 TOPIC = "kept"
 SETTINGS = {"internal_segment_bytes": 8_000, "index_interval_bytes": 300}
 BATCHES = 60
-SEEDS_AT_ONCE = 20
+SEEDS_AT_ONCE = 28  # every file with every damage
 FIRST_TIMESTAMP = int(time.time() * 1000) - 3_600_000  # producers and records of long ago would be forgotten
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 PARTITION_FILES = ("*.index", "*.timeindex", "*.snapshot", "leader-epoch-checkpoint")
@@ -87,7 +88,7 @@ DAMAGES = [delete, empty, shorten, flip, garble, zero, lengthen]
 
 
 def write_all(broker: Any, partitions: int) -> list[Written]:
-    """Fill all partitions; every other one is synced all the time, so that its recovery point is at its end."""
+    """Fill all partitions; flush.ms lets their recovery points follow where the broker looks often enough."""
     written = []
     with Peer(broker.bootstrap) as peer:
         peer.create_topic(TOPIC, partitions, **SETTINGS, flush_ms=30)
@@ -167,22 +168,24 @@ def check_seeds(broker: Any, seeds: range, end: Callable[[], None]) -> None:
 
 def test_some_damaged_files_after_a_kill(broker_factory: BrokerFactory) -> None:
     broker = broker_factory(**CHORES)
-    check_seeds(broker, range(28), broker.kill9)
-
-
-def test_some_damaged_files_after_a_stop(broker_factory: BrokerFactory) -> None:
-    broker = broker_factory()
-    check_seeds(broker, range(28), broker.stop)
+    check_seeds(broker, range(SEEDS_AT_ONCE), broker.kill9)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("first_seed", range(1000, 1140, 28))
+def test_some_damaged_files_after_a_stop(broker_factory: BrokerFactory) -> None:
+    broker = broker_factory()
+    check_seeds(broker, range(SEEDS_AT_ONCE), broker.stop)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("first_seed", range(1000, 1140, SEEDS_AT_ONCE))
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 def test_many_damaged_files(broker_factory: BrokerFactory, first_seed: int, way: str) -> None:
     broker = broker_factory(**CHORES)
-    check_seeds(broker, range(first_seed, first_seed + 28), getattr(broker, way))
+    check_seeds(broker, range(first_seed, first_seed + SEEDS_AT_ONCE), getattr(broker, way))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 def test_damaged_checkpoints_cost_nothing(broker_factory: BrokerFactory, way: str) -> None:
     """Each round damages all three, and the mark of an orderly stop comes and goes as it likes."""
@@ -205,6 +208,7 @@ def test_damaged_checkpoints_cost_nothing(broker_factory: BrokerFactory, way: st
     broker.assert_no_traceback()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("recovery_point", [0, 1, BATCHES // 2, BATCHES, BATCHES + 1, 2**40])
 @pytest.mark.parametrize("is_marked_clean", [False, True])
 def test_a_recovery_point_that_lies(broker_factory: BrokerFactory, recovery_point: int, is_marked_clean: bool) -> None:

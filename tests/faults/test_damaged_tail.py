@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch, read_batches
 from faults.damage import BLOCK_BYTES, TAIL_DAMAGES, batches, damage_file, intact_bytes
@@ -34,9 +35,7 @@ def fill(peer: Peer, partition: int, chance: random.Random) -> None:
     producer_id = peer.new_producer_id()
     for sequence in range(chance.randint(BATCHES_MIN, BATCHES_MAX)):
         size = BLOCK_BYTES - HEADER_AND_RECORD_BYTES if is_aligned else chance.choice((1, 100, 1000, 6000))
-        data = batch(
-            [chance.randbytes(size)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence
-        )
+        data = batch([chance.randbytes(size)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
         assert len(data) == BLOCK_BYTES or not is_aligned
         assert peer.produce(TOPIC, data, partition).error_code == 0
 
@@ -152,6 +151,7 @@ def test_tails_that_were_damaged_after_an_orderly_stop(broker_factory: BrokerFac
     check_after_stop(broker_factory(), range(first_seed, first_seed + SEEDS_AT_ONCE))
 
 
+@pytest.mark.faults
 def test_what_is_lost_is_told(broker_factory: BrokerFactory) -> None:
     broker = broker_factory()
     with Peer(broker.bootstrap) as peer:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch
 from conformance.waiting import eventually
@@ -47,6 +48,7 @@ def test_no_acknowledgement_after_a_failed_sync(
     broker.assert_no_traceback()
 
 
+@pytest.mark.faults
 def test_a_log_with_a_failed_sync_is_recovered_after_an_orderly_stop(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_log_with_a_failed_sync_is_recovered_after_an_orderly_stop(
         assert peer.produce("sick", batch()).error_code == 0
 
 
+@pytest.mark.faults
 def test_a_sync_that_fails_in_the_background_stops_the_log(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -79,6 +82,7 @@ def test_a_sync_that_fails_in_the_background_stops_the_log(
     broker.assert_no_traceback()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_failed_write_is_not_acknowledged_and_stops_the_log(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, acks: int
@@ -99,6 +103,7 @@ def test_a_failed_write_is_not_acknowledged_and_stops_the_log(
     broker.assert_no_traceback()
 
 
+@pytest.mark.faults
 def test_a_new_topic_on_a_failing_disk_is_reported_and_comes_back(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch, read_batches
 from faults.damage import batches
@@ -89,16 +90,16 @@ def check_flips(broker: Any, first_seed: int, end: Callable[[], None]) -> None:
     broker.assert_no_traceback()
 
 
-@pytest.mark.parametrize("way", ["kill9", "stop"])
-def test_some_flipped_bits(broker_factory: BrokerFactory, way: str) -> None:
-    """After a kill all of the log lies past the recovery point, after a stop all of it lies below."""
+def test_some_flipped_bits(broker_factory: BrokerFactory) -> None:
+    """After an orderly stop nothing is read at the start: all of it has to be found when it is served."""
     broker = broker_factory()
-    check_flips(broker, 0, getattr(broker, way))
+    check_flips(broker, 0, broker.stop)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 @pytest.mark.parametrize("first_seed", range(1000, 1000 + 10 * PARTITIONS, PARTITIONS))
 def test_many_flipped_bits(broker_factory: BrokerFactory, first_seed: int, way: str) -> None:
+    """After a kill all of the log lies past the recovery point, after a stop all of it lies below."""
     broker = broker_factory()
     check_flips(broker, first_seed, getattr(broker, way))

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from kafka.protocol.admin import CreateTopicsRequest
+
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served
 from conformance.raw_batches import batch, read_batches
 from conformance.waiting import eventually
-from confluent_kafka import Producer
 from faults.disk_faults import broker_with_faults
 from faults.history import History, violations
 from faults.loads import LIBRDKAFKA, read_everything
-from kafka.protocol.admin import CreateTopicsRequest
 
 KAFKA_STORAGE_ERROR = 56
 DISK_BYTES = 16 << 20
@@ -243,6 +244,7 @@ def test_a_broker_that_dies_on_a_full_disk_comes_back(
     broker.assert_no_traceback()
 
 
+@pytest.mark.faults
 def test_a_partition_without_a_folder_comes_back(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

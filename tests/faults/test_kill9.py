@@ -4,16 +4,18 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import read_batches
 from faults.history import History, Place, violations
 from faults.loads import AioKafkaLoad, ConfluentLoad, KafkaPythonLoad, Load, Reader, read_everything
 from faults.metadata_load import MetadataLoad
 
-SEED = int(__import__("os").environ.get("S","3"))
+SEED = 3
 PLAIN, SYNCED, ROLLING = "plain", "synced", "rolling"
 TOPICS = {PLAIN: {}, SYNCED: {"flush.messages": 1}, ROLLING: {"internal.segment.bytes": 30_000}}
 PARTITIONS = 2
@@ -121,4 +123,12 @@ def test_a_few_kills_lose_and_double_nothing(broker_factory: Callable[..., Any])
 
 @pytest.mark.faults
 def test_a_hundred_kills_lose_and_double_nothing(broker_factory: Callable[..., Any]) -> None:
-    check(broker_factory(**CHECKPOINTS), int(__import__("os").environ.get("K","100")), SEED, [ConfluentLoad, KafkaPythonLoad, AioKafkaLoad])
+    check(broker_factory(**CHECKPOINTS), 100, SEED, [ConfluentLoad, KafkaPythonLoad, AioKafkaLoad])
+
+
+@pytest.mark.faults
+def test_kills_of_a_broker_with_two_folders_lose_and_double_nothing(
+    broker_factory: Callable[..., Any], tmp_path: Path
+) -> None:
+    folders = f"{tmp_path / 'first'},{tmp_path / 'second'}"
+    check(broker_factory(log_dirs=folders, **CHECKPOINTS), 30, SEED + 1, [ConfluentLoad, KafkaPythonLoad])

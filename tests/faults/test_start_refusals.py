@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from conformance.peer import Peer
 from conformance.raw_batches import batch
 
@@ -80,6 +81,7 @@ def test_a_folder_of_another_broker(filled: Any) -> None:
     assert_serves_all(filled)
 
 
+@pytest.mark.faults
 def test_a_folder_of_another_cluster(filled: Any, broker_factory: BrokerFactory) -> None:
     """The second folder of log.dirs belongs to somebody else."""
     other = broker_factory()
@@ -94,6 +96,7 @@ def test_a_folder_of_another_cluster(filled: Any, broker_factory: BrokerFactory)
     assert_serves_all(filled)
 
 
+@pytest.mark.faults
 def test_metadata_of_another_cluster(filled: Any, broker_factory: BrokerFactory) -> None:
     """The metadata store was taken from another installation."""
     other = broker_factory()
@@ -108,7 +111,16 @@ def test_metadata_of_another_cluster(filled: Any, broker_factory: BrokerFactory)
     assert_serves_all(filled)
 
 
-@pytest.mark.parametrize("content", ["", "version=0\nbroker.id=1\nclust", "vers", "\0\0\0\0\0\0", "version=7\nbroker.id=1\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "version=0\nbroker.id=1\nclust",
+        *(
+            pytest.param(content, marks=pytest.mark.faults)
+            for content in ("", "vers", "\0\0\0\0\0\0", "version=7\nbroker.id=1\n")
+        ),
+    ],
+)
 def test_half_written_meta_properties(filled: Any, content: str) -> None:
     path = filled.data_directory / "meta.properties"
     whole = path.read_text()
@@ -142,7 +154,16 @@ def replace_with_foreign_database(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("spoil", [spoil_header, spoil_pages, cut_in_half, replace_with_foreign_database])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_header,
+        *(
+            pytest.param(spoil, marks=pytest.mark.faults)
+            for spoil in (spoil_pages, cut_in_half, replace_with_foreign_database)
+        ),
+    ],
+)
 def test_a_metadata_store_that_is_none(filled: Any, spoil: Callable[[Path], None]) -> None:
     path = filled.data_directory / METADATA
     whole = path.read_bytes()
@@ -178,6 +199,7 @@ def test_a_port_in_use(filled: Any) -> None:
     assert_serves_all(filled)
 
 
+@pytest.mark.faults
 def test_a_folder_in_use(broker_factory: BrokerFactory) -> None:
     running = broker_factory()
     second = broker_factory(start=False)
@@ -190,6 +212,7 @@ def test_a_folder_in_use(broker_factory: BrokerFactory) -> None:
     running.restart()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("kind", ["file", "below a file", "proc"])
 def test_a_folder_that_cannot_be_made(broker_factory: BrokerFactory, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "file"
@@ -228,6 +251,7 @@ def test_a_folder_that_cannot_be_written(read_only: Any) -> None:
     assert_unharmed(read_only, before)
 
 
+@pytest.mark.faults
 def test_settings_that_make_no_sense(filled: Any) -> None:
     before = tree(filled.data_directory)
     filled.settings["log.segment.bytes"] = "a lot"
