@@ -19,6 +19,7 @@ $(VENV)/installed: pyproject.toml tools/prepare.sh
 # Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
 $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	bash tools/compile.sh $(BIN)/python
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 run: install
@@ -35,11 +36,12 @@ check: install
 unit: install
 	$(BIN)/pytest tests/unit tests/fuzz
 
+# The very same files without their compiled twins.
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest tests/unit/protocol tests/unit/storage tests/unit/network tests/unit/replication tests/unit/broker
 
 conformance: install
-	$(BIN)/pytest tests/conformance
+	$(BIN)/pytest tests/conformance tests/faults
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages

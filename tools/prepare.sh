@@ -6,7 +6,7 @@ missing=()
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 "$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || missing+=(python3-dev)
-command -v java >/dev/null || missing+=(openjdk-17-jre-headless)
+command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)  # a JDK: the Java client test is compiled as it runs
 command -v mvn >/dev/null || missing+=(maven)
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
