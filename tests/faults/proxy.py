@@ -9,6 +9,7 @@ import random
 import struct
 import threading
 from concurrent.futures import Future
+from typing import Self
 
 PRODUCE = 0
 HEAD = struct.Struct(">hhi")  # api key, version, correlation id
@@ -29,7 +30,7 @@ class LossyProxy:
         self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
 
-    def __enter__(self) -> "LossyProxy":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

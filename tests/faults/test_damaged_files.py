@@ -171,7 +171,6 @@ def test_some_damaged_files_after_a_kill(broker_factory: BrokerFactory) -> None:
     check_seeds(broker, range(SEEDS_AT_ONCE), broker.kill9)
 
 
-@pytest.mark.faults
 def test_some_damaged_files_after_a_stop(broker_factory: BrokerFactory) -> None:
     broker = broker_factory()
     check_seeds(broker, range(SEEDS_AT_ONCE), broker.stop)

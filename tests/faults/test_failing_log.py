@@ -82,7 +82,7 @@ class Lives:
         try:
             appended = self.log.append(memoryview(batch), 0, NOW_MS)
         except KafkaError as error:
-            assert error.error == Error.KAFKA_STORAGE_ERROR, error
+            expect_storage_error(error)
             return
         assert not was_failed, "a log that is out of service accepted a batch"
         assert appended.base_offset == len(self.accepted)
@@ -92,7 +92,7 @@ class Lives:
         try:
             self.log.flush()
         except KafkaError as error:
-            assert error.error == Error.KAFKA_STORAGE_ERROR, error
+            expect_storage_error(error)
         self.recovery_point = max(self.recovery_point, self.log.recovery_point)
         assert self.log.recovery_point <= len(self.accepted)
 
@@ -135,6 +135,10 @@ class Lives:
         data = os.pread(file_range.descriptor, file_range.length, file_range.position)
         file_range.release()
         return data[-3:]
+
+
+def expect_storage_error(error: KafkaError) -> None:
+    assert error.error == Error.KAFKA_STORAGE_ERROR, error
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])

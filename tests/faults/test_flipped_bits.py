@@ -1,7 +1,7 @@
 """W6 on one broker: a bit of a stored batch has changed. It is never served as if it were right.
 
-The checksum covers a batch from its attributes on. The fields before it (offset, length, leader epoch, magic) have to be
-judged by what stands around them; a wrong leader epoch in an old batch is the one thing that nobody can tell.
+The checksum covers a batch from its attributes on. The fields before it (offset, length, leader epoch, magic) have to
+be judged by what stands around them; a wrong leader epoch in an old batch is the one thing that nobody can tell.
 """
 
 import random

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from conformance.peer import Peer
-from conformance.raw_batches import read_batches
+from conformance.raw_batches import batch, read_batches
+from conformance.waiting import eventually
 from faults.history import History, Place, violations
 from faults.loads import AioKafkaLoad, ConfluentLoad, KafkaPythonLoad, Load, Reader, read_everything
 from faults.metadata_load import MetadataLoad
@@ -132,3 +133,20 @@ def test_kills_of_a_broker_with_two_folders_lose_and_double_nothing(
 ) -> None:
     folders = f"{tmp_path / 'first'},{tmp_path / 'second'}"
     check(broker_factory(log_dirs=folders, **CHECKPOINTS), 30, SEED + 1, [ConfluentLoad, KafkaPythonLoad])
+
+
+@pytest.mark.faults
+def test_what_was_rolled_is_not_read_again_after_a_kill(broker_factory: Callable[..., Any]) -> None:
+    """Also without any flush setting old segments reach the disk, and with them the recovery point moves on."""
+    broker = broker_factory(**CHECKPOINTS)
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic(ROLLING, internal_segment_bytes=30_000)
+        for _ in range(100):
+            assert peer.produce(ROLLING, batch([b"x" * 1000])).error_code == 0
+    checkpoint = broker.data_directory / "recovery-point-offset-checkpoint"
+
+    def recovery_point() -> int:
+        lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
+        return next((int(line.split()[2]) for line in lines if line.startswith(f"{ROLLING} 0 ")), -1)
+
+    assert eventually(lambda: recovery_point() >= 50), recovery_point()

@@ -17,7 +17,6 @@ from typing import Final, Protocol
 
 from ottla.base.file_range import FileRange
 from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
-from ottla.network.poller import Poller
 from ottla.network.transport import Transport
 from ottla.protocol.codec import Encoded
 
@@ -37,6 +36,16 @@ class FrameHandler(Protocol):
     def on_frame(self, connection: Connection, frame: memoryview) -> bool:
         """Deal with one request; False = not yet, offer it again when the earlier requests are answered."""
         ...
+
+
+class Rounds(Protocol):
+    """The poller, as a connection sees it."""
+
+    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
+
+    def flush_later(self, watched: Connection) -> None: ...
+
+    def unwatch(self, descriptor: int) -> None: ...
 
 
 class Cancellable(Protocol):
@@ -72,7 +81,7 @@ class Connection:
         self,
         transport: Transport,
         descriptor: int,
-        poller: Poller,
+        poller: Rounds,
         loop: asyncio.AbstractEventLoop,
         buffers: Buffers,
         handler: FrameHandler,

@@ -19,6 +19,7 @@ def cut_segment(segment: Segment, position: int, offset: int) -> None:
     files.truncate(segment.open_descriptor(), position)
     segment.size = position
     segment.last_append_offset = UNKNOWN
+    segment.is_ascending = None
     segment.verified_from = min(segment.verified_from, position)
     segment.write_pending()
     cut_indexes(segment, position, offset)

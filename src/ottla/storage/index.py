@@ -26,7 +26,7 @@ PENDING_ENTRIES_MAX: Final = 512
 POSITION_MASK: Final = 0xFFFFFFFF
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 IS_LITTLE_ENDIAN: Final = sys.byteorder == "little"
-OFFSET_ENTRY: Final = struct.Struct(">ii")
+OFFSET_ENTRY: Final = struct.Struct(">iI")
 TIME_ENTRY: Final = struct.Struct(">qi")
 NO_TIMESTAMP: Final = -1
 

@@ -194,6 +194,8 @@ class Opening:
         while scan.advance():
             if scan.position != position or position == 0:
                 is_in_order = is_in_order and self._is_next(scan, self.end_offset, segment)
+            if self.end_offset == self.recovery_point > segment.base_offset:
+                return False  # the log ended with the batch before this one; somebody wrote behind it
             self.end_offset = scan.last_offset + 1
             last_position = scan.position
         if scan.problem is None and self.end_offset == self.recovery_point:

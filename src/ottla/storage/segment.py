@@ -61,6 +61,7 @@ class Segment:
         "directory",
         "first_timestamp",
         "has_unsynced_indexes",
+        "is_ascending",
         "is_closing",
         "is_used",
         "last_append_offset",
@@ -86,6 +87,7 @@ class Segment:
         self.next_base_offset = UNKNOWN  # of the segment that follows this one
         self.has_unsynced_indexes = False
         self.verified_from = size
+        self.is_ascending: bool | None = None  # whether all offsets rise, once somebody had to know
         self.verified_ranges: list[tuple[int, int]] | None = None
         self.created_ms = 0
         self.roll_jitter_ms = 0

@@ -64,7 +64,8 @@ def find_sound_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:
 class BatchOrder:
     """Offsets stand outside of the checksum; a wrong one shows in that batches do not follow each other.
 
-    Of two batches that contradict each other the one lies that does not fit its other neighbour.
+    Of two batches that contradict each other the one lies that does not fit its other neighbour. A gap is believed
+    to come from compaction only if all batches of the segment stand in order; else it is where something is missing.
     """
 
     def __init__(self, segment: Segment, descriptor: int) -> None:
@@ -80,6 +81,8 @@ class BatchOrder:
             is_previous_bad = self.position >= 0 and not self.follows_exactly
             return self.position if is_previous_bad and self.fits_next(last_offset, next_position) else position
         self.follows_exactly = self.position >= 0 and base_offset == self.last_offset + 1
+        if self.position >= 0 and not self.follows_exactly and not is_ascending(self.segment, self.descriptor):
+            return position
         self.position = position
         self.last_offset = last_offset
         return -1
@@ -91,6 +94,17 @@ class BatchOrder:
         else:
             next_offset = self.segment.next_base_offset
         return next_offset < 0 or next_offset == last_offset + 1
+
+
+def is_ascending(segment: Segment, descriptor: int) -> bool:
+    """Whether the offsets of all batches rise; read once, and only if a gap asks for it."""
+    if segment.is_ascending is None:
+        last_offset = segment.base_offset - 1
+        scan = BatchScan(descriptor, 0, segment.size, False)
+        while scan.advance() and scan.base_offset > last_offset:
+            last_offset = scan.last_offset
+        segment.is_ascending = scan.position >= segment.size
+    return segment.is_ascending
 
 
 def remember(segment: Segment, start: int, end: int) -> None:
