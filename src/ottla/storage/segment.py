@@ -29,7 +29,7 @@ from ottla.storage.index import (
     load_time_index,
     truncate_path,
 )
-from ottla.storage.scan import HOP, HOP_BYTES, peek
+from ottla.storage.scan import HOP, HOP_BYTES, BatchScan, peek
 from ottla.storage.segment_times import NOT_LOADED, UNKNOWN, load_max_timestamp
 
 logger = logging.getLogger("ottla.storage.segment")
@@ -328,10 +328,12 @@ class Segment:
         if self.size <= HOP_CHUNK_BYTES:
             return self._hop(offset, 0, UNKNOWN)
         index = self.index()
-        place = index.lookup(offset - self.base_offset)
+        relative_offset = offset - self.base_offset
+        place = index.lookup(relative_offset)
         for candidate in range(place, max(place - 2, -1), -1):
             entry = index.entries[candidate]
-            if self.is_true_entry(entry & POSITION_MASK, entry >> 32):
+            is_before = entry >> 32 <= relative_offset  # always, unless the index is damaged
+            if is_before and self.is_true_entry(entry & POSITION_MASK, entry >> 32):
                 return self._hop(offset, entry & POSITION_MASK, self.base_offset + (entry >> 32))
         if place > 0:
             self.rebuild_indexes(f"entry {place} does not fit the log")
@@ -347,7 +349,8 @@ class Segment:
         chunk = b""
         chunk_start = 0
         last_offset = self.base_offset - 1
-        bad_position = UNKNOWN if known_offset < 0 else position  # of a batch whose offsets are wrong
+        bad_position = UNKNOWN  # of a batch that stands out of order
+        start = previous_position = position
         while position < size:
             place = position - chunk_start
             if place + HOP_BYTES > len(chunk):
@@ -358,26 +361,38 @@ class Segment:
                     raise self.corrupt(position)
             base_offset, length, magic, last_offset_delta = HOP.unpack_from(chunk, place)
             batch_bytes: int = length + LENGTH_PREFIX_BYTES
-            if batch_bytes < HEADER_BYTES or magic != MAGIC:
+            if batch_bytes < HEADER_BYTES or position + batch_bytes > size or magic != MAGIC:
                 raise self.corrupt(position)
             if base_offset <= last_offset:
                 bad_position = position
             last_offset = base_offset + last_offset_delta
             if last_offset == known_offset:
-                bad_position = UNKNOWN
+                known_offset = UNKNOWN
             if last_offset >= offset:
                 if base_offset <= offset:
                     return position, batch_bytes
-                if not self._is_before_next(last_offset, position + batch_bytes):
-                    bad_position = position
-                elif bad_position != UNKNOWN:
-                    raise self.corrupt(bad_position)
-                else:
-                    return position, batch_bytes  # compaction took the batch with this offset away
+                if self._is_before_next(last_offset, position + batch_bytes):
+                    break
+                bad_position = position
+            previous_position = position
             position += batch_bytes
+        # The offset itself is not there. That is right if compaction took it away, but not if damage hides it.
+        if bad_position == UNKNOWN and known_offset != UNKNOWN:
+            bad_position = start
+        self._refuse_damage(bad_position, previous_position)
+        return (position, batch_bytes) if position < size else (size, 0)
+
+    def _refuse_damage(self, bad_position: int, previous_position: int) -> None:
+        if bad_position == UNKNOWN and not self._is_sound(previous_position):
+            bad_position = previous_position
         if bad_position != UNKNOWN:
             raise self.corrupt(bad_position)
-        return size, 0
+
+    def _is_sound(self, position: int) -> bool:
+        """Whether the batch at this position is right, so that its length can be believed."""
+        if not UNKNOWN < position < self.verified_from:
+            return True
+        return BatchScan(self.open_descriptor(), position, self.size, True).advance()
 
     def _is_before_next(self, last_offset: int, next_position: int) -> bool:
         """Whether a batch with this last offset can stand before what follows it."""
