@@ -24,7 +24,7 @@ CHECKPOINTS = {
     # often, so that kills also fall between a flush, a checkpoint and the next roll
     "log_initial_task_delay_ms": 50,
     "log_flush_offset_checkpoint_interval_ms": 100,
-    "log_flush_scheduler_interval_ms": 50,
+    "log_flush_scheduler_interval_ms": 50,  # also what flush.ms is where nobody says otherwise
 }
 
 
@@ -138,7 +138,7 @@ def test_kills_of_a_broker_with_two_folders_lose_and_double_nothing(
 @pytest.mark.faults
 def test_what_was_rolled_is_not_read_again_after_a_kill(broker_factory: Callable[..., Any]) -> None:
     """Also without any flush setting old segments reach the disk, and with them the recovery point moves on."""
-    broker = broker_factory(**CHECKPOINTS)
+    broker = broker_factory(log_initial_task_delay_ms=50, log_flush_offset_checkpoint_interval_ms=100)
     with Peer(broker.bootstrap) as peer:
         peer.create_topic(ROLLING, internal_segment_bytes=30_000)
         for _ in range(100):

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from conformance.peer import Peer
 from conformance.raw_batches import batch
+from conformance.waiting import eventually
 from faults.history import History, violations
 from faults.loads import LIBRDKAFKA, read_everything
 from faults.proxy import LossyProxy
@@ -124,3 +125,27 @@ def test_the_last_five_batches_are_known_again(broker_factory: BrokerFactory, wa
         assert peer.produce("window", sent[11]).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap"
         assert peer.produce("window", sent[10]).base_offset == 10
         assert peer.end_offset("window") == 11
+
+
+@pytest.mark.faults
+def test_batches_before_a_roll_are_known_again_after_a_kill(broker_factory: BrokerFactory) -> None:
+    """A snapshot holds one batch of each producer; one that is still in flight may be older than that."""
+    broker = broker_factory(log_initial_task_delay_ms=0, log_flush_offset_checkpoint_interval_ms=20)
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic("rolled", internal_segment_bytes=10_000, flush_ms=10)
+        producer_id = peer.new_producer_id()
+        sent = [
+            batch([b"%d" % number], producer_id=producer_id, producer_epoch=0, base_sequence=number)
+            for number in range(REMEMBERED)
+        ]
+        for data in sent:
+            assert peer.produce("rolled", data).error_code == 0
+        for _ in range(15):
+            assert peer.produce("rolled", batch([b"x" * 1000])).error_code == 0
+        checkpoint = broker.data_directory / "recovery-point-offset-checkpoint"
+        assert eventually(lambda: checkpoint.exists() and "rolled 0 20" in checkpoint.read_text())
+    broker.kill9()
+    broker.start()
+    with Peer(broker.bootstrap) as peer:
+        answers = [peer.produce("rolled", data) for data in sent]
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, n) for n in range(REMEMBERED)]

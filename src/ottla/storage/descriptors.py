@@ -22,6 +22,8 @@ class Closable(Protocol):
 
     def close_if_unused(self) -> bool: ...
 
+    def close(self) -> None: ...
+
 
 class DescriptorPool:
     """All open segments, oldest first; each use sets a flag that buys the segment one more round."""
@@ -44,6 +46,12 @@ class DescriptorPool:
     def discard(self, segment: Closable) -> None:
         """Forget a segment that closed its file itself."""
         self._open.pop(segment, None)
+
+    def take_all(self) -> list[Closable]:
+        """Forget all segments, for the one who closes them."""
+        segments = list(self._open)
+        self._open.clear()
+        return segments
 
     def _close_one(self) -> None:
         # Two rounds: the first takes everybody's flag, the second finds a victim, unless all have readers.

@@ -105,7 +105,7 @@ class TimeIndex:
     def write_pending(self, path: str) -> None:
         if self.pending:
             with files.opened(path, files.CREATE_FLAGS) as descriptor:
-                files.write_whole(descriptor, self.pending, self.written * TIME_ENTRY_BYTES)
+                files.write_whole(descriptor, bytes(self.pending), self.written * TIME_ENTRY_BYTES)
             self.pending = bytearray()
             self.written = self.count
 

@@ -29,7 +29,7 @@ from ottla.storage.partition_metadata import read_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.replay import load_producers, note_producer, replay_epochs
 from ottla.storage.scan import BatchScan
-from ottla.storage.segment import Segment, create_segment
+from ottla.storage.segment import Segment, create_segment, remove_empty_segment
 
 logger = logging.getLogger("ottla.storage.recovery")
 
@@ -66,6 +66,8 @@ def open_log(
         except StartAgainError as again:
             is_clean = False
             recovery_point = again.recovery_point
+        finally:
+            opening.close_files()
 
 
 class Opening:
@@ -101,6 +103,7 @@ class Opening:
     def run(self, pool: DescriptorPool) -> Log:
         if not self.segments:
             self.segments.append(create_segment(self.directory, self.log_start_offset, self.pool, self.now_ms))
+        self._drop_leftovers()
         self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         first = self._first_to_recover()
         start_position, start_offset = self._scan_start(first)
@@ -112,6 +115,11 @@ class Opening:
             # The recovery point cannot be right, or synced bytes are gone: trust nothing in this segment.
             raise StartAgainError(self.segments[-1].base_offset)
         return self._make_log(pool, snapshot_offset)
+
+    def close_files(self) -> None:
+        """Whatever happened: nothing stays open in the pool of this thread."""
+        for segment in self.pool.take_all():
+            segment.close()
 
     # --- what is there ------------------------------------------------------------------------------------------
 
@@ -156,6 +164,25 @@ class Opening:
         except CheckpointError as error:
             logger.warning("Ignoring a corrupted partition.metadata file: %s", error)
             return None
+
+    def _drop_leftovers(self) -> None:
+        """Empty segments of a roll that failed half-way: the log went on in the segment before."""
+        for segment in [segment for segment in self.segments[1:-1] if segment.size == 0]:
+            self._drop(segment)
+        if len(self.segments) > 1 and self.segments[-1].size == 0:
+            before = self.segments[-2]
+            last_offset = before.base_offset - 1
+            scan = BatchScan(before.open_descriptor(), before.index().last_position(), before.size, False)
+            while scan.advance():
+                last_offset = scan.last_offset
+            if last_offset >= self.segments[-1].base_offset:
+                self._drop(self.segments[-1])
+
+    def _drop(self, segment: Segment) -> None:
+        logger.warning("Removing %s, an empty segment in the way of others", segment.path(files.LOG_SUFFIX))
+        segment.close()
+        remove_empty_segment(segment)
+        self.segments.remove(segment)
 
     # --- where to start -----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ verification.py) before they are served.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Final
@@ -434,10 +435,20 @@ class Segment:
 
 
 def create_segment(directory: str, base_offset: int, pool: DescriptorPool, now_ms: int) -> Segment:
-    """Make the three files of a new, empty segment. A leftover of the same name is emptied."""
+    """Make the three files of a new, empty segment, or none of them. A leftover of the same name is emptied."""
     segment = Segment(directory, base_offset, 0, pool)
     segment.created_ms = now_ms
-    for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
-        path = segment.path(suffix)
-        files.close(files.open_file(path, files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE))
+    try:
+        for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
+            files.close(files.open_file(segment.path(suffix), files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE))
+    except OSError:
+        remove_empty_segment(segment)
+        raise
     return segment
+
+
+def remove_empty_segment(segment: Segment) -> None:
+    """Remove the files of a segment that holds nothing; whatever stays is ignored when the log is opened."""
+    for suffix in FILE_SUFFIXES:
+        with contextlib.suppress(OSError):
+            files.remove_if_there(segment.path(suffix))

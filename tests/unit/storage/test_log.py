@@ -349,6 +349,39 @@ def test_a_full_disk_while_rolling_loses_nothing(tmp_path: Path, monkeypatch: py
     assert [first_base_offset(read_bytes(log, offset)) for offset in range(end + 1)] == list(range(end + 1))
 
 
+def test_being_short_of_descriptors_is_waited_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str, flags: int, mode: int = 0) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    log = new_log(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", fail)
+        with pytest.raises(KafkaError):
+            log.append(batch_of(), 0, NOW_MS)
+
+    assert log.failure is None
+    assert log.append(batch_of(), 0, NOW_MS).base_offset == 0
+
+
+def test_half_a_folder_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str, flags: int, mode: int = 0) -> int:
+        if path.endswith(".timeindex"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.open(path, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_file", fail)
+        with pytest.raises(OSError, match="No space"):
+            new_log(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+    log = new_log(tmp_path)
+    log.append(batch_of(), 0, NOW_MS)
+    with pytest.raises(FileExistsError):
+        new_log(tmp_path)
+    assert os.path.getsize(log.active.path(".log")) > 0, "what is there is never touched"
+
+
 def test_an_unreadable_file_is_told_as_a_storage_error(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     log.append(batch_of(), 0, NOW_MS)

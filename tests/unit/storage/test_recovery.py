@@ -461,3 +461,43 @@ def test_an_empty_log_reopens_empty(tmp_path: Path, is_clean: bool) -> None:
 
     assert (log.log_start_offset, log.end_offset) == (0, 0)
     assert log.read(0, 100, 0, True) is None
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("base_offset", [5, 30, 47])
+def test_an_empty_segment_of_a_failed_roll_is_not_in_the_way(tmp_path: Path, is_clean: bool, base_offset: int) -> None:
+    """The log went on in the segment before; the empty one says nothing about where that ends."""
+    log = new_log(tmp_path / "a", TopicSettings(segment_bytes=4000, index_interval_bytes=600))
+    for number in range(50):
+        log.append(memoryview(batch_of(1, 100, NOW_MS + number)), 0, NOW_MS)
+    assert len(log.segments) == 3
+    expected = state_of(log)
+    log.close() if is_clean else log.abandon()
+    (tmp_path / "a" / f"{base_offset:020d}.log").write_bytes(b"")
+
+    reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=50 if is_clean else 0)
+
+    assert state_of(reopened) == expected
+    assert not (tmp_path / "a" / f"{base_offset:020d}.log").exists()
+    assert_appends_go_on(reopened)
+
+
+def test_an_empty_active_segment_is_kept(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a")
+    fill(log, 10, 1)
+    log.roll(NOW_MS)
+    expected = state_of(log)
+    log.close()
+
+    assert state_of(reopen(tmp_path / "a", is_clean=True, recovery_point=log.end_offset)) == expected
+
+
+def test_a_second_attempt_leaves_no_files_open(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "a", TopicSettings(index_interval_bytes=600))
+    fill(log, 100, 4)
+    log.abandon()
+    before = len(os.listdir("/proc/self/fd"))
+
+    reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
+
+    assert len(os.listdir("/proc/self/fd")) == before

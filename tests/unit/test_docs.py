@@ -1,0 +1,49 @@
+"""The documentation is true: what it names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ottla.broker.handlers.table import HANDLERS
+from ottla.protocol.apis import APIS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+ROOMS = sorted(path.name for path in (ROOT / "src" / "ottla").iterdir() if path.is_dir() and path.name != "__pycache__")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_source_file_that_is_named_exists(page):
+    for name in re.findall(rf"\b(?:{'|'.join(ROOMS)})/[a-z0-9_/]+\.py\b", page.read_text()):
+        assert (ROOT / "src" / "ottla" / name).exists() or (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_test_that_is_named_exists(page):
+    for name in re.findall(r"\btests/[a-z0-9_/]+(?:\.py)?\b", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_make_target_that_is_named_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        for block in re.findall(r"```.*?```|`make [a-z]+`", page.read_text(), re.DOTALL):
+            for target in re.findall(r"\bmake ([a-z]+)\b", block):
+                assert target in targets, f"{page.name}: make {target}"
+
+
+def test_every_row_of_the_feature_list_is_on_its_page():
+    rows = re.findall(r"^\| (F?\d+) \|", (ROOT / "docs" / "features.md").read_text(), re.MULTILINE)
+    assert rows == [*map(str, range(1, 121)), *(f"F{number}" for number in range(1, 21))]
+
+
+def test_every_api_that_is_served_is_in_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    for key in HANDLERS:
+        assert APIS[key].name in changelog
