@@ -32,6 +32,7 @@ from ottla.broker.live_settings import LiveSettings
 from ottla.broker.log_loading import LogLoading
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
+from ottla.controller.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
@@ -93,6 +94,7 @@ class Broker:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
         try:
+            check_metadata_store(settings, log_dirs)
             services = self._assemble(log_dirs)
             await self._serve(services)
         except BaseException:
@@ -178,6 +180,16 @@ class Broker:
 
     def _loop_report(self) -> str:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
+
+
+def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
+    """Partitions without the store that knows them would all be taken for strays: rather not start."""
+    store = Path(settings.log_dirs[0]) / METADATA_FILE
+    if log_dirs.found and not store.exists():
+        raise StartError(
+            f"{store} is gone, but the log folders hold {len(log_dirs.found)} partitions. Put it back from a backup: "
+            "without it nobody knows which topics these are. To start empty, move the partitions' folders away."
+        )
 
 
 def settle_garbage_collector() -> None:

@@ -1,7 +1,8 @@
 """One folder of `log.dirs`: its lock, its owner, its checkpoint files and the partitions that stand in it.
 
-`.kafka_cleanshutdown` is written last on a clean stop and removed first on start: with it no log is scanned, without it
-each is recovered from its recovery point. A damaged checkpoint file only costs a longer recovery, and is told.
+`.kafka_cleanshutdown` is written last on a clean stop and removed before the first log is opened: with it no log is
+scanned, without it each is recovered from its recovery point. A damaged checkpoint file only costs a longer recovery,
+and is told.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class LogDir:
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.lock = lock_folder(self.path)
+        self.marker: bytes | None = None  # of a clean shutdown, as it was found
+        self.is_in_use = False
         self.logs: dict[TopicPartition, Log] = {}
         self.found: list[FoundLog] = []
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -95,8 +98,9 @@ class LogDir:
         return len(self.logs) + len(self.found)
 
     def look_around(self) -> None:
-        """Find out how the last run ended and which partitions it left. Takes the clean-shutdown marker away."""
-        is_clean = take_clean_shutdown_marker(self.path)
+        """Find out how the last run ended and which partitions it left. Changes nothing."""
+        self.marker = read_clean_shutdown_marker(self.path)
+        is_clean = self.marker is not None
         recovery_points = self._read(RECOVERY_POINT_FILE)
         start_offsets = self._read(LOG_START_OFFSET_FILE)
         self.high_watermarks = self._read(HIGH_WATERMARK_FILE)
@@ -110,6 +114,18 @@ class LogDir:
                 recovery_point = recovery_points.get(partition, 0)
                 folder = f"{self.path}/{name}"
                 self.found.append(FoundLog(partition, folder, is_clean, recovery_point, start_offset))
+
+    def begin_use(self) -> None:
+        """Take the mark of a clean shutdown away before anything is changed: a crash from here on is a crash."""
+        if not self.is_in_use:
+            self.is_in_use = True
+            if files.remove_if_there(f"{self.path}/{CLEAN_SHUTDOWN_FILE}"):
+                files.sync_path(self.path)
+
+    def restore_marker(self) -> None:
+        """A start that came to nothing leaves the folder as it was found, if no log was changed meanwhile."""
+        if self.is_in_use and self.marker is not None and all(log.is_unchanged for log in self.logs.values()):
+            files.replace_file(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", self.marker, durable=True)
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> Checkpoints:
         """What the next run starts from, as of now. Logs that are still to be opened keep what is known of them."""
@@ -128,6 +144,7 @@ class LogDir:
 
     def doom(self, log: Log, now_ms: int) -> None:
         """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
+        self.begin_use()
         del self.logs[log.partition]
         log.abandon()
         folder = f"{self.path}/{renamed_folder(log.partition, DELETE_SUFFIX)}"
@@ -182,12 +199,12 @@ def lock_folder(path: str) -> int:
     return descriptor
 
 
-def take_clean_shutdown_marker(path: str) -> bool:
-    """Whether the last run ended well. The marker goes at once: a crash from here on is a crash."""
-    was_clean = files.remove_if_there(f"{path}/{CLEAN_SHUTDOWN_FILE}")
-    if was_clean:
-        files.sync_path(path)
-    return was_clean
+def read_clean_shutdown_marker(path: str) -> bytes | None:
+    """What the last run left if it ended well."""
+    try:
+        return files.read_whole(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+    except FileNotFoundError:
+        return None
 
 
 def write_clean_shutdown_marker(path: str, broker_epoch: int) -> None:

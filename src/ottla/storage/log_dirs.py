@@ -121,6 +121,7 @@ class LogDirs:
 
     def open_log(self, found: FoundLog, settings: TopicSettings) -> Log:
         """Open, and if need be recover, one log. Runs in any thread; adopt() makes it part of this broker."""
+        self._dir_of(found.directory).begin_use()
         return open_log(
             found.partition,
             found.directory,
@@ -171,6 +172,7 @@ class LogDirs:
     def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
         """A new, empty log in the folder with the fewest partitions."""
         log_dir = min(self.dirs, key=lambda candidate: candidate.partition_count)
+        log_dir.begin_use()
         log = create_log(
             partition,
             f"{log_dir.path}/{partition}",
@@ -230,6 +232,8 @@ class LogDirs:
                     checkpoints.write()
                     if checkpoints.is_written and is_safe and not log_dir.found:
                         write_clean_shutdown_marker(log_dir.path, broker_epoch)
+                else:
+                    log_dir.restore_marker()
             except OSError as error:
                 logger.error("Cannot close %s cleanly: %s", log_dir.path, error)
             finally:

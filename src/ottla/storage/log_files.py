@@ -139,6 +139,13 @@ class LogFiles:
         self._producers = producers if producers.by_id else None
 
     @property
+    def is_unchanged(self) -> bool:
+        """Whether the files are as they were found, or synced since: nothing would have to be recovered."""
+        if self.failure is not None or self.recovery_point != self.end_offset or self._is_directory_unsynced:
+            return False
+        return not self.epochs.is_unsynced and not any(segment.has_unsynced_indexes for segment in self.segments)
+
+    @property
     def unflushed_messages(self) -> int:
         """What `flush.messages` limits."""
         return self.end_offset - self.recovery_point

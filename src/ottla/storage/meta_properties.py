@@ -47,9 +47,10 @@ def read_meta_properties(path: str) -> dict[str, str] | None:
     lines = files.read_whole(path).decode("utf-8", "replace").splitlines()
     pairs = [line.partition("=") for line in lines if line.strip() and not line.startswith(("#", "!"))]
     values = {key.strip(): value.strip() for key, _, value in pairs}
-    if values.get("version") not in ("0", "1"):
+    is_whole = "cluster.id" in values and ("broker.id" in values or "node.id" in values)
+    if values.get("version") not in ("0", "1") or not is_whole:
         raise LogDirError(
-            f"{path} is damaged or of an unknown version ({values.get('version')!r}): "
+            f"{path} is damaged, or of a version that is not known (its version says {values.get('version')!r}): "
             "put the right file back, or delete it to claim this folder for this broker"
         )
     return values

@@ -108,7 +108,9 @@ def test_meta_properties_of_kraft_are_understood(tmp_path: Path) -> None:
     assert check_meta_properties(str(tmp_path), 3, None) == "abc"
 
 
-@pytest.mark.parametrize("text", ["", "version=7\n", "garbage"])
+@pytest.mark.parametrize(
+    "text", ["", "version=7\n", "garbage", "version=0\nbroker.id=1\nclust", "version=0\ncluster.id=x\n"]
+)
 def test_half_written_meta_properties_say_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
 

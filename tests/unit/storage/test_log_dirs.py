@@ -59,11 +59,40 @@ def test_what_was_closed_cleanly_comes_back(tmp_path: Path) -> None:
 
     dirs = open_dirs(tmp_path / "d")
 
-    assert not (tmp_path / "d" / ".kafka_cleanshutdown").exists(), "a crash from here on is a crash"
     assert dirs.needs_recovery == []
     log = load(dirs)[A0]
+    assert not (tmp_path / "d" / ".kafka_cleanshutdown").exists(), "a crash from here on is a crash"
     assert (log.end_offset, log.recovery_point, log.topic_id) == (50, 50, topic_id)
     assert dirs.found == []
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_start_that_comes_to_nothing_leaves_the_folder_as_it_was(tmp_path: Path, is_loaded: bool) -> None:
+    dirs = open_dirs(tmp_path / "d")
+    append(dirs.create(A0, None, SETTINGS), 50)
+    dirs.close(clean=True, broker_epoch=12)
+    before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
+
+    dirs = open_dirs(tmp_path / "d")
+    if is_loaded:
+        load(dirs)
+    dirs.close(clean=False)
+
+    assert {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()} == before
+
+
+def test_what_was_changed_before_a_start_failed_is_recovered(tmp_path: Path) -> None:
+    dirs = open_dirs(tmp_path / "d")
+    append(dirs.create(A0, None, SETTINGS), 50)
+    dirs.close(clean=True)
+    dirs = open_dirs(tmp_path / "d")
+    append(load(dirs)[A0])
+    dirs.close(clean=False)
+
+    dirs = open_dirs(tmp_path / "d")
+
+    assert len(dirs.needs_recovery) == 1
+    assert load(dirs)[A0].end_offset == 51
 
 
 def test_after_a_crash_every_log_needs_recovery(tmp_path: Path) -> None:
