@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ottla.base.errors import KafkaError
 from ottla.replication.partition import Partition
@@ -17,11 +19,19 @@ class Flusher:
 
     def __init__(self, workers: ThreadPoolExecutor) -> None:
         self._workers = workers
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self, partition: Partition) -> None:
         """Flush now because an append asked for it; the partition holds its replies back until on_flushed()."""
-        task = asyncio.get_running_loop().create_task(self._flush_and_tell(partition))
+        self._run(self._flush_and_tell(partition))
+
+    def start_rolled(self, partition: Partition) -> None:
+        """A segment is full and another one takes the appends: bring it to disk, while nobody waits for that."""
+        partition.log.has_rolled = False
+        self._run(self.flush(partition, only_rolled=True))
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -31,11 +41,11 @@ class Flusher:
         else:
             partition.wake_all()
 
-    async def flush(self, partition: Partition) -> bool:
+    async def flush(self, partition: Partition, *, only_rolled: bool = False) -> bool:
         """Bring everything appended so far to the disk; False if the disk refused."""
         log = partition.log
         try:
-            job = log.begin_flush()
+            job = log.begin_flush(only_rolled=only_rolled)
             if job is not None:
                 await asyncio.get_running_loop().run_in_executor(self._workers, job.run)
                 log.end_flush(job)

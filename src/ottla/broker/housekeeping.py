@@ -71,7 +71,7 @@ class Housekeeping:
         await self._for_each(self._retain_one)
 
     def _retain_one(self, partition: Partition) -> None:
-        partition.log.producers.forget_expired(self._clock.now_ms())
+        partition.log.forget_expired_producers(self._clock.now_ms())
         if "delete" in partition.log.settings.cleanup_policy:
             partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
 

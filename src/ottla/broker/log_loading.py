@@ -71,6 +71,7 @@ class LogLoading:
                 log = await loop.run_in_executor(self._services.workers, self._open, found)
             except (OSError, KafkaError, LogDirError) as error:
                 logger.error("cannot recover %s: %s", found.directory, error)
+                self._services.publisher.failed.add(found.partition)
                 return
         self._services.replicas.recovering.discard(found.partition)
         self._take(found, topic, log)

@@ -113,7 +113,7 @@ class Broker:
         store = EmbeddedStore(Path(settings.log_dirs[0]))
         controller = ControllerService(store, self._clock, live, live.check_topic_configs)
         flusher = Flusher(self._workers)
-        replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start)
+        replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         publisher = Publisher(settings.node_id, replicas, live)
         return Services(
             node_id=settings.node_id,

@@ -33,6 +33,7 @@ class Publisher:
         self._live = live
         self._work: deque[Iterator[None]] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self.failed: set[tuple[str, int]] = set()  # partitions that the disk did not let us make
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         if self._live.follow(new):
@@ -100,7 +101,9 @@ class Publisher:
         try:
             partition = self._replicas.open(name, topic.topic_id, settings)
         except (OSError, KafkaError) as error:
-            logger.error("cannot open partition %s-%d: %s", topic.name, index, error)
+            logger.error("cannot open partition %s: %s", name, error)
+            self.failed.add(name)
             return
+        self.failed.discard(name)
         partition.log.settings = settings
         partition.lead(state.leader, state.leader_epoch, state.isr)

@@ -73,4 +73,6 @@ class Services:
         """The error for a partition that this broker does not serve (yet)."""
         if self.image.partition(topic, index) is None:
             return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+        if (topic, index) in self.publisher.failed:
+            return KafkaError(Error.KAFKA_STORAGE_ERROR)
         return KafkaError(Error.NOT_LEADER_OR_FOLLOWER)

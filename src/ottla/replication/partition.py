@@ -35,6 +35,7 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
+        self.flush_rolled: Callable[[Partition], None] | None = None  # the same for segments that are full; no hurry
         self.flushed_ms = 0  # when flush.ms last had its way
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
         self._fetches: dict[WaitingFetch, None] | None = None  # None while nobody waits: most partitions are idle
@@ -82,6 +83,8 @@ class Partition:
         appended = self.log.append(records, self.leader_epoch, now_ms)
         if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
             self._start_flush()
+        if self.log.has_rolled and self.flush_rolled is not None:
+            self.flush_rolled(self)
         self._advance(len(records))
         return appended
 

@@ -15,10 +15,17 @@ from ottla.storage.log_dirs import LogDirs
 class ReplicaSet:
     """Opens, finds and retires partitions; who leads them is told from above."""
 
-    def __init__(self, node_id: int, log_dirs: LogDirs, flush: Callable[[Partition], None]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        log_dirs: LogDirs,
+        flush: Callable[[Partition], None],
+        flush_rolled: Callable[[Partition], None],
+    ) -> None:
         self.node_id = node_id
         self.log_dirs = log_dirs
         self._flush = flush
+        self._flush_rolled = flush_rolled
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
 
@@ -36,6 +43,7 @@ class ReplicaSet:
         """Serve a log that is on disk already."""
         partition = Partition(log.partition, topic_id, log, self.node_id)
         partition.flush = self._flush
+        partition.flush_rolled = self._flush_rolled
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
         self.partitions[log.partition] = partition

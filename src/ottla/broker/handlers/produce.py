@@ -36,6 +36,7 @@ ATTRIBUTES_AT: Final = 22  # the low byte of a batch's attributes
 CODEC_MASK: Final = 0x07
 ZSTD: Final = 4
 TRANSACTIONAL: Final = 0x10
+SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 
 # partition, last offset, the answer that becomes an error if replication does not happen in time
 Unreplicated = tuple[Partition, int, PartitionProduceResponse]
@@ -103,7 +104,11 @@ def _append(
         ]
         return answer
     except KafkaError as error:
-        return _error(data.index, error.error, error.message)
+        if error.error not in SEQUENCE_ERRORS:
+            return _error(data.index, error.error, error.message)
+        answer = _error(data.index, error.error, None)
+        answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
+        return answer
     answer = PartitionProduceResponse(
         index=data.index,
         base_offset=appended.base_offset,
@@ -158,6 +163,12 @@ def _end_without_reply(response: ProduceResponse, context: Context) -> None:
                 return
 
 
+def _why_not_replicated(partition: Partition) -> Error:
+    if partition.log.failure is not None:
+        return Error.KAFKA_STORAGE_ERROR
+    return Error.REQUEST_TIMED_OUT if partition.is_leader else Error.NOT_LEADER_OR_FOLLOWER
+
+
 class _ReplicationWait:
     """Parks an acks=all produce until the in-sync replicas have its records or its time is up."""
 
@@ -180,8 +191,7 @@ class _ReplicationWait:
         self._context.connection.waiting.discard(self)
         for partition, last_offset, answer in self._unreplicated:
             if not partition.is_replicated(last_offset):
-                is_leader = partition.is_leader
-                answer.error_code = Error.REQUEST_TIMED_OUT if is_leader else Error.NOT_LEADER_OR_FOLLOWER
+                answer.error_code = _why_not_replicated(partition)
         self._context.answer(self._response)
 
     def cancel(self) -> None:
