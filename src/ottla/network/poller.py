@@ -23,7 +23,8 @@ GONE = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
 EVENTS_MAX = 64
-SPIN_NS = 150_000
+SPIN_NS = int(__import__('os').environ.get('SPIN','150'))*1000
+FLUSH_AT = int(__import__('os').environ.get('FLUSH','8'))
 
 
 class Watched(Protocol):
@@ -105,10 +106,13 @@ class Poller:
             self._is_expecting = answered_ns - asked_ns < SPIN_NS
         ready: list[tuple[selectors.SelectorKey, int]] = []
         watched = self._watched
+        flush_at = FLUSH_AT
         for descriptor, event in events:
             connection = watched.get(descriptor)
             if connection is not None:
                 self._call(connection, event)
+                if len(self._to_flush) >= flush_at:
+                    self._flush()
             else:
                 key = self._keys.get(descriptor)
                 if key is not None:
