@@ -38,7 +38,7 @@ class LogLoading:
             if topic is None:
                 self._set_aside(found, "no such topic is known")
             elif found.is_clean:
-                self._take(found, topic, self._open(found))
+                self._open_clean(found, topic)
             else:
                 self._services.replicas.recovering.add(found.partition)
                 self._start_recovery(found, topic)
@@ -59,6 +59,18 @@ class LogLoading:
         settings = self._services.live.of_topic(self._services.image, found.partition.topic)
         return self._log_dirs.open_log(found, settings)
 
+    def _open_clean(self, found: FoundLog, topic: TopicImage) -> None:
+        try:
+            self._take(found, topic, self._open(found))
+        except (OSError, KafkaError, LogDirError) as error:
+            self._give_up(found, error)
+
+    def _give_up(self, found: FoundLog, error: Exception) -> None:
+        """One partition that cannot be opened must not keep the others from being served."""
+        logger.error("cannot open %s: %s", found.directory, error)
+        self._services.replicas.recovering.add(found.partition)  # nobody may make a new one in its place
+        self._services.publisher.failed.add(found.partition)
+
     def _start_recovery(self, found: FoundLog, topic: TopicImage) -> None:
         task = asyncio.get_running_loop().create_task(self._recover(found, topic))
         self._tasks.add(task)
@@ -70,8 +82,7 @@ class LogLoading:
                 loop = asyncio.get_running_loop()
                 log = await loop.run_in_executor(self._services.workers, self._open, found)
             except (OSError, KafkaError, LogDirError) as error:
-                logger.error("cannot recover %s: %s", found.directory, error)
-                self._services.publisher.failed.add(found.partition)
+                self._give_up(found, error)
                 return
         self._services.replicas.recovering.discard(found.partition)
         self._take(found, topic, log)

@@ -152,23 +152,27 @@ class SqliteTree:
         return self._database
 
     def _prepare(self, database: sqlite3.Connection) -> None:
+        self._check_marks(database)  # before anything is written, be it only the journal mode of a foreign database
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
-        self._create_or_check_schema(database)
+        self._create_schema_if_new(database)
         problem = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise unusable(self.path, problem)
         if database.execute("SELECT 1 FROM node WHERE is_ephemeral = 1 LIMIT 1").fetchone():
             database.execute("DELETE FROM node WHERE is_ephemeral = 1")
 
-    def _create_or_check_schema(self, database: sqlite3.Connection) -> None:
+    def _create_schema_if_new(self, database: sqlite3.Connection) -> None:
         """The schema and its marks appear in one transaction, so a file is either empty, ours or foreign."""
-        application_id = database.execute("PRAGMA application_id").fetchone()[0]
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if application_id == 0 and version == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+        if is_new(database):
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {marks} COMMIT;")
+
+    def _check_marks(self, database: sqlite3.Connection) -> None:
+        if is_new(database):
             return
+        application_id = database.execute("PRAGMA application_id").fetchone()[0]
+        version = database.execute("PRAGMA user_version").fetchone()[0]
         if application_id != APPLICATION_ID:
             raise StoreUnusableError(
                 f"{self.path} is a SQLite database, but not one of ottla's. "
@@ -179,6 +183,10 @@ class SqliteTree:
                 f"{self.path} has schema version {version}; this ottla reads version {SCHEMA_VERSION}. "
                 "Start the version of ottla that wrote it, or give the broker another folder in log.dirs."
             )
+
+
+def is_new(database: sqlite3.Connection) -> bool:
+    return not database.execute("SELECT 1 FROM sqlite_master").fetchone()
 
 
 def check_file_header(path: str) -> None:

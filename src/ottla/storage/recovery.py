@@ -153,7 +153,9 @@ class Opening:
 
     def _load_producers(self, offset: int) -> int:
         snapshots = self.folder.snapshots
-        snapshot_offset = load_producers(self.directory, snapshots, self.segments, self.producers, offset)
+        snapshot_offset = load_producers(
+            self.directory, snapshots, self.segments, self.producers, offset, recalls_batches=not self.is_clean
+        )
         if self.is_clean and snapshot_offset < offset > self.segments[0].base_offset:
             logger.warning("No producer snapshot at the end of %s, rebuilt the producers from the log", self.partition)
         return snapshot_offset

@@ -9,6 +9,7 @@ from ottla.base.errors import KafkaError
 from ottla.protocol.batches import control_record_type, read_records
 from ottla.storage import files
 from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.index import POSITION_MASK
 from ottla.storage.producers import NO_OFFSET, Producers
 from ottla.storage.scan import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchScan
 from ottla.storage.segment import Segment
@@ -18,17 +19,26 @@ logger = logging.getLogger("ottla.storage.replay")
 
 ABORT_MARKER = 0
 COMMIT_MARKER = 1
+RECALL_BYTES = 8 << 20  # where the batches are that may still be in flight
 COORDINATOR_EPOCH = struct.Struct(">hi")  # version and epoch: the value of a transaction marker
 
 
 def load_producers(
-    directory: str, snapshots: list[int], segments: list[Segment], producers: Producers, offset: int
+    directory: str,
+    snapshots: list[int],
+    segments: list[Segment],
+    producers: Producers,
+    offset: int,
+    *,
+    recalls_batches: bool = False,
 ) -> int:
     """Fill in the producers as they were at this offset: the newest sound snapshot at or before it, then a replay.
 
     Returns the offset of the snapshot, -1 if there was none.
     """
     snapshot_offset = load_newest_snapshot(directory, snapshots, producers, offset)
+    if recalls_batches and producers.by_id:
+        recall_batches(segments, producers, snapshot_offset)
     start = max(snapshot_offset, segments[0].base_offset)
     if start < offset:
         replay_producers(segments, producers, start, offset)
@@ -49,6 +59,38 @@ def load_newest_snapshot(directory: str, snapshots: list[int], producers: Produc
             continue
         return snapshot_offset
     return -1
+
+
+def recall_batches(segments: list[Segment], producers: Producers, end: int) -> None:
+    """Read again what stood right before a snapshot, which knows only the last batch of each producer.
+
+    After a crash a producer sends up to five batches again whose answers it did not get; all of them must be known.
+    """
+    recent = Producers(producers.expiration_ms)
+    before = [segment for segment in segments if segment.base_offset < end and segment.size]
+    bytes_left = RECALL_BYTES
+    places = []
+    for segment in reversed(before):
+        places.append((segment, position_before(segment, segment.size - bytes_left)))
+        bytes_left -= segment.size
+        if bytes_left <= 0:
+            break
+    for segment, position in reversed(places):
+        scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
+        while scan.advance() and scan.base_offset < end:
+            if scan.producer_id in producers.by_id and not scan.attributes & CONTROL_FLAG:
+                note_producer(recent, scan)
+    for producer_id, producer in recent.by_id.items():
+        known = producers.by_id[producer_id]
+        if known.epoch == producer.epoch and known.last_offset == producer.last_offset:
+            known.batches = producer.batches
+
+
+def position_before(segment: Segment, position: int) -> int:
+    """The start of a batch at or before this position, as far as the index knows one."""
+    index = segment.index()
+    place = index.lookup_position(position) - 1 if position > 0 else -1
+    return index.entries[place] & POSITION_MASK if place >= 0 else 0
 
 
 def replay_producers(segments: list[Segment], producers: Producers, start: int, end: int) -> None:
