@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 WORKERS = 4
 DRAIN_SECONDS_MAX = 10.0
 BACKLOG = 1024
+SEND_BUFFER_BYTES = 307_200
 
 
 class StartError(Exception):
@@ -201,8 +202,8 @@ def settle_garbage_collector() -> None:
 def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
     """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
 
-    Socket buffers of 100 KiB switch the kernel's own tuning off and halve the speed of large fetches, and a backlog of
-    50 makes the 51st of many clients that come at once wait for a second.
+    A receive buffer of 100 KiB switches the kernel's own tuning off, a send buffer of that size is a fifth slower than
+    one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a second.
     """
     explicit = settings.explicit
     return ConnectionLimits(
@@ -211,7 +212,9 @@ def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
         connections_per_host_max=settings.max_connections_per_ip,
         connections_by_host=parse_connection_overrides(settings.max_connections_per_ip_overrides),
         idle_ms_max=settings.connections_max_idle_ms,
-        send_buffer_bytes=settings.socket_send_buffer_bytes if "socket.send.buffer.bytes" in explicit else -1,
+        send_buffer_bytes=settings.socket_send_buffer_bytes
+        if "socket.send.buffer.bytes" in explicit
+        else SEND_BUFFER_BYTES,
         receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
         backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
     )

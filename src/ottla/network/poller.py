@@ -23,8 +23,8 @@ GONE = select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT
 SLOW_NS = 10_000_000
 EVENTS_MAX = 64
-SPIN_NS = int(__import__("os").environ.get("SPIN", "150")) * 1000
-FLUSH_AT = int(__import__("os").environ.get("FLUSH", "8"))
+SPIN_NS = 250_000
+FLUSH_AT = 16  # connections; more in one go would let the clients idle until all of them are served
 
 
 class Watched(Protocol):

@@ -178,5 +178,5 @@ class NetworkKeys(Settings):
     socket_send_buffer_bytes = Int(
         102_400,
         importance=HIGH,
-        note="Send buffer of client connections; left to the system (as with -1) unless the file sets it.",
+        note="Send buffer of client connections, -1 leaves it to the system; 300 KiB unless the file sets it.",
     )
