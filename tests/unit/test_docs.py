@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from ottla.broker.handlers.table import HANDLERS
 from ottla.protocol.apis import APIS
 
