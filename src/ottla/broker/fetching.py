@@ -31,7 +31,6 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 CONSUMER: Final = -1  # in the place where a follower gives its broker id
 NO_RECORDS: Final = b""
-RANGE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Result = tuple[FetchPartition, PartitionData]
 

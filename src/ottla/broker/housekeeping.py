@@ -78,15 +78,11 @@ class Housekeeping:
     async def flush_old(self) -> None:
         """Flush logs whose oldest unflushed record is older than flush.ms."""
         now_ms = self._clock.monotonic_ms()
-        for partition in list(self._services.replicas.partitions.values()):
-            flush_ms = partition.log.settings.flush_ms
-            if (
-                0 <= flush_ms < NEVER_MS
-                and now_ms - partition.flushed_ms >= flush_ms
-                and partition.log.unflushed_messages
-            ):
-                partition.flushed_ms = now_ms
-                await self._flusher.flush(partition)
+        due: list[Partition] = []
+        await self._for_each(lambda partition: due.append(partition) if _is_flush_due(partition, now_ms) else None)
+        for partition in due:
+            partition.flushed_ms = now_ms
+            await self._flusher.flush(partition)
 
     async def write_checkpoints(self) -> None:
         replicas = self._services.replicas
@@ -110,3 +106,9 @@ class Housekeeping:
             if time.monotonic() > deadline:
                 await asyncio.sleep(0)
                 deadline = time.monotonic() + SLICE_SECONDS
+
+
+def _is_flush_due(partition: Partition, now_ms: int) -> bool:
+    flush_ms = partition.log.settings.flush_ms
+    is_due = 0 <= flush_ms < NEVER_MS and now_ms - partition.flushed_ms >= flush_ms
+    return is_due and partition.log.unflushed_messages > 0

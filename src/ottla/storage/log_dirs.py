@@ -219,9 +219,6 @@ class LogDirs:
         """As the last run left them."""
         return {partition: offset for log_dir in self.dirs for partition, offset in log_dir.high_watermarks.items()}
 
-    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        self.write_checkpoints(high_watermarks)
-
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs. Only a folder whose logs all closed well gets the mark of a clean shutdown."""
         for log_dir in self.dirs:

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.fetching import READ_COMMITTED
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -35,7 +36,6 @@ FIRST_VERSIONS: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-READ_COMMITTED: Final = 1
 
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 NOT_FOUND: Final = (-1, -1, -1)

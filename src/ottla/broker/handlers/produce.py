@@ -15,6 +15,8 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.protocol.batches import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_FLAG
+from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -32,10 +34,7 @@ ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 TOPIC_IDS_SINCE: Final = 13
 ZSTD_SINCE: Final = 7
-ATTRIBUTES_AT: Final = 22  # the low byte of a batch's attributes
-CODEC_MASK: Final = 0x07
-ZSTD: Final = 4
-TRANSACTIONAL: Final = 0x10
+ATTRIBUTES_AT: Final = ATTRIBUTES_POSITION + 1  # their low byte
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 
 # partition, last offset, the answer that becomes an error if replication does not happen in time
@@ -126,7 +125,7 @@ def _check_request(records: memoryview, request: ProduceRequest, api_version: in
     if len(records) <= ATTRIBUTES_AT:
         return  # too short for a batch: the log says so in Kafka's words
     attributes = records[ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL:
+    if attributes & TRANSACTIONAL_FLAG:
         # There is no transaction coordinator yet, so no transaction that this batch could belong to.
         no_id = request.transactional_id is None
         raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if no_id else Error.INVALID_TXN_STATE)
