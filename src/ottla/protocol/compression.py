@@ -37,8 +37,12 @@ LZ4_INDEPENDENT: Final = 0x20
 LZ4_BLOCK_CHECKSUM: Final = 0x10
 LZ4_CONTENT_SIZE: Final = 0x08
 LZ4_CONTENT_CHECKSUM: Final = 0x04
-LZ4_LEVEL: Final = 1  # the fast compressor, as Kafka's default
+LZ4_LEVEL: Final = 1  # the fast compressor
+LZ4_LEVEL_OF_KAFKA: Final = 9  # its default means the fast compressor; every other level the thorough one
+LZ4_LEVEL_MIN: Final = 3  # of the thorough compressor
+LZ4_LEVEL_MAX: Final = 12
 ZSTD_LEVEL: Final = 3
+SLOW_LEVELS: Final = {GZIP: 7, LZ4: LZ4_LEVEL_MIN, ZSTD: 7}  # from these on a megabyte takes tens of milliseconds
 
 FIRST_GUESS_RATIO: Final = 8  # most data shrinks less than this
 FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
@@ -64,12 +68,22 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
     if codec == SNAPPY:
         return _compress_xerial(memoryview(data))
     if codec == LZ4:
-        compressor = cramjam.lz4.Compressor(level=LZ4_LEVEL if level is None else level, block_linked=False)
-        compressor.compress(bytes(data))
-        return bytes(compressor.finish())
+        return _compress_lz4(data, LZ4_LEVEL if level is None else level)
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL if level is None else level))
     raise unknown_codec(codec)
+
+
+def library_level(codec: int, kafka_level: int) -> int:
+    """The level that our library knows for one that a Kafka setting names."""
+    if codec != LZ4:
+        return kafka_level
+    return LZ4_LEVEL if kafka_level == LZ4_LEVEL_OF_KAFKA else max(LZ4_LEVEL_MIN, min(kafka_level, LZ4_LEVEL_MAX))
+
+
+def is_slow(codec: int, level: int) -> bool:
+    """Whether compressing takes much longer than writing the result."""
+    return level >= SLOW_LEVELS.get(codec, level + 1)
 
 
 def decompress(codec: int, data: Data, output_bytes_max: int) -> bytes:
@@ -149,6 +163,12 @@ def _compress_xerial(data: memoryview) -> bytes:
         parts.append(len(block).to_bytes(4, "big"))
         parts.append(block)
     return b"".join(parts)
+
+
+def _compress_lz4(data: Data, level: int) -> bytes:
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
 
 
 def _lz4_frame_end(data: Data) -> int:

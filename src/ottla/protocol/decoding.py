@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ottla.protocol import primitives
-from ottla.protocol.layout import FIXED, SIZES, Field, Type, absent_in, fields_in, least_bytes
+from ottla.protocol.layout import FIXED, SIZES, TAGGED_NULL, Field, Type, absent_in, fields_in, least_bytes
 from ottla.protocol.primitives import ITEMS_MAX, STRING_BYTES_MAX
 from ottla.protocol.schema import Wire
 from ottla.protocol.source import Source
@@ -150,12 +150,12 @@ class DecoderSource(Source):
         self.flush(depth + 1)
         self.put(depth + 1, f"{items}.append({value})")
 
-    def read_nested(self, depth: int, type_: Type, nullable: bool, target: str, path: str) -> None:
+    def read_nested(self, depth: int, type_: Type, nullable: bool, target: str, path: str, null: int = -1) -> None:
         if nullable:
             self.run.append(("b", "n"))
             self.flush(depth)
-            self.put(depth, "if n < -1: raise not_a_length(n)")
-            self.put(depth, f"if n == -1: {target} = None")
+            self.put(depth, f"if n < {null}: raise not_a_length(n)")
+            self.put(depth, f"if n == {null}: {target} = None")
             self.put(depth, "else:")
             depth += 1
         made = self.read_struct(depth, type_.struct_class, path + ".")
@@ -179,7 +179,11 @@ class DecoderSource(Source):
             self.field = path + field.name
             self.put(depth + 2, f"if {tag} == {field.tag}:")
             self.put(depth + 3, f"{outer_end} = end; end = pos + n")
-            self.read(depth + 3, field.type, field.nullable, f"{made}.{field.name}", path + field.name)
+            target = f"{made}.{field.name}"
+            if field.type.kind == "struct" and field.nullable:
+                self.read_nested(depth + 3, field.type, True, target, path + field.name, TAGGED_NULL)
+            else:
+                self.read(depth + 3, field.type, field.nullable, target, path + field.name)
             self.flush(depth + 3)
             self.put(depth + 3, "if pos != end: raise wrong_tag_size()")
             self.put(depth + 3, f"end = {outer_end}")

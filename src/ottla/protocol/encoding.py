@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ottla.base.file_range import FileRange
 from ottla.protocol import primitives
-from ottla.protocol.layout import FIXED, Field, Type, fields_in
+from ottla.protocol.layout import FIXED, TAGGED_NULL, Field, Type, fields_in
 from ottla.protocol.primitives import STRING_BYTES_MAX
 from ottla.protocol.schema import INT32_MAX
 from ottla.protocol.source import Source
@@ -206,13 +206,13 @@ class EncoderSource(Source):
         if self.flexible:
             self.put(depth, f"else: out += pack('>{before}', {values}) + uvarint(n + 1) + pack(f'>{{n}}{letter}', *v)")
 
-    def write_nested(self, depth: int, type_: Type, nullable: bool, value: str, path: str) -> None:
+    def write_nested(self, depth: int, type_: Type, nullable: bool, value: str, path: str, null: int = -1) -> None:
         inner = self.fresh("m")
         self.put(depth, f"{inner} = {value}")
         if nullable:
             run_before = list(self.run)
             self.put(depth, f"if {inner} is None:")
-            self.run.append(("b", "-1"))
+            self.run.append(("b", str(null)))
             self.flush(depth + 1)
             self.put(depth, "else:")
             self.run = [*run_before, ("b", "1")]
@@ -241,7 +241,11 @@ class EncoderSource(Source):
             self.field = path + field.name
             self.put(depth, f"if {self.is_set(field, value)}:")
             self.put(depth + 1, "out = bytearray()")
-            self.write(depth + 1, field.type, field.nullable, f"{value}.{field.name}", path + field.name)
+            source = f"{value}.{field.name}"
+            if field.type.kind == "struct" and field.nullable:
+                self.write_nested(depth + 1, field.type, True, source, path + field.name, TAGGED_NULL)
+            else:
+                self.write(depth + 1, field.type, field.nullable, source, path + field.name)
             self.flush(depth + 1)
             self.put(depth + 1, f"{tags}.append(({field.tag}, out))")
         self.put(depth, f"out = {outer}; write_tags(out, {tags})")
@@ -253,7 +257,9 @@ class EncoderSource(Source):
             return f"({value} is None or {value})" if field.nullable else value
         if field.wire.default is not None:
             return f"{value} != {self.constant(field.wire.default, 'default')}"
-        if field.type.kind != "struct" or field.nullable:
+        if field.type.kind == "struct" and field.nullable:
+            return "True"  # Kafka's own default is a struct of defaults, so null has to be sent
+        if field.type.kind != "struct":
             return f"{value} is not None"
         return f"({value} is not None and {value} != {self.constant(field.type.struct_class(), 'default')})"
 

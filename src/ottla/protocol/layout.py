@@ -25,6 +25,8 @@ FIXED: Final = {
 SIZES: Final = {"b": 1, "B": 1, "?": 1, "x": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
 PLAIN_CLASSES: Final = {str: "string", bytes: "bytes", bool: "bool", UUID: "uuid"}
 
+TAGGED_NULL: Final = 0  # what a tagged struct that is null begins with; any other one begins with -1
+
 
 class Type:
     """A wire type: a fixed kind, "string", "bytes", "records", "array" (of `item`) or "struct" (`struct`)."""

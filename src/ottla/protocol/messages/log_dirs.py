@@ -6,6 +6,45 @@ from ottla.protocol.schema import Int16, Int32, Int64, message, part, wire
 
 
 @part
+class AlterReplicaLogDirTopic:
+    name: str
+    partitions: list[Int32] = wire(default_factory=list)
+
+
+@part
+class AlterReplicaLogDir:
+    path: str
+    topics: list[AlterReplicaLogDirTopic] = wire(default_factory=list)
+
+
+@message(api_key=34, versions="1-2", flexible=2)
+class AlterReplicaLogDirsRequest:
+    """AlterReplicaLogDirs (key 34), v1-2 (KIP-113): put replicas into other folders of this broker. v2 flexible."""
+
+    dirs: list[AlterReplicaLogDir] = wire(default_factory=list)
+
+
+@part
+class AlterReplicaLogDirPartitionResult:
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+@part
+class AlterReplicaLogDirTopicResult:
+    topic_name: str
+    partitions: list[AlterReplicaLogDirPartitionResult] = wire(default_factory=list)
+
+
+@message(api_key=34, versions="1-2", flexible=2)
+class AlterReplicaLogDirsResponse:
+    """AlterReplicaLogDirs (key 34), v1-2. v2 flexible."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[AlterReplicaLogDirTopicResult] = wire(default_factory=list)
+
+
+@part
 class DescribableLogDirTopic:
     topic: str
     partitions: list[Int32] = wire(default_factory=list)

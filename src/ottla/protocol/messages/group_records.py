@@ -1,0 +1,232 @@
+"""Keys and values of the records in `__consumer_offsets`, as Apache Kafka 4.3 writes them.
+
+A record's key begins with an int16 that says its kind (`GROUP_RECORDS` below: 0 and 1 are offsets, 2 a classic group,
+3-8 and 16 groups of the new protocol), its value with an int16 that says the version of that kind. A null value means
+"forget this key".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.protocol.schema import ZERO_UUID, Int8, Int32, Int64, message, part, wire
+
+
+@message(versions="0")
+class OffsetCommitKey:
+    group: str
+    topic: str
+    partition: Int32
+
+
+@message(versions="0-4", flexible=4)
+class OffsetCommitValue:
+    """v1 expiry; v3 leader epoch and no expiry again; v4 flexible, topic id."""
+
+    offset: Int64
+    leader_epoch: Int32 = wire(since=3, default=-1)
+    metadata: str
+    commit_timestamp: Int64
+    expire_timestamp: Int64 = wire(since=1, until=1, default=-1)
+    topic_id: UUID = wire(since=4, tag=0, default=ZERO_UUID)
+
+
+@message(versions="0")
+class GroupMetadataKey:
+    group: str
+
+
+@part
+class MemberMetadata:
+    member_id: str
+    group_instance_id: str | None = wire(since=3, nullable=3, default=None)
+    client_id: str
+    client_host: str
+    rebalance_timeout: Int32 = wire(since=1, default=-1)
+    session_timeout: Int32
+    subscription: bytes
+    assignment: bytes
+
+
+@message(versions="0-4", flexible=4)
+class GroupMetadataValue:
+    """v1 rebalance timeout; v2 time of the state; v3 static members; v4 flexible."""
+
+    protocol_type: str
+    generation: Int32
+    protocol: str | None = wire(nullable=0)
+    leader: str | None = wire(nullable=0)
+    current_state_timestamp: Int64 = wire(since=2, default=-1)
+    members: list[MemberMetadata]
+
+
+@message(versions="0")
+class ConsumerGroupMetadataKey:
+    group_id: str
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupMetadataValue:
+    epoch: Int32
+    metadata_hash: Int64 = wire(tag=0, default=0)
+
+
+@message(versions="0")
+class ConsumerGroupPartitionMetadataKey:
+    group_id: str
+
+
+@part
+class PartitionRacks:
+    partition: Int32
+    racks: list[str]
+
+
+@part
+class TopicPartitionMetadata:
+    topic_id: UUID
+    topic_name: str
+    num_partitions: Int32
+    partition_metadata: list[PartitionRacks]
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupPartitionMetadataValue:
+    """Written before Kafka 4.1 only; a group that has one still has to be loaded."""
+
+    topics: list[TopicPartitionMetadata]
+
+
+@message(versions="0")
+class ConsumerGroupMemberMetadataKey:
+    group_id: str
+    member_id: str
+
+
+@part
+class ClassicProtocol:
+    name: str
+    metadata: bytes
+
+
+@part
+class ClassicMemberMetadata:
+    """What a member that still speaks the classic protocol brought along."""
+
+    session_timeout_ms: Int32
+    supported_protocols: list[ClassicProtocol]
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupMemberMetadataValue:
+    instance_id: str | None = wire(nullable=0)
+    rack_id: str | None = wire(nullable=0)
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    subscribed_topic_regex: str | None = wire(nullable=0)
+    rebalance_timeout_ms: Int32 = -1
+    server_assignor: str | None = wire(nullable=0)
+    classic_member_metadata: ClassicMemberMetadata | None = wire(nullable=0, tag=0, default=None)
+
+
+@message(versions="0")
+class ConsumerGroupTargetAssignmentMetadataKey:
+    group_id: str
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    assignment_epoch: Int32
+    assignment_timestamp: Int64 = wire(tag=0, default=0)
+
+
+@message(versions="0")
+class ConsumerGroupTargetAssignmentMemberKey:
+    group_id: str
+    member_id: str
+
+
+@part
+class TargetPartitions:
+    topic_id: UUID
+    partitions: list[Int32]
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupTargetAssignmentMemberValue:
+    topic_partitions: list[TargetPartitions]
+
+
+@message(versions="0")
+class ConsumerGroupCurrentMemberAssignmentKey:
+    group_id: str
+    member_id: str
+
+
+@part
+class CurrentPartitions:
+    topic_id: UUID
+    partitions: list[Int32]
+    assignment_epochs: list[Int32] | None = wire(nullable=0, tag=0, default=None)
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: list[CurrentPartitions]
+    partitions_pending_revocation: list[CurrentPartitions]
+
+
+@message(versions="0")
+class ConsumerGroupRegularExpressionKey:
+    group_id: str
+    regular_expression: str
+
+
+@message(versions="0", flexible=0)
+class ConsumerGroupRegularExpressionValue:
+    topics: list[str]
+    version: Int64
+    timestamp: Int64
+
+
+class RecordKind(NamedTuple):
+    """One kind of record: its key and its value; the newest version of the value is the one that is written."""
+
+    name: str
+    key: type
+    value: type
+
+
+GROUP_RECORDS = {
+    0: RecordKind("LegacyOffsetCommit", OffsetCommitKey, OffsetCommitValue),
+    1: RecordKind("OffsetCommit", OffsetCommitKey, OffsetCommitValue),
+    2: RecordKind("GroupMetadata", GroupMetadataKey, GroupMetadataValue),
+    3: RecordKind("ConsumerGroupMetadata", ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: RecordKind(
+        "ConsumerGroupPartitionMetadata", ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
+    ),
+    5: RecordKind("ConsumerGroupMemberMetadata", ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: RecordKind(
+        "ConsumerGroupTargetAssignmentMetadata",
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    7: RecordKind(
+        "ConsumerGroupTargetAssignmentMember",
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    8: RecordKind(
+        "ConsumerGroupCurrentMemberAssignment",
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    16: RecordKind(
+        "ConsumerGroupRegularExpression", ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue
+    ),
+}

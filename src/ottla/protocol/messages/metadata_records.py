@@ -1,0 +1,71 @@
+"""Values of the records in `__cluster_metadata`, KRaft's own log, as far as a reader needs them.
+
+A value is a frame: unsigned varints for the version of the frame (1), the kind of the record and its version, then the
+record. Kinds that are not listed here are passed over.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.protocol.schema import Int8, Int32, Int64, message, wire
+
+FRAME_VERSION = 1
+
+
+@message(versions="0", flexible=0)
+class TopicRecord:
+    name: str
+    topic_id: UUID
+
+
+@message(versions="0-2", flexible=0)
+class PartitionRecord:
+    """v1 log folders (KIP-858); v2 eligible leader replicas (KIP-966)."""
+
+    partition_id: Int32
+    topic_id: UUID
+    replicas: list[Int32]
+    isr: list[Int32]
+    removing_replicas: list[Int32]
+    adding_replicas: list[Int32]
+    leader: Int32
+    leader_recovery_state: Int8 = wire(tag=0, default=0)
+    leader_epoch: Int32
+    partition_epoch: Int32
+    directories: list[UUID] = wire(since=1, default_factory=list)
+    eligible_leader_replicas: list[Int32] | None = wire(since=2, tag=1, nullable=2, default=None)
+    last_known_elr: list[Int32] | None = wire(since=2, tag=2, nullable=2, default=None)
+
+
+@message(versions="0", flexible=0)
+class ConfigRecord:
+    """A null value takes the setting away. The type of a topic is 2."""
+
+    resource_type: Int8
+    resource_name: str
+    name: str
+    value: str | None = wire(nullable=0)
+
+
+@message(versions="0", flexible=0)
+class RemoveTopicRecord:
+    topic_id: UUID
+
+
+@message(versions="0", flexible=0)
+class ProducerIdsRecord:
+    """Ids below the next one have been handed to brokers."""
+
+    broker_id: Int32
+    broker_epoch: Int64
+    next_producer_id: Int64
+
+
+METADATA_RECORDS: dict[int, type] = {
+    2: TopicRecord,
+    3: PartitionRecord,
+    4: ConfigRecord,
+    9: RemoveTopicRecord,
+    15: ProducerIdsRecord,
+}

@@ -1,0 +1,56 @@
+"""Client metrics: what a broker wants to know of its clients, and their pushes (KIP-714)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ottla.protocol.schema import ZERO_UUID, Int8, Int16, Int32, message, wire
+
+
+@message(api_key=71, versions="0", flexible=0)
+class GetTelemetrySubscriptionsRequest:
+    """GetTelemetrySubscriptions (key 71), v0. A client without an id gets one."""
+
+    client_instance_id: UUID = ZERO_UUID
+
+
+@message(api_key=71, versions="0", flexible=0)
+class GetTelemetrySubscriptionsResponse:
+    """GetTelemetrySubscriptions (key 71), v0. THROTTLING_QUOTA_EXCEEDED: asked again before the interval was over.
+
+    No requested metrics: the client pushes nothing and asks again after the interval. One empty name: all metrics.
+    """
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    client_instance_id: UUID = ZERO_UUID
+    subscription_id: Int32 = 0
+    accepted_compression_types: list[Int8] = wire(default_factory=list)
+    push_interval_ms: Int32 = 0
+    telemetry_max_bytes: Int32 = 0
+    delta_temporality: bool = False
+    requested_metrics: list[str] = wire(default_factory=list)
+
+
+@message(api_key=72, versions="0", flexible=0)
+class PushTelemetryRequest:
+    """PushTelemetry (key 72), v0: metrics as OTLP MetricsData, perhaps compressed."""
+
+    client_instance_id: UUID
+    subscription_id: Int32
+    terminating: bool  # the client's last words
+    compression_type: Int8
+    metrics: bytes
+
+
+@message(api_key=72, versions="0", flexible=0)
+class PushTelemetryResponse:
+    """PushTelemetry (key 72), v0.
+
+    INVALID_REQUEST: no id, or the client had said that it ends. THROTTLING_QUOTA_EXCEEDED: too early.
+    UNKNOWN_SUBSCRIPTION_ID: ask for the subscription again. UNSUPPORTED_COMPRESSION_TYPE. TELEMETRY_TOO_LARGE: not
+    taken in. INVALID_RECORD: the metrics cannot be read.
+    """
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
