@@ -15,6 +15,7 @@ VERSION = "0"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+CLEANED_OFFSET_FILE = "cleaner-offset-checkpoint"
 
 
 class CheckpointError(Exception):

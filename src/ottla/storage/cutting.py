@@ -23,6 +23,7 @@ def cut_segment(segment: Segment, position: int, offset: int) -> None:
     segment.verified_from = min(segment.verified_from, position)
     segment.write_pending()
     cut_indexes(segment, position, offset)
+    segment.cut_transactions(offset)
     # Batches behind the last index entry may have larger timestamps than the time index knows of.
     scan = BatchScan(segment.open_descriptor(), segment.index().last_position(), position, False)
     while scan.advance():

@@ -31,6 +31,7 @@ class DescriptorPool:
     def __init__(self, open_files_max: int = 0) -> None:
         self.open_files_max = open_files_max or open_files_limit()
         self.index_bytes = 0  # of all loaded indexes; the segments keep this figure
+        self.defers_rebuilds = False  # while somebody reads who can wait for a worker to rebuild a large index
         self._open: OrderedDict[Closable, None] = OrderedDict()
 
     @property

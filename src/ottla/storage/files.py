@@ -26,16 +26,19 @@ CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 READ_WRITE_FLAGS = os.O_RDWR | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 FILE_MODE = 0o644
+FALLOC_KEEP_SIZE = 1
 
 # These get better by themselves; every other error on writing may mean that stored bytes are at risk.
 PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 
 open_file = os.open
 close = os.close
+replace_descriptor = os.dup2
 write_at = os.pwrite
 truncate = os.ftruncate
 sync = os.fdatasync  # the size that is needed to read the data back is synced with it; other times are not
 rename = os.rename
+link = os.link
 unlink = os.unlink
 make_directory = os.mkdir
 
@@ -54,6 +57,22 @@ def write_whole(descriptor: int, data: bytes | bytearray | memoryview, position:
             raise OSError(errno.EIO, "the disk took no bytes")
         position += written
         view = view[written:]
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Set room on the disk aside for a file that will grow to this size; its length stays what it is.
+
+    Where the system or the file system cannot do that, nothing happens: the file then takes its room as it grows.
+    """
+    import ctypes  # noqa: PLC0415 (few need it, and it takes its time to load)
+
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return
+    failed = fallocate(descriptor, FALLOC_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0
+    code = ctypes.get_errno()
+    if failed and code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+        raise OSError(code, os.strerror(code))
 
 
 def create_empty(path: str) -> None:

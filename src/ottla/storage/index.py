@@ -114,13 +114,18 @@ class TimeIndex:
 
 
 def load_offset_index(path: str) -> OffsetIndex:
-    """All whole entries of the file; a missing file is an empty index."""
+    """All whole entries of the file; a missing file is an empty index. Padding is cut off."""
     entries = array("q")
     try:
         data = files.read_whole(path)
     except FileNotFoundError:
         return OffsetIndex(entries, 0)
-    entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
+    whole = len(data) - len(data) % OFFSET_ENTRY_BYTES
+    if whole and not any(data[whole - OFFSET_ENTRY_BYTES : whole]):
+        # What a killed Apache Kafka leaves behind its last entry: 10 MB of zeros.
+        whole = -(-len(data.rstrip(b"\0")) // OFFSET_ENTRY_BYTES) * OFFSET_ENTRY_BYTES
+        truncate_path(path, whole)
+    entries.frombytes(data[:whole])
     if IS_LITTLE_ENDIAN:
         entries.byteswap()
     return OffsetIndex(entries, len(entries))
@@ -217,14 +222,15 @@ def rising_prefix(entries: array[int], log_bytes: int) -> int:
 
 
 class BuiltIndexes:
-    """Both indexes of a segment made anew, and the largest timestamp that was met."""
+    """Both indexes of a segment made anew, and the largest timestamp that was met. Any thread may make them."""
 
-    __slots__ = ("max_timestamp", "max_timestamp_offset", "offsets", "times")
+    __slots__ = ("max_timestamp", "max_timestamp_offset", "offsets", "size", "times")
 
     def __init__(self, descriptor: int, size: int, base_offset: int, interval_bytes: int) -> None:
         """Walk the headers of all batches; stops where there is no batch."""
         self.offsets = OffsetIndex(array("q"), 0)
         self.times = TimeIndex(0, NO_TIMESTAMP, 0)
+        self.size = size  # of what they cover
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         last_position = 0

@@ -28,19 +28,21 @@ from ottla.protocol.batches import (
     write_log_append_time,
     write_offsets,
 )
-from ottla.protocol.compression import CODEC_NAMES
+from ottla.protocol.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, is_slow, library_level
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs
+from ottla.storage.errors import RecompressionNeededError
 from ottla.storage.index import RELATIVE_OFFSET_MAX
 from ottla.storage.log_files import LogFiles
 from ottla.storage.page_cache import range_is_cached
 from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import ProducerBatch, Producers
-from ottla.storage.replay import marker_coordinator_epoch
+from ottla.storage.replay import aborted_by, read_marker
 from ottla.storage.segment import Segment, create_segment
 from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
+from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.verification import check_range, needs_check
 
 logger = logging.getLogger("ottla.storage.log")
@@ -49,6 +51,7 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 NO_TIMESTAMP: Final = -1
 KEEPS_PRODUCERS_CODEC: Final = -1
+RECOMPRESSED_HERE_BYTES_MAX: Final = 16 << 10  # of a codec that is quick: a millisecond at most
 
 
 class Appended:
@@ -74,8 +77,10 @@ class Log(LogFiles):
         "_index_interval_bytes",
         "_is_compacted",
         "_is_log_append_time",
+        "_level",
         "_limit_position",
         "_message_bytes_max",
+        "_recompressed_here_max",
         "_segment_bytes",
         "_segment_index_bytes",
         "_segment_ms",
@@ -138,10 +143,20 @@ class Log(LogFiles):
         self._timestamp_before_max_ms: int = settings.message_timestamp_before_max_ms
         self._timestamp_after_max_ms: int = settings.message_timestamp_after_max_ms
         self._codec: int = KEEPS_PRODUCERS_CODEC
+        self._level: int = 0
+        self._recompressed_here_max: int = RECOMPRESSED_HERE_BYTES_MAX
         if settings.compression_type == "uncompressed":
             self._codec = 0
         elif settings.compression_type in CODEC_NAMES:
             self._codec = CODEC_NAMES.index(settings.compression_type)
+            levels = {
+                GZIP: settings.compression_gzip_level,
+                LZ4: settings.compression_lz4_level,
+                ZSTD: settings.compression_zstd_level,
+            }
+            self._level = library_level(self._codec, levels.get(self._codec, 0))
+            if is_slow(self._codec, self._level):
+                self._recompressed_here_max = 0
 
     # --- appending ----------------------------------------------------------------------------------------------
 
@@ -151,7 +166,9 @@ class Log(LogFiles):
             raise self.refusal()
         header = self._check_batch(records, now_ms)
         if self._codec >= 0 and header.codec != self._codec:
-            records = memoryview(recompress(records, self._codec))
+            if header.batch_bytes > self._recompressed_here_max:
+                raise RecompressionNeededError
+            records = memoryview(self.recompressed(records))
             header = read_batch_header(records, 0)
             if header.batch_bytes > self._message_bytes_max:
                 raise KafkaError(Error.MESSAGE_TOO_LARGE, f"The batch has {header.batch_bytes} bytes when recompressed")
@@ -175,6 +192,10 @@ class Log(LogFiles):
         if leader_epoch != self._latest_epoch:
             self.assign_epoch(leader_epoch, base_offset)
         return Appended(base_offset, self.end_offset - 1, now_ms if self._is_log_append_time else NO_TIMESTAMP, False)
+
+    def recompressed(self, records: memoryview | bytes) -> bytearray:
+        """A batch under the topic's own codec and level; runs in any thread."""
+        return recompress(records, self._codec, self._level)
 
     def append_as_follower(self, records: memoryview) -> None:
         """Write batches that a leader gave their offsets; a batch that is cut off at the end is left out."""
@@ -243,11 +264,7 @@ class Log(LogFiles):
 
     def _note_producer(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
         if header.is_control:
-            coordinator_epoch = marker_coordinator_epoch(batch)
-            if coordinator_epoch is not None:
-                self.producers.end_transaction(
-                    header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp
-                )
+            self._note_marker(batch, header, last_offset)
             return
         self.producers.append(
             header.producer_id,
@@ -259,6 +276,19 @@ class Log(LogFiles):
             header.max_timestamp,
             header.is_transactional,
         )
+
+    def _note_marker(self, batch: memoryview, header: BatchHeader, last_offset: int) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        producers = self.producers
+        producer_id = header.producer_id
+        first_offset = producers.end_transaction(
+            producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp
+        )
+        if marker.is_abort and first_offset >= 0:
+            self._is_directory_unsynced = self._is_directory_unsynced or not self._active.has_transactions
+            self._active.add_aborted(aborted_by(producers, producer_id, first_offset, last_offset))
 
     def _must_roll(self, segment: Segment, header: BatchHeader, last_offset: int, now_ms: int) -> bool:
         size = segment.size
@@ -286,7 +316,8 @@ class Log(LogFiles):
         """The stored bytes from the batch that contains `offset`, up to the batch that contains `end_offset`.
 
         None if there is nothing to read there. The last batch may be cut off at `max_bytes`, as Kafka does; with
-        `minimum_one` the first one never is. The caller owns the range and must release it.
+        `minimum_one` the first one never is. The caller owns the range and must release it. RebuildNeededError: read
+        again when a worker has made the segment's indexes anew (index_rebuild.py).
         """
         if offset < self.log_start_offset or offset > self.end_offset:
             raise KafkaError(
@@ -296,11 +327,14 @@ class Log(LogFiles):
             )
         if offset >= end_offset or (max_bytes <= 0 and not minimum_one):
             return None
+        self.pool.defers_rebuilds = True
         try:
             return self._read(offset, max_bytes, end_offset, minimum_one)
         except OSError as error:
             logger.error("Cannot read from %s: %s", self.directory, error)
             raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"Cannot read the log of {self._name}") from error
+        finally:
+            self.pool.defers_rebuilds = False
 
     def _read(self, offset: int, max_bytes: int, end_offset: int, minimum_one: bool) -> FileRange | None:
         place = self._segment_place(offset)
@@ -365,6 +399,25 @@ class Log(LogFiles):
         """Offset, timestamp and leader epoch of the first record with the largest timestamp of all."""
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records between the two offsets."""
+        found: list[AbortedTransaction] = []
+        for place in range(self._segment_place(from_offset), len(self.segments)):
+            segment = self.segments[place]
+            if segment.has_transactions:
+                entries, is_complete = segment.transactions().find(from_offset, to_offset)
+                found += entries
+                if is_complete:
+                    break
+        return found
+
+    def aborted_transactions_in(self, offset: int, file_range: FileRange, end_offset: int) -> list[AbortedTransaction]:
+        """Those that a reader of this range meets, from this offset on."""
+        segment = file_range.owner
+        assert isinstance(segment, Segment)
+        next_base_offset = segment.next_base_offset
+        return self.aborted_transactions(offset, next_base_offset if next_base_offset >= 0 else end_offset)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest known epoch at or below this one and the offset where it ends; (-1, -1) if unknown."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
@@ -382,7 +435,7 @@ def create_log(
     """Make the folder of a new partition. It survives a power cut after the first flush."""
     files.make_directory(directory)
     try:
-        segment = create_segment(directory, 0, pool, now_ms)
+        segment = create_segment(directory, 0, pool, now_ms, settings.reserved_segment_bytes)
         if topic_id is not None:
             write_topic_id(directory, topic_id)
     except OSError:

@@ -2,7 +2,7 @@
 
 `.kafka_cleanshutdown` is written last on a clean stop and removed before the first log is opened: with it no log is
 scanned, without it each is recovered from its recovery point. A damaged checkpoint file only costs a longer recovery,
-and is told.
+and is told. A folder whose disk has failed (`failure`) is left alone until the broker starts again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from ottla.base.names import TopicPartition, topic_name_problem
 from ottla.storage import files
 from ottla.storage.checkpoints import (
+    CLEANED_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
@@ -24,7 +25,7 @@ from ottla.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from ottla.storage.errors import LogDirError
+from ottla.storage.errors import FolderUnusableError, LogDirError
 from ottla.storage.log import Log
 
 logger = logging.getLogger("ottla.storage.log_dir")
@@ -33,6 +34,7 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
 FOLDER_NAME_LENGTH_MAX = 255
 KRAFT_METADATA_TOPIC = "__cluster_metadata"
 
@@ -62,6 +64,7 @@ class Checkpoints:
         self.path = path
         self.by_file = by_file
         self.is_written = False
+        self.error: OSError | None = None
 
     def write(self) -> None:
         """Replace the files. If the disk does not take them, that is told, and `is_written` stays False.
@@ -72,6 +75,7 @@ class Checkpoints:
             for name, offsets in self.by_file.items():
                 write_offsets(self.path, name, offsets)
         except OSError as error:
+            self.error = error
             logger.error("Cannot write the checkpoint files of %s: %s", self.path, error)
         else:
             self.is_written = True
@@ -81,16 +85,20 @@ class Checkpoints:
 
 
 class LogDir:
-    """A folder that is locked for this process until unlock()."""
+    """A folder that is locked for this process until unlock(); with a failure, one that cannot even be locked."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, failure: str | None = None) -> None:
         self.path = os.path.abspath(path)
-        self.lock = lock_folder(self.path)
+        self.failure = failure  # why it is out of service until the next start
+        self.lock = lock_folder(self.path) if failure is None else -1
         self.marker: bytes | None = None  # of a clean shutdown, as it was found
         self.is_in_use = False
         self.logs: dict[TopicPartition, Log] = {}
         self.found: list[FoundLog] = []
         self.high_watermarks: dict[TopicPartition, int] = {}
+        self.known_cleaned_offsets: dict[TopicPartition, int] = {}  # as the last run left them
+        self.futures: list[tuple[TopicPartition, str]] = []  # copies that a move to this folder had not finished
+        self.arriving: dict[TopicPartition, int] = {}  # where logs start that are about to be moved here
         self.doomed: list[tuple[int, str]] = []  # (when to remove it, folder)
 
     @property
@@ -104,11 +112,14 @@ class LogDir:
         recovery_points = self._read(RECOVERY_POINT_FILE)
         start_offsets = self._read(LOG_START_OFFSET_FILE)
         self.high_watermarks = self._read(HIGH_WATERMARK_FILE)
+        self.known_cleaned_offsets = self._read(CLEANED_OFFSET_FILE)
         with os.scandir(self.path) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
         for name in names:
             if name.endswith(DELETE_SUFFIX):
                 self.doomed.append((0, f"{self.path}/{name}"))
+            elif name.endswith(FUTURE_SUFFIX) and (partition := parse_renamed_folder(name)) is not None:
+                self.futures.append((partition, f"{self.path}/{name}"))
             elif (partition := parse_folder_name(name)) is not None:
                 start_offset = start_offsets.get(partition, 0)
                 recovery_point = recovery_points.get(partition, 0)
@@ -129,32 +140,59 @@ class LogDir:
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None) -> Checkpoints:
         """What the next run starts from, as of now. Logs that are still to be opened keep what is known of them."""
-        recovery_points = {found.partition: found.recovery_point for found in self.found}
-        start_offsets = {found.partition: found.log_start_offset for found in self.found if found.log_start_offset}
-        for partition, log in self.logs.items():
-            recovery_points[partition] = log.recovery_point
-            if log.log_start_offset > log.segments[0].base_offset:
-                start_offsets[partition] = log.log_start_offset
-        by_file = {RECOVERY_POINT_FILE: recovery_points, LOG_START_OFFSET_FILE: start_offsets}
+        by_file = {RECOVERY_POINT_FILE: self.recovery_points(), LOG_START_OFFSET_FILE: self.start_offsets()}
+        if cleaned_offsets := self.cleaned_offsets():
+            by_file[CLEANED_OFFSET_FILE] = cleaned_offsets
         if high_watermarks is not None:
-            known = {p: high_watermarks[p] for p in self.logs if p in high_watermarks}
-            opening = {f.partition: self.high_watermarks.get(f.partition, 0) for f in self.found}
-            by_file[HIGH_WATERMARK_FILE] = opening | known
+            by_file[HIGH_WATERMARK_FILE] = self.replicated_offsets(high_watermarks)
         return Checkpoints(self.path, by_file)
+
+    def cleaned_offsets(self) -> dict[TopicPartition, int]:
+        """Up to where logs are compacted; those that never were are left out."""
+        known = self.known_cleaned_offsets
+        offsets = {found.partition: known[found.partition] for found in self.found if found.partition in known}
+        offsets.update(
+            (partition, log.cleaned_offset) for partition, log in self.logs.items() if log.cleaned_offset >= 0
+        )
+        return offsets
+
+    def recovery_points(self) -> dict[TopicPartition, int]:
+        points = {found.partition: found.recovery_point for found in self.found}
+        points.update((partition, log.recovery_point) for partition, log in self.logs.items())
+        return points
+
+    def start_offsets(self) -> dict[TopicPartition, int]:
+        """Where logs start that start inside of a segment; the others start where their first segment does."""
+        offsets = {found.partition: found.log_start_offset for found in self.found if found.log_start_offset}
+        offsets.update(self.arriving)
+        for partition, log in self.logs.items():
+            if log.log_start_offset > log.segments[0].base_offset:
+                offsets[partition] = log.log_start_offset
+        return offsets
+
+    def replicated_offsets(self, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        opening = {found.partition: self.high_watermarks.get(found.partition, 0) for found in self.found}
+        return opening | {name: high_watermarks[name] for name in self.logs if name in high_watermarks}
 
     def doom(self, log: Log, now_ms: int) -> None:
         """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
         self.begin_use()
         del self.logs[log.partition]
         log.abandon()
-        folder = f"{self.path}/{renamed_folder(log.partition, DELETE_SUFFIX)}"
+        folder = self.doom_folder(log.partition, log.directory, now_ms + log.settings.file_delete_delay_ms)
+        if folder is not None:
+            log.move_to_folder(folder)
+
+    def doom_folder(self, partition: TopicPartition, directory: str, due_ms: int) -> str | None:
+        """Rename a folder that is not needed any more, to be removed later; None if the disk does not let us."""
+        folder = f"{self.path}/{renamed_folder(partition, DELETE_SUFFIX)}"
         try:
-            files.rename(log.directory, folder)
+            files.rename(directory, folder)
         except OSError as error:  # the next start finds a folder that no topic asks for
-            logger.error("Cannot take the folder of the deleted partition %s away: %s", log.directory, error)
-            return
-        log.move_to_folder(folder)
-        self.doomed.append((now_ms + log.settings.file_delete_delay_ms, folder))
+            logger.error("Cannot take the folder %s away, which is not needed any more: %s", directory, error)
+            return None
+        self.doomed.append((due_ms, folder))
+        return folder
 
     def take_doomed(self, now_ms: int) -> list[str]:
         """The folders whose time has come; the caller removes them."""
@@ -175,7 +213,8 @@ class LogDir:
             return {}
 
     def __repr__(self) -> str:
-        return f"<LogDir {self.path}, {self.partition_count} partitions, {len(self.doomed)} to remove>"
+        state = f"failed: {self.failure}" if self.failure else f"{self.partition_count} partitions"
+        return f"<LogDir {self.path}, {state}, {len(self.doomed)} to remove>"
 
 
 def lock_folder(path: str) -> int:
@@ -184,7 +223,7 @@ def lock_folder(path: str) -> int:
         os.makedirs(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
     except OSError as error:
-        raise LogDirError(
+        raise FolderUnusableError(
             f"Cannot use the log folder {path}: {error.strerror}; make it writable or change log.dirs"
         ) from error
     try:
@@ -218,6 +257,11 @@ def parse_folder_name(name: str) -> TopicPartition | None:
     if not dash or not number.isdecimal() or topic == KRAFT_METADATA_TOPIC or topic_name_problem(topic):
         return None
     return TopicPartition(topic, int(number))
+
+
+def parse_renamed_folder(name: str) -> TopicPartition | None:
+    """The partition of a folder that renamed_folder() named, if its topic was not cut short."""
+    return parse_folder_name(name.rpartition(".")[0])
 
 
 def renamed_folder(partition: TopicPartition, suffix: str) -> str:

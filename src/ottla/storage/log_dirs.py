@@ -3,6 +3,9 @@
 open() takes the folders into possession, load() opens what stands in them. Recovery after a crash may take long: a
 broker that wants to serve meanwhile opens the logs of `found` itself with open_log(), which runs in any thread, and
 hands each to adopt() on its own thread.
+
+A disk that fails takes its folder out of service (`LogDir.failure`) with all logs in it; the others go on. Whoever
+serves the partitions hears of it through `on_failure`.
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.base.clock import Clock
-from ottla.base.errors import KafkaError
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
-from ottla.storage.errors import LogDirError
+from ottla.storage.errors import FolderUnusableError, LogDirError
 from ottla.storage.flush import FlushJob
 from ottla.storage.log import Log, create_log
 from ottla.storage.log_dir import (
@@ -32,6 +36,7 @@ from ottla.storage.log_dir import (
     renamed_folder,
     write_clean_shutdown_marker,
 )
+from ottla.storage.log_files import LogFiles
 from ottla.storage.meta_properties import check_meta_properties, write_meta_properties
 from ottla.storage.recovery import open_log
 
@@ -39,6 +44,7 @@ logger = logging.getLogger("ottla.storage.log_dirs")
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 SYNC_THREADS = 16
+PREFERENCES_MAX = 10_000
 JOBS_AT_ONCE = 256  # each holds a few descriptors
 
 
@@ -61,6 +67,9 @@ class LogDirs:
         self.clock = clock
         self.pool = DescriptorPool(open_files_max)
         self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.preferred: dict[TopicPartition, str] = {}  # folders that somebody chose for partitions to come
+        self.cordoned: AbstractSet[str] = frozenset()  # folders that get no new partitions
+        self.on_failure: Callable[[LogDir], None] | None = None
 
     @classmethod
     def open(
@@ -75,16 +84,18 @@ class LogDirs:
     ) -> LogDirs:
         """Lock the folders and look at what is there; LogDirError if one is in use or belongs to somebody else.
 
+        A folder that the disk does not let us use is left out, as long as there is another one.
         Without a cluster id the one that stands in the folders is taken over (`cluster_id`, None if they are new).
         """
         dirs: list[LogDir] = []
         try:
             for path in paths:
-                dirs.append(LogDir(path))  # noqa: PERF401 - those locked so far are unlocked if one fails
-            cluster_id = claimed_by(dirs, node_id, cluster_id)
+                dirs.append(lock_if_possible(path))  # noqa: PERF401 - those locked so far are unlocked if one fails
             for log_dir in dirs:
-                log_dir.look_around()
-        except (LogDirError, OSError):
+                cluster_id = look_if_possible(log_dir, node_id, cluster_id)
+            if all(log_dir.failure for log_dir in dirs):
+                raise FolderUnusableError("; ".join(log_dir.failure or "" for log_dir in dirs))
+        except LogDirError:
             for log_dir in dirs:
                 log_dir.unlock()
             raise
@@ -103,9 +114,56 @@ class LogDirs:
     def claim(self, cluster_id: str) -> None:
         """Write meta.properties into the folders that have none."""
         self.cluster_id = cluster_id
-        for log_dir in self.dirs:
+        for log_dir in self.online:
             if check_meta_properties(log_dir.path, self.node_id, cluster_id) is None:
                 write_meta_properties(log_dir.path, self.node_id, cluster_id)
+
+    # --- folders that fail --------------------------------------------------------------------------------------
+
+    @property
+    def online(self) -> list[LogDir]:
+        return [log_dir for log_dir in self.dirs if log_dir.failure is None]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every folder is in service: only then a log that is nowhere does not exist."""
+        return all(log_dir.failure is None for log_dir in self.dirs)
+
+    def folder(self, path: str) -> LogDir | None:
+        return next((log_dir for log_dir in self.dirs if log_dir.path == path), None)
+
+    def fail(self, log_dir: LogDir, reason: str) -> None:
+        """Take a folder out of service: none of its logs takes another write, whatever the disk does from now on."""
+        if log_dir.failure is not None:
+            return
+        log_dir.failure = reason
+        logger.error(
+            "The log folder %s is out of service with %d partitions: %s", log_dir.path, log_dir.partition_count, reason
+        )
+        for log in log_dir.logs.values():
+            log.failure = log.failure or reason
+        if self.on_failure is not None:
+            self.on_failure(log_dir)
+
+    def fail_at(self, directory: str, reason: str) -> None:
+        """The same for the folder that a partition's folder stands in."""
+        self.fail(self._dir_of(directory), reason)
+
+    def has_failed(self, directory: str) -> bool:
+        return self._dir_of(directory).failure is not None
+
+    def forget_failed(self, log_dir: LogDir) -> list[TopicPartition]:
+        """Close what a failed folder held, and say which partitions that were; nothing on its disk is touched."""
+        names = [*log_dir.logs, *(found.partition for found in log_dir.found)]
+        for log in log_dir.logs.values():
+            log.abandon()
+        log_dir.logs.clear()
+        log_dir.found.clear()
+        log_dir.doomed.clear()
+        return names
+
+    def _on_log_failure(self, log: LogFiles) -> None:
+        self.fail(self._dir_of(log.directory), log.failure or "one of its logs failed")
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -121,8 +179,9 @@ class LogDirs:
 
     def open_log(self, found: FoundLog, settings: TopicSettings) -> Log:
         """Open, and if need be recover, one log. Runs in any thread; adopt() makes it part of this broker."""
-        self._dir_of(found.directory).begin_use()
-        return open_log(
+        log_dir = self._dir_of(found.directory)
+        log_dir.begin_use()
+        log = open_log(
             found.partition,
             found.directory,
             settings,
@@ -133,10 +192,16 @@ class LogDirs:
             now_ms=self.clock.now_ms(),
             producer_expiration_ms=self.producer_id_expiration_ms,
         )
+        log.cleaned_offset = log_dir.known_cleaned_offsets.get(found.partition, log.cleaned_offset)
+        return log
 
     def adopt(self, found: FoundLog, log: Log) -> None:
         log_dir = self._dir_of(found.directory)
         log_dir.found.remove(found)
+        self._own(log_dir, log)
+
+    def _own(self, log_dir: LogDir, log: Log) -> None:
+        log.on_failure = self._on_log_failure
         log_dir.logs[log.partition] = log
 
     def set_aside(self, found: FoundLog) -> str:
@@ -145,6 +210,12 @@ class LogDirs:
         files.rename(found.directory, place)
         self._dir_of(found.directory).found.remove(found)
         return place
+
+    def drop(self, found: FoundLog) -> None:
+        """Remove a copy of a partition that another folder has as well."""
+        log_dir = self._dir_of(found.directory)
+        log_dir.found.remove(found)
+        log_dir.doom_folder(found.partition, found.directory, 0)
 
     def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
         """Open everything and wait for it. Clean folders are opened right here, others in threads."""
@@ -160,7 +231,8 @@ class LogDirs:
             else:
                 logs = [self.open_log(found, by_topic[found.partition.topic]) for found in log_dir.found]
             log_dir.found.clear()
-            log_dir.logs.update((log.partition, log) for log in logs)
+            for log in logs:
+                self._own(log_dir, log)
         return self.logs
 
     # --- logs ---------------------------------------------------------------------------------------------------
@@ -170,8 +242,22 @@ class LogDirs:
         return {partition: log for log_dir in self.dirs for partition, log in log_dir.logs.items()}
 
     def create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> Log:
-        """A new, empty log in the folder with the fewest partitions."""
-        log_dir = min(self.dirs, key=lambda candidate: candidate.partition_count)
+        """A new, empty log: in the folder that somebody chose for it, else in the one with the fewest partitions.
+
+        A folder that fails at that is out of service, and the next one has its turn.
+        """
+        while True:
+            log_dir = self._dir_for_new(partition)
+            try:
+                return self._create_in(log_dir, partition, topic_id, settings)
+            except OSError as error:
+                if files.is_passing(error) or isinstance(error, FileExistsError):
+                    raise
+                self.fail(log_dir, f"cannot make the folder of {partition}: {error}")
+
+    def _create_in(
+        self, log_dir: LogDir, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings
+    ) -> Log:
         log_dir.begin_use()
         log = create_log(
             partition,
@@ -182,8 +268,24 @@ class LogDirs:
             self.clock.now_ms(),
             self.producer_id_expiration_ms,
         )
-        log_dir.logs[partition] = log
+        self._own(log_dir, log)
         return log
+
+    def prefer(self, partition: TopicPartition, path: str) -> None:
+        """Remember which folder a partition shall be made in, if it ever is; the oldest wishes are forgotten first."""
+        self.preferred.pop(partition, None)
+        if len(self.preferred) >= PREFERENCES_MAX:
+            self.preferred.pop(next(iter(self.preferred)))
+        self.preferred[partition] = path
+
+    def _dir_for_new(self, partition: TopicPartition) -> LogDir:
+        online = self.online
+        if not online:
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, "All log folders are out of service")
+        wanted = self.preferred.pop(partition, None)
+        chosen = [log_dir for log_dir in online if log_dir.path == wanted]
+        open_to_all = [log_dir for log_dir in online if log_dir.path not in self.cordoned]
+        return min(chosen or open_to_all or online, key=lambda log_dir: log_dir.partition_count)
 
     def delete(self, log: Log) -> None:
         """Out of service at once, its name free again; remove_deleted() removes the files after a while."""
@@ -191,8 +293,8 @@ class LogDirs:
 
     def take_deleted(self, now_ms: int) -> list[str]:
         """Files and folders of deleted segments and partitions whose delay is over, for remove_paths()."""
-        paths = [path for log_dir in self.dirs for path in log_dir.take_doomed(now_ms)]
-        for log_dir in self.dirs:
+        paths = [path for log_dir in self.online for path in log_dir.take_doomed(now_ms)]
+        for log_dir in self.online:
             for log in log_dir.logs.values():
                 if log.deleted_segments:
                     paths += log.take_deleted(now_ms)
@@ -208,7 +310,7 @@ class LogDirs:
 
     def checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> list[Checkpoints]:
         """What to write down now and then; each one's write() syncs and belongs into a thread."""
-        return [log_dir.checkpoints(high_watermarks) for log_dir in self.dirs]
+        return [log_dir.checkpoints(high_watermarks) for log_dir in self.online]
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Both at once. Blocks until the files are on disk."""
@@ -221,8 +323,12 @@ class LogDirs:
 
     def close(self, clean: bool, broker_epoch: int = -1) -> None:
         """Close all logs. Only a folder whose logs all closed well gets the mark of a clean shutdown."""
+        for log in self.logs.values():
+            log.on_failure = None  # at the end one log that cannot be closed is no reason to give the others up
         for log_dir in self.dirs:
             try:
+                if log_dir.failure is not None:
+                    continue
                 if clean:
                     is_safe = self._close_logs(log_dir)
                     checkpoints = log_dir.checkpoints(None)
@@ -250,6 +356,16 @@ class LogDirs:
                         log.end_flush(job)
         return all(log.failure is None and log.recovery_point == log.end_offset for log in logs)
 
+    def folder_of(self, log: LogFiles) -> LogDir:
+        return self._dir_of(log.directory)
+
+    def settle(self, log: Log, old_directory: str) -> LogDir:
+        """A log has been moved: it belongs to the folder that it stands in now. The folder that it came from."""
+        source = self._dir_of(old_directory)
+        del source.logs[log.partition]
+        self._own(self._dir_of(log.directory), log)
+        return source
+
     def _dir_of(self, directory: str) -> LogDir:
         parent = os.path.dirname(directory)
         return next(log_dir for log_dir in self.dirs if log_dir.path == parent)
@@ -258,10 +374,26 @@ class LogDirs:
         return f"<LogDirs {self.dirs}>"
 
 
-def claimed_by(dirs: list[LogDir], node_id: int, cluster_id: str | None) -> str | None:
-    """The cluster that all folders belong to; LogDirError if they do not agree."""
-    for log_dir in dirs:
+def lock_if_possible(path: str) -> LogDir:
+    """The folder in our possession, or one that is out of service; LogDirError if another broker uses it."""
+    try:
+        return LogDir(path)
+    except FolderUnusableError as error:
+        logger.error("%s", error)
+        return LogDir(path, str(error))
+
+
+def look_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> str | None:
+    """See what stands in a folder; the cluster that it belongs to. LogDirError if that is not the given one."""
+    if log_dir.failure is not None:
+        return cluster_id
+    try:
         cluster_id = check_meta_properties(log_dir.path, node_id, cluster_id) or cluster_id
+        log_dir.look_around()
+    except OSError as error:
+        log_dir.failure = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
+        log_dir.found.clear()
+        logger.error("%s", log_dir.failure)
     return cluster_id
 
 

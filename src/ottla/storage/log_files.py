@@ -26,7 +26,7 @@ from ottla.storage.flush import FlushJob
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
-from ottla.storage.retention import delete_old_segments
+from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.segment import Segment, create_segment
 from ottla.storage.snapshots import remove_snapshots, write_snapshot
 from ottla.storage.truncation import truncate_fully, truncate_to
@@ -48,13 +48,16 @@ class LogFiles:
         "_producers",
         "_settings",
         "_truncations",
+        "cleaned_offset",
         "deleted_segments",
         "directory",
         "end_offset",
         "epochs",
         "failure",
         "has_rolled",
+        "is_moving",
         "log_start_offset",
+        "on_failure",
         "partition",
         "pool",
         "producer_expiration_ms",
@@ -90,8 +93,11 @@ class LogFiles:
         self.recovery_point = recovery_point  # everything below it survives a power cut
         self.epochs = epochs
         self.failure: str | None = None  # why this log takes no more writes until it is opened again
+        self.on_failure: Callable[[LogFiles], None] | None = None  # told once: a failed log takes its folder with it
+        self.is_moving = False  # to another folder: until then no segment may be replaced
         self.has_rolled = False  # since the last flush: time for begin_flush(only_rolled=True)
         self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
+        self.cleaned_offset = -1  # below it the log is compacted; -1 before the first time
         self.snapshot_offset = -1  # of the newest producer snapshot that this log wrote or was loaded from
         self.producer_expiration_ms = producer_expiration_ms
         self._producers = producers
@@ -129,9 +135,22 @@ class LogFiles:
             self._producers = Producers(self.producer_expiration_ms)
         return self._producers
 
-    def forget_expired_producers(self, now_ms: int) -> None:
-        """Drop producers that were silent for producer.id.expiration.ms."""
+    def last_records_of_producers(self) -> list[tuple[int, int, int]]:
+        """Producer id, last offset of its data (-1 if it has none) and epoch: what compaction must not forget."""
+        if self._producers is None:
+            return []
+        return [(p.producer_id, p.last_offset, p.epoch) for p in self._producers.by_id.values()]
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """Where the oldest transaction that is under way starts, or -1."""
+        return -1 if self._producers is None else self._producers.first_unstable_offset()
+
+    def forget_expired_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Drop producers that were silent for producer.id.expiration.ms, which may be another one by now."""
+        self.producer_expiration_ms = expiration_ms
         if self._producers is not None:
+            self._producers.expiration_ms = expiration_ms
             self._producers.forget_expired(now_ms)
             self.replace_producers(self._producers)
 
@@ -155,6 +174,8 @@ class LogFiles:
         if self.failure is None:
             self.failure = reason
             logger.error("The log of %s is out of service: %s", self._name, reason)
+            if self.on_failure is not None:
+                self.on_failure(self)
 
     def refusal(self) -> KafkaError:
         return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The log of {self._name} is out of service: {self.failure}")
@@ -181,7 +202,12 @@ class LogFiles:
         if old.size == 0 and old.base_offset == self.end_offset:
             return old
         self.write_producer_snapshot()
-        segment = create_segment(self.directory, self.end_offset, self.pool, now_ms)
+        if self._settings.preallocate:
+            old.open_descriptor()
+            old.cut_torn_bytes()  # gives the room back that it did not need
+        segment = create_segment(
+            self.directory, self.end_offset, self.pool, now_ms, self._settings.reserved_segment_bytes
+        )
         jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
         segment.roll_jitter_ms = random.randrange(jitter_ms) if jitter_ms > 0 else 0  # noqa: S311 - no secret
         self.segments.append(segment)
@@ -242,6 +268,15 @@ class LogFiles:
         except OSError as error:
             raise self.write_failed(error) from error
 
+    def delete_hidden_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what lies below the log start offset, now and not with the next retention; the number of segments."""
+        if self.failure is not None:
+            raise self.refusal()
+        try:
+            return delete_hidden_segments(self, now_ms, high_watermark)
+        except OSError as error:
+            raise self.write_failed(error) from error
+
     def drop_segments(self, count: int, now_ms: int) -> None:
         """Take the oldest segments out of the log; their files go after a delay, their readers may finish."""
         due_ms = now_ms + self._settings.file_delete_delay_ms
@@ -250,6 +285,18 @@ class LogFiles:
             segment.close()
             self.deleted_segments.append((due_ms, segment))
         del self.segments[:count]
+
+    def replace_segments(self, old: list[Segment], new: Segment, now_ms: int) -> None:
+        """A cleaned segment, whose files are in place, follows others, whose files have been renamed."""
+        place = self.segments.index(old[0])
+        due_ms = now_ms + self._settings.file_delete_delay_ms
+        for segment in old:
+            segment.close()
+            self.deleted_segments.append((due_ms, segment))
+        new.next_base_offset = old[-1].next_base_offset
+        self.segments[place : place + len(old)] = [new]
+        self._limit_offset = -1
+        self._is_directory_unsynced = True
 
     def take_deleted(self, now_ms: int) -> list[str]:
         """Files of deleted segments whose delay is over; the caller removes them."""
@@ -280,6 +327,7 @@ class LogFiles:
             self._active = self.segments[-1]
             self._active.next_base_offset = -1
             self.recovery_point = min(self.recovery_point, self.end_offset)
+            self.cleaned_offset = min(self.cleaned_offset, self.end_offset)
             self._latest_epoch = self.epochs.latest_epoch
             self._is_directory_unsynced = True
 
@@ -330,6 +378,8 @@ class LogFiles:
         if segment.has_unsynced_indexes:
             segment.has_unsynced_indexes = False
             job.paths += [segment.path(files.INDEX_SUFFIX), segment.path(files.TIME_INDEX_SUFFIX)]
+            if segment.has_transactions:
+                job.paths.append(segment.path(files.TRANSACTION_INDEX_SUFFIX))
 
     def _add_folder(self, job: FlushJob) -> None:
         if self._is_directory_unsynced:
@@ -370,8 +420,26 @@ class LogFiles:
         for segment in self.segments:
             segment.close()
 
+    def take_new_place(self, directory: str, descriptors: dict[int, int], synced_offset: int) -> None:
+        """Go on in another folder with the very same bytes, without disturbing anybody who reads.
+
+        `descriptors` are those of the new log files, by base offset, for the segments whose file is open: each takes
+        the number of the old one, so that ranges which are out go on as if nothing had happened.
+        """
+        for segment in self.segments:
+            descriptor = descriptors.pop(segment.base_offset, -1)
+            if descriptor >= 0:
+                files.replace_descriptor(descriptor, segment.descriptor, False)
+                files.close(descriptor)
+            segment.has_unsynced_indexes = segment is self._active
+        self.move_to_folder(directory)
+        self._truncations += 1  # a flush that is under way syncs the old files: its result is void
+        self.recovery_point = min(self.recovery_point, synced_offset)
+        self.snapshot_offset = -1
+        self.mark_new()
+
     def move_to_folder(self, directory: str) -> None:
-        """The folder was renamed, because the partition is deleted."""
+        """The folder was renamed."""
         self.directory = directory
         self.epochs.directory = directory
         for segment in self.segments:

@@ -35,8 +35,11 @@ def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) 
     return stored_cluster
 
 
-def write_meta_properties(directory: str, node_id: int, cluster_id: str) -> None:
+def write_meta_properties(directory: str, node_id: int, cluster_id: str, directory_id: str | None = None) -> None:
+    """Claim a folder. With a directory id in the form of KRaft, where each folder has an id of its own."""
     text = f"#\nversion=0\nbroker.id={node_id}\ncluster.id={cluster_id}\n"
+    if directory_id is not None:
+        text = f"#\nnode.id={node_id}\ndirectory.id={directory_id}\nversion=1\ncluster.id={cluster_id}\n"
     files.replace_file(f"{directory}/{FILE_NAME}", text.encode(), durable=True)
 
 

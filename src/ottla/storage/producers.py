@@ -75,11 +75,22 @@ class Producer:
 class Producers:
     """All producers of one partition."""
 
-    __slots__ = ("by_id", "expiration_ms")
+    __slots__ = ("by_id", "expiration_ms", "open_transactions")
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
         self.by_id: dict[int, Producer] = {}
+        self.open_transactions: dict[int, int] = {}  # producer id -> first offset
+
+    def add(self, producer: Producer) -> None:
+        """Take in what a snapshot says about a producer."""
+        self.by_id[producer.producer_id] = producer
+        if producer.transaction_first_offset != NO_OFFSET:
+            self.open_transactions[producer.producer_id] = producer.transaction_first_offset
+
+    def clear(self) -> None:
+        self.by_id.clear()
+        self.open_transactions.clear()
 
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
@@ -136,6 +147,7 @@ class Producers:
         producer.last_timestamp = timestamp
         if is_transactional and producer.transaction_first_offset == NO_OFFSET:
             producer.transaction_first_offset = first_offset
+            self.open_transactions[producer_id] = first_offset
 
     def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """A marker is in the log now; the first offset of the transaction that it ends, or -1 if there was none."""
@@ -147,18 +159,14 @@ class Producers:
             producer.batches.clear()
         first_offset = producer.transaction_first_offset
         producer.transaction_first_offset = NO_OFFSET
+        self.open_transactions.pop(producer_id, None)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
         return first_offset
 
     def first_unstable_offset(self) -> int:
         """Where the oldest transaction that is under way starts, or -1."""
-        first = NO_OFFSET
-        for producer in self.by_id.values():
-            offset = producer.transaction_first_offset
-            if offset != NO_OFFSET and (first == NO_OFFSET or offset < first):
-                first = offset
-        return first
+        return min(self.open_transactions.values()) if self.open_transactions else NO_OFFSET
 
     def forget_expired(self, now_ms: int) -> None:
         """Drop who was silent for too long; a transaction under way keeps its producer."""

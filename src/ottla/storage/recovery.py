@@ -27,9 +27,10 @@ from ottla.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_EN
 from ottla.storage.log import Log
 from ottla.storage.partition_metadata import read_topic_id
 from ottla.storage.producers import Producers
-from ottla.storage.replay import load_producers, note_producer, replay_epochs
+from ottla.storage.replay import aborted_by, load_producers, note_producer, replay_epochs
 from ottla.storage.scan import BatchScan
 from ottla.storage.segment import Segment, create_segment, remove_empty_segment
+from ottla.storage.transaction_index import TransactionIndexError
 
 logger = logging.getLogger("ottla.storage.recovery")
 
@@ -104,6 +105,7 @@ class Opening:
         if not self.segments:
             self.segments.append(create_segment(self.directory, self.log_start_offset, self.pool, self.now_ms))
         self._drop_leftovers()
+        self._check_transaction_indexes()
         self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         first = self._first_to_recover()
         start_position, start_offset = self._scan_start(first)
@@ -136,7 +138,29 @@ class Opening:
                 files.create_empty(segment.path(files.TIME_INDEX_SUFFIX))
         elif index_bytes % OFFSET_ENTRY_BYTES or time_index_bytes % TIME_ENTRY_BYTES:
             segment.rebuild_indexes("its size is not a multiple of the size of an entry")
+        segment.has_transactions = self.folder.size(base_offset, files.TRANSACTION_INDEX_SUFFIX) >= 0
         return segment
+
+    def _check_transaction_indexes(self) -> None:
+        for segment in self.segments:
+            if segment.has_transactions:
+                try:
+                    segment.transactions()
+                except TransactionIndexError as error:
+                    logger.warning("Found a corrupted transaction index (%s), rebuilding it from the log", error)
+                    self._rebuild_transactions(segment)
+
+    def _rebuild_transactions(self, segment: Segment) -> None:
+        """Transactions may have begun in earlier segments: the producers tell which are under way."""
+        producers = Producers(self.producers.expiration_ms)
+        files.remove_if_there(segment.path(files.TRANSACTION_INDEX_SUFFIX))
+        segment.has_transactions = False
+        load_producers(self.directory, self.folder.snapshots, self.segments, producers, segment.base_offset)
+        scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
+        while scan.advance():
+            if scan.producer_id >= 0:
+                note_batch_of_producer(segment, producers, scan)
+        segment.write_pending()
 
     def _load_epochs(self) -> LeaderEpochs:
         try:
@@ -181,7 +205,7 @@ class Opening:
                 self._drop(self.segments[-1])
 
     def _drop(self, segment: Segment) -> None:
-        logger.warning("Removing %s, an empty segment in the way of others", segment.path(files.LOG_SUFFIX))
+        logger.info("Removing %s, an empty segment in the way of others", segment.path(files.LOG_SUFFIX))
         segment.close()
         remove_empty_segment(segment)
         self.segments.remove(segment)
@@ -264,6 +288,7 @@ class Opening:
         """Read the segment from here to its end; False if it had to be cut."""
         segment = self.segments[place]
         segment.verified_from = position
+        segment.cut_transactions(expected)
         gaps: list[tuple[int, int, int]] = []
         is_last = place + 1 == len(self.segments)
         offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
@@ -285,7 +310,7 @@ class Opening:
             if scan.leader_epoch != self.epochs.latest_epoch:
                 self.epochs.replay(scan.leader_epoch, scan.base_offset)
             if scan.producer_id >= 0:
-                note_producer(self.producers, scan)
+                note_batch_of_producer(segment, self.producers, scan)
             expected = scan.last_offset + 1
             self.end_offset = expected
         if scan.problem is not None:
@@ -368,3 +393,10 @@ class Opening:
         for segment in self.segments:
             segment.move_to_pool(pool)
         return log
+
+
+def note_batch_of_producer(segment: Segment, producers: Producers, scan: BatchScan) -> None:
+    """Take in a batch; if it aborts a transaction, the segment's transaction index gets its entry."""
+    first_offset = note_producer(producers, scan)
+    if first_offset >= 0:
+        segment.add_aborted(aborted_by(producers, scan.producer_id, first_offset, scan.last_offset))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from typing import NamedTuple
 
 from ottla.base.errors import KafkaError
 from ottla.protocol.batches import control_record_type, read_records
@@ -14,6 +15,7 @@ from ottla.storage.producers import NO_OFFSET, Producers
 from ottla.storage.scan import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchScan
 from ottla.storage.segment import Segment
 from ottla.storage.snapshots import SnapshotError, decode_snapshot
+from ottla.storage.transaction_index import AbortedTransaction
 
 logger = logging.getLogger("ottla.storage.replay")
 
@@ -21,6 +23,13 @@ ABORT_MARKER = 0
 COMMIT_MARKER = 1
 RECALL_BYTES = 8 << 20  # where the batches are that may still be in flight
 COORDINATOR_EPOCH = struct.Struct(">hi")  # version and epoch: the value of a transaction marker
+
+
+class Marker(NamedTuple):
+    """The end of a transaction."""
+
+    is_abort: bool
+    coordinator_epoch: int
 
 
 def load_producers(
@@ -54,7 +63,7 @@ def load_newest_snapshot(directory: str, snapshots: list[int], producers: Produc
             decode_snapshot(files.read_whole(path), producers)
         except SnapshotError as error:
             logger.warning("Found a corrupted producer snapshot %s (%s), rebuilding it from the log", path, error)
-            producers.by_id.clear()
+            producers.clear()
             files.remove_if_there(path)
             continue
         return snapshot_offset
@@ -107,7 +116,7 @@ def replay_producers(segments: list[Segment], producers: Producers, start: int, 
 
 
 def note_producer(producers: Producers, scan: BatchScan) -> int:
-    """Take in one batch of a producer; the first offset of the transaction that it ends, or -1."""
+    """Take in one batch of a producer; the first offset of the transaction that it aborts, or -1."""
     if scan.attributes & CONTROL_FLAG:
         return note_marker(producers, scan)
     producers.append(
@@ -124,24 +133,34 @@ def note_producer(producers: Producers, scan: BatchScan) -> int:
 
 
 def note_marker(producers: Producers, scan: BatchScan) -> int:
-    coordinator_epoch = marker_coordinator_epoch(scan.batch())
-    if coordinator_epoch is None:
+    marker = read_marker(scan.batch())
+    if marker is None:
         return NO_OFFSET
-    return producers.end_transaction(scan.producer_id, scan.producer_epoch, coordinator_epoch, scan.max_timestamp)
+    first_offset = producers.end_transaction(
+        scan.producer_id, scan.producer_epoch, marker.coordinator_epoch, scan.max_timestamp
+    )
+    return first_offset if marker.is_abort else NO_OFFSET
 
 
-def marker_coordinator_epoch(batch: bytes | memoryview) -> int | None:
-    """The coordinator's epoch if this control batch ends a transaction; None for other or damaged ones."""
+def read_marker(batch: bytes | memoryview) -> Marker | None:
+    """What this control batch says if it ends a transaction; None for other or damaged ones."""
     try:
         record = next(iter(read_records(batch)), None)
     except KafkaError:
         return None  # whoever reads this batch is told that it is corrupt
-    if record is None or control_record_type(record.key) not in (ABORT_MARKER, COMMIT_MARKER):
+    kind = control_record_type(record.key) if record is not None else -1
+    if record is None or kind not in (ABORT_MARKER, COMMIT_MARKER):
         return None
     value = record.value or b""
-    if len(value) < COORDINATOR_EPOCH.size:
-        return -1
-    return int(COORDINATOR_EPOCH.unpack_from(value)[1])
+    is_whole = len(value) >= COORDINATOR_EPOCH.size
+    return Marker(kind == ABORT_MARKER, int(COORDINATOR_EPOCH.unpack_from(value)[1]) if is_whole else -1)
+
+
+def aborted_by(producers: Producers, producer_id: int, first_offset: int, last_offset: int) -> AbortedTransaction:
+    """The index entry of a transaction whose abort marker stands at `last_offset`; others may still be under way."""
+    first_unstable = producers.first_unstable_offset()
+    last_stable_offset = first_unstable if first_unstable != NO_OFFSET else last_offset + 1
+    return AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
 
 
 def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochs:

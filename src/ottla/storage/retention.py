@@ -24,17 +24,20 @@ IsDeletable = Callable[[Segment, int], bool]
 
 def delete_old_segments(log: LogFiles, now_ms: int, high_watermark: int) -> int:
     """Delete what the settings of the topic do not keep; how many segments that were."""
-    deleted = delete_while(
-        log,
-        now_ms,
-        high_watermark,
-        "below the log start offset",
-        lambda _, next_base: next_base <= log.log_start_offset,
-    )
+    deleted = delete_hidden_segments(log, now_ms, high_watermark)
     if "delete" in log.topic_settings.cleanup_policy:
         deleted += delete_by_size(log, now_ms, high_watermark)
         deleted += delete_by_time(log, now_ms, high_watermark)
     return deleted
+
+
+def delete_hidden_segments(log: LogFiles, now_ms: int, high_watermark: int) -> int:
+    """Delete what lies below the log start offset; the active segment stays, as with Kafka."""
+
+    def is_hidden(segment: Segment, next_base: int) -> bool:
+        return next_base <= log.log_start_offset and segment is not log.active
+
+    return delete_while(log, now_ms, high_watermark, "below the log start offset", is_hidden)
 
 
 def delete_by_size(log: LogFiles, now_ms: int, high_watermark: int) -> int:

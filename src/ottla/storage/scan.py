@@ -49,10 +49,11 @@ class BatchScan:
         "producer_id",
     )
 
-    def __init__(self, descriptor: int, position: int, end: int, checks_crc: bool) -> None:
+    def __init__(self, descriptor: int, position: int, end: int, checks_crc: bool, buffer_bytes: int = 0) -> None:
         self._descriptor = descriptor
         self._checks_crc = checks_crc
-        buffer_bytes = BUFFER_BYTES if checks_crc else HEADERS_BUFFER_BYTES
+        if buffer_bytes <= 0:
+            buffer_bytes = BUFFER_BYTES if checks_crc else HEADERS_BUFFER_BYTES
         self._buffer = bytearray(min(buffer_bytes, max(end - position, 0)))
         self._view = memoryview(self._buffer)
         self._buffer_start = 0
@@ -119,6 +120,9 @@ class BatchScan:
 
     def batch(self) -> bytes:
         """The bytes of the current batch."""
+        place = self.position - self._buffer_start
+        if place >= 0 and place + self.batch_bytes <= self._buffer_bytes:
+            return bytes(self._view[place : place + self.batch_bytes])
         return os.pread(self._descriptor, self.batch_bytes, self.position)
 
     def _stop(self, problem: str) -> bool:

@@ -32,10 +32,12 @@ from ottla.storage.index import (
 )
 from ottla.storage.scan import HOP, HOP_BYTES, BatchScan, peek
 from ottla.storage.segment_times import NOT_LOADED, UNKNOWN, load_max_timestamp
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndex, load_transaction_index
 
 logger = logging.getLogger("ottla.storage.segment")
 
 INDEX_INTERVAL_BYTES: Final = 4096  # of an index that is rebuilt
+REBUILT_AT_ONCE_BYTES_MAX: Final = 1 << 20  # of a segment: milliseconds, even with very small batches
 FILE_SUFFIXES: Final = (
     files.LOG_SUFFIX,
     files.INDEX_SUFFIX,
@@ -44,6 +46,15 @@ FILE_SUFFIXES: Final = (
 )
 
 HOP_CHUNK_BYTES: Final = 4096
+
+
+class RebuildNeededError(Exception):
+    """The indexes of a large segment are wrong, and the reader can wait until a worker has made them anew."""
+
+    def __init__(self, segment: Segment, why: str) -> None:
+        super().__init__(why)
+        self.segment = segment
+        self.why = why
 
 
 class Segment:
@@ -55,13 +66,16 @@ class Segment:
         "_pool",
         "_reported_position",
         "_time_index",
+        "_transactions",
         "base_offset",
         "bytes_since_index",
         "created_ms",
         "descriptor",
         "directory",
         "first_timestamp",
+        "has_transactions",
         "has_unsynced_indexes",
+        "index_rebuilds",
         "is_ascending",
         "is_closing",
         "is_used",
@@ -87,6 +101,7 @@ class Segment:
         self.is_closing = False
         self.next_base_offset = UNKNOWN  # of the segment that follows this one
         self.has_unsynced_indexes = False
+        self.index_rebuilds = 0  # so that two who found the same damage do not mend it twice
         self.verified_from = size
         self.is_ascending: bool | None = None  # whether all offsets rise, once somebody had to know
         self.verified_ranges: list[tuple[int, int]] | None = None
@@ -103,6 +118,8 @@ class Segment:
         self._index: OffsetIndex | None = None
         self._index_bytes_counted = 0
         self._time_index: TimeIndex | None = None
+        self.has_transactions = False  # whether aborted transactions end here
+        self._transactions: TransactionIndex | None = None
 
     # --- the file -----------------------------------------------------------------------------------------------
 
@@ -234,14 +251,38 @@ class Segment:
             self._count_index_bytes(len(self._index.entries) * OFFSET_ENTRY_BYTES)
             last_entry = self._index.entries[-1] if self._index.entries else 0
             if last_entry and not 0 < last_entry & POSITION_MASK < self.size:
+                self._forget_index()
                 self.rebuild_indexes("its last entry points outside of the log")
-        return self._index
+        index = self._index
+        assert index is not None
+        return index
 
     def time_index(self) -> TimeIndex:
         if self._time_index is None:
             self.open_descriptor()
             self._time_index = load_time_index(self.path(files.TIME_INDEX_SUFFIX))
         return self._time_index
+
+    def transactions(self) -> TransactionIndex:
+        """The aborted transactions, read from their file at first use."""
+        if self._transactions is None:
+            self.open_descriptor()
+            path = self.path(files.TRANSACTION_INDEX_SUFFIX)
+            self._transactions = load_transaction_index(path, self.base_offset)
+        return self._transactions
+
+    def add_aborted(self, entry: AbortedTransaction) -> None:
+        """Note a transaction whose abort marker was just written."""
+        if not self.has_transactions:
+            self.has_transactions = True
+            self._transactions = TransactionIndex([], 0)
+        self.transactions().append(entry)
+        self.write_pending_if_possible()
+
+    def cut_transactions(self, offset: int) -> None:
+        """Forget the transactions that were aborted at or after this offset."""
+        if self.has_transactions:
+            self.transactions().cut(offset, self.path(files.TRANSACTION_INDEX_SUFFIX))
 
     def replace_time_index(self, time_index: TimeIndex) -> None:
         """Go on with a time index that was cut; the largest timestamp is what its last entry says."""
@@ -268,6 +309,9 @@ class Segment:
         if self._time_index is not None and self._time_index.pending:
             self._time_index.write_pending(self.path(files.TIME_INDEX_SUFFIX))
             self.has_unsynced_indexes = True
+        transactions = self._transactions
+        if transactions is not None and transactions.write_pending(self.path(files.TRANSACTION_INDEX_SUFFIX)):
+            self.has_unsynced_indexes = True
 
     def seal_indexes(self) -> None:
         """On roll and on close the largest timestamp gets its entry, as Kafka does; then all entries are written."""
@@ -277,19 +321,26 @@ class Segment:
 
     def rebuild_indexes(self, why: str) -> None:
         """Make both indexes anew from the batch headers, because the files cannot be right."""
-        logger.warning(
-            "Found a corrupted index file %s (%s), rebuilding both indexes from the log",
-            self.path(files.INDEX_SUFFIX),
-            why,
-        )
+        if self._pool.defers_rebuilds and self.size > REBUILT_AT_ONCE_BYTES_MAX:
+            raise RebuildNeededError(self, why)
+        self.tell_rebuild(why)
+        self.install_indexes(BuiltIndexes(self.open_descriptor(), self.size, self.base_offset, INDEX_INTERVAL_BYTES))
+
+    def tell_rebuild(self, why: str) -> None:
+        path = self.path(files.INDEX_SUFFIX)
+        logger.warning("Found a corrupted index file %s (%s), rebuilding both indexes from the log", path, why)
+
+    def install_indexes(self, built: BuiltIndexes) -> None:
+        """Go on with new indexes. They may know less than all of the segment, if it has grown since they were begun."""
         self._empty_index_files()
-        built = BuiltIndexes(self.open_descriptor(), self.size, self.base_offset, INDEX_INTERVAL_BYTES)
         self._index = built.offsets
         self._time_index = built.times
-        self.max_timestamp = built.max_timestamp
-        self.max_timestamp_offset = built.max_timestamp_offset
+        if built.size >= self.size or built.max_timestamp > self.max_timestamp:
+            self.max_timestamp = built.max_timestamp
+            self.max_timestamp_offset = built.max_timestamp_offset
         self.bytes_since_index = self.size - built.offsets.last_position()
         self.has_unsynced_indexes = True
+        self.index_rebuilds += 1
         self._count_index_bytes(len(built.offsets.entries) * OFFSET_ENTRY_BYTES)
         self.write_pending_if_possible()
 
@@ -312,6 +363,11 @@ class Segment:
         self._count_index_bytes(0)
         self._index = None
         self._time_index = None
+        self._transactions = None
+
+    def _forget_index(self) -> None:
+        self._count_index_bytes(0)
+        self._index = None
 
     def _count_index_bytes(self, count: int) -> None:
         self._pool.index_bytes += count - self._index_bytes_counted
@@ -423,24 +479,34 @@ class Segment:
         is_written = self.write_pending_if_possible()
         index = self._index
         time_index = self._time_index
+        transactions = self._transactions
         self.close_descriptor()
         self._pool = pool
         if not is_written:
             self._index = index
             self._time_index = time_index
+            self._transactions = transactions
 
     def __repr__(self) -> str:
         state = "open" if self.descriptor >= 0 else "closed"
         return f"<Segment {self.base_offset}, {self.size} bytes, {state}, {self.references} ranges out>"
 
 
-def create_segment(directory: str, base_offset: int, pool: DescriptorPool, now_ms: int) -> Segment:
-    """Make the three files of a new, empty segment, or none of them. A leftover of the same name is emptied."""
+def create_segment(
+    directory: str, base_offset: int, pool: DescriptorPool, now_ms: int, reserved_bytes: int = 0
+) -> Segment:
+    """Make the three files of a new, empty segment, or none of them. A leftover of the same name is emptied.
+
+    So much room is reserved for the log (`preallocate`).
+    """
     segment = Segment(directory, base_offset, 0, pool)
     segment.created_ms = now_ms
     try:
         for suffix in (files.LOG_SUFFIX, files.INDEX_SUFFIX, files.TIME_INDEX_SUFFIX):
-            files.close(files.open_file(segment.path(suffix), files.CREATE_FLAGS | os.O_TRUNC, files.FILE_MODE))
+            with files.opened(segment.path(suffix), files.CREATE_FLAGS | os.O_TRUNC) as descriptor:
+                if reserved_bytes and suffix == files.LOG_SUFFIX:
+                    files.reserve(descriptor, reserved_bytes)
+        files.remove_if_there(segment.path(files.TRANSACTION_INDEX_SUFFIX))
     except OSError:
         remove_empty_segment(segment)
         raise

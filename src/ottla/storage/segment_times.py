@@ -47,6 +47,16 @@ def max_timestamp_of(segment: Segment) -> int:
     return segment.max_timestamp
 
 
+def first_timestamp_of(segment: Segment) -> int:
+    """The largest timestamp of its first batch, -1 if that has none."""
+    if segment.first_timestamp == NOT_LOADED:
+        was_open = segment.descriptor >= 0
+        load_first_timestamp(segment)
+        if not was_open:
+            segment.close_if_unused()
+    return segment.first_timestamp
+
+
 def retention_timestamp(segment: Segment) -> int:
     """What retention by time looks at; the file's own time where records have none."""
     timestamp = max_timestamp_of(segment)

@@ -86,7 +86,7 @@ def add_producer(
         producer.batches.append(
             ProducerBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp)
         )
-    producers.by_id[producer_id] = producer
+    producers.add(producer)
 
 
 def list_snapshots(directory: str) -> list[int]:

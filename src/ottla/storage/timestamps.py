@@ -1,8 +1,13 @@
-"""Which offset belongs to a time: ListOffsets by timestamp."""
+"""Which offset belongs to a time: ListOffsets by timestamp.
+
+The time index says in which segment, and near which position, the answer stands: that is cheap and belongs to the owner
+of the log. From there on batches are read, which may be many and cold: a TimeSearch does that in any thread.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ottla.protocol.batches import crc_is_right, read_batch_header, read_records
 from ottla.storage.scan import BatchScan
@@ -11,6 +16,43 @@ from ottla.storage.segment_times import find_time, max_timestamp_of
 
 FoundOffset = tuple[int, int, int]
 """Offset, timestamp and leader epoch of a record."""
+
+
+class TimeSearch:
+    """The search for a timestamp in one segment. run() in any thread, release() on the owner's."""
+
+    def __init__(self, segment: Segment, log_start_offset: int, timestamp: int) -> None:
+        self.segment = segment
+        self.log_start_offset = log_start_offset
+        self.timestamp = timestamp
+        position, _ = segment.find(max(find_time(segment, timestamp), log_start_offset))
+        self._range = segment.make_range(position, segment.size - position)
+
+    def run(self) -> FoundOffset | None:
+        """Look at batch after batch; only one that reaches the timestamp is read as a whole."""
+        start = self._range.position
+        scan = BatchScan(self._range.descriptor, start, start + self._range.length, False)
+        while scan.advance():
+            if scan.max_timestamp >= self.timestamp:
+                found = self._find_in_batch(scan)
+                if found is not None:
+                    return found
+        return None
+
+    def release(self) -> None:
+        self._range.release()
+
+    def _find_in_batch(self, scan: BatchScan) -> FoundOffset | None:
+        batch = os.pread(self._range.descriptor, scan.batch_bytes, scan.position)
+        if not crc_is_right(batch, 0, read_batch_header(batch, 0)):
+            raise self.segment.corrupt(scan.position)
+        for record in read_records(batch):
+            if record.timestamp >= self.timestamp and record.offset >= self.log_start_offset:
+                return record.offset, record.timestamp, scan.leader_epoch
+        return None
+
+    def __repr__(self) -> str:
+        return f"<TimeSearch for {self.timestamp} in {self.segment!r}>"
 
 
 def offset_for_timestamp(segments: list[Segment], log_start_offset: int, timestamp: int) -> FoundOffset | None:
@@ -25,30 +67,19 @@ def offset_for_timestamp(segments: list[Segment], log_start_offset: int, timesta
 
 def offset_of_max_timestamp(segments: list[Segment], log_start_offset: int) -> FoundOffset | None:
     """The first record that has the largest timestamp of the whole log."""
-    segments = [segment for segment in segments if segment.size and max_timestamp_of(segment) >= 0]
-    if not segments:
-        return None
-    segment = max(segments, key=max_timestamp_of)
-    return find_in_segment(segment, log_start_offset, segment.max_timestamp)
+    segment = newest_segment(segments, max_timestamp_of)
+    return None if segment is None else find_in_segment(segment, log_start_offset, segment.max_timestamp)
+
+
+def newest_segment(segments: list[Segment], timestamp_of: Callable[[Segment], int]) -> Segment | None:
+    """The first of those with the largest timestamp; None if no record has any."""
+    with_times = [segment for segment in segments if segment.size and timestamp_of(segment) >= 0]
+    return max(with_times, key=timestamp_of) if with_times else None
 
 
 def find_in_segment(segment: Segment, log_start_offset: int, timestamp: int) -> FoundOffset | None:
-    """Look at the batches that the time index leads to; only one that reaches the timestamp is read as a whole."""
-    position, _ = segment.find(max(find_time(segment, timestamp), log_start_offset))
-    scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
-    while scan.advance():
-        if scan.max_timestamp >= timestamp:
-            found = find_in_batch(segment, scan, log_start_offset, timestamp)
-            if found is not None:
-                return found
-    return None
-
-
-def find_in_batch(segment: Segment, scan: BatchScan, log_start_offset: int, timestamp: int) -> FoundOffset | None:
-    batch = os.pread(segment.open_descriptor(), scan.batch_bytes, scan.position)
-    if not crc_is_right(batch, 0, read_batch_header(batch, 0)):
-        raise segment.corrupt(scan.position)
-    for record in read_records(batch):
-        if record.timestamp >= timestamp and record.offset >= log_start_offset:
-            return record.offset, record.timestamp, scan.leader_epoch
-    return None
+    search = TimeSearch(segment, log_start_offset, timestamp)
+    try:
+        return search.run()
+    finally:
+        search.release()

@@ -248,6 +248,18 @@ def test_a_segment_of_records_without_time_rolls_by_its_own_age(tmp_path: Path) 
     assert len(log.segments) == 2
 
 
+def test_segments_roll_earlier_by_a_random_part_of_the_jitter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "randrange", lambda most: most - 1)
+    log = new_log(tmp_path, segment_ms=DAY_MS, segment_jitter_ms=DAY_MS // 2, message_timestamp_after_max_ms=DAY_MS)
+    log.append(batch_of(), 0, NOW_MS)
+    log.roll(NOW_MS)
+    log.append(batch_of(), 0, NOW_MS)
+    log.append(batch_of(timestamp=NOW_MS + DAY_MS // 2), 0, NOW_MS)
+    assert len(log.segments) == 2
+    log.append(batch_of(timestamp=NOW_MS + DAY_MS // 2 + 2), 0, NOW_MS)
+    assert len(log.segments) == 3
+
+
 def test_a_segment_rolls_when_its_index_is_full(tmp_path: Path) -> None:
     log = new_log(tmp_path, index_interval_bytes=0, segment_index_bytes=40)
 
