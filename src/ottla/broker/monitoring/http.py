@@ -1,0 +1,255 @@
+"""A very small HTTP server for numbers: a handful of GET paths, POST for Jolokia, on the broker's own loop.
+
+Rules:
+1. Answers are written in slices of a few milliseconds: a scrape never keeps a client of the broker waiting.
+2. Everything is bounded: heads, bodies, connections, and the time that a client may take for anything.
+3. What is not understood gets a 4xx with its reason, and the connection is closed.
+4. Bound to this machine only, it answers only to names of this machine: no web page can reach it by DNS rebinding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from ottla.base.broker_checks import is_loopback
+
+logger = logging.getLogger(__name__)
+
+HEAD_BYTES_MAX: Final = 16 * 1024
+HEADERS_MAX: Final = 100
+BODY_BYTES_MAX: Final = 256 * 1024
+CONNECTIONS_MAX: Final = 32
+REQUEST_SECONDS_MAX: Final = 10.0
+IDLE_SECONDS_MAX: Final = 120.0  # between two requests on one connection
+SEND_SECONDS_MAX: Final = 30.0
+SLICE_SECONDS: Final = 0.002
+CHUNK_BYTES: Final = 32 * 1024
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class BadRequestError(Exception):
+    """What a client did wrong: a status and one line."""
+
+    def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers
+
+
+class HttpRequest(NamedTuple):
+    """One request; header names are in small letters."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    is_old: bool = False  # HTTP/1.0: no chunks, one request a connection
+
+
+class HttpAnswer(NamedTuple):
+    """Pieces of text; an empty one is a good moment to let others go on."""
+
+    pieces: Iterator[str]
+    content_type: str = TEXT
+    status: HTTPStatus = HTTPStatus.OK
+
+
+Handler = Callable[[HttpRequest], HttpAnswer]
+NO_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # one that could not be read
+
+
+class HttpServer:
+    """One listening socket and its few connections."""
+
+    def __init__(self, host: str, handler: Handler) -> None:
+        self.host = host
+        self.port = 0
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int) -> None:
+        """Raises OSError if the address cannot be had."""
+        self._server = await asyncio.start_server(self._on_connected, self.host, port, limit=HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def __repr__(self) -> str:
+        return f"<HttpServer {self.host}:{self.port}, {len(self._tasks)} connections>"
+
+    # ---- one connection
+
+    def _on_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._tasks) > CONNECTIONS_MAX:
+                raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections")
+            patience = REQUEST_SECONDS_MAX  # whoever connects has something to ask
+            while await self._serve_one(reader, writer, patience):
+                patience = IDLE_SECONDS_MAX
+        except BadRequestError as problem:
+            await self._refuse(writer, problem)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            logger.debug("a client of the metrics endpoint went away")
+        finally:
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: float) -> bool:
+        """Answer one request; whether there may be another on this connection."""
+        async with asyncio.timeout(patience_s):
+            first = await reader.read(1)
+        if not first:
+            return False
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                request = await _read_request(reader, first)
+        except TimeoutError:
+            raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive") from None
+        self._check_host(request.headers.get("host", ""))
+        keeps_open = request.headers.get("connection", "").lower() != "close" and not request.is_old
+        await _send(writer, self._handler(request), request, keeps_open=keeps_open)
+        return keeps_open
+
+    def _check_host(self, host: str) -> None:
+        """A browser that was lured here by a foreign name says that name."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = name.strip("[]").lower()
+        if is_loopback(self.host) and not (name in ("localhost", socket.gethostname().lower()) or _is_address(name)):
+            raise BadRequestError(HTTPStatus.MISDIRECTED_REQUEST, "use a name or an address of this machine")
+
+    async def _refuse(self, writer: asyncio.StreamWriter, problem: BadRequestError) -> None:
+        answer = HttpAnswer(iter((f"{problem}\n",)), status=problem.status)
+        try:
+            await _send(writer, answer, NO_REQUEST, keeps_open=False, headers=problem.headers)
+        except (OSError, TimeoutError):
+            logger.debug("a client of the metrics endpoint did not wait for the reason")
+
+
+# ---- reading
+
+
+async def _read_request(reader: asyncio.StreamReader, first: bytes) -> HttpRequest:
+    try:
+        head = first + await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise BadRequestError(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head may have {HEAD_BYTES_MAX} bytes"
+        ) from None
+    method, target, version, headers = _parse_head(head)
+    size = _body_size(headers)
+    body = await reader.readexactly(size) if size else b""
+    path, _, query = target.partition("?")
+    return HttpRequest(method, unquote(path), dict(parse_qsl(query)), headers, body, version == "HTTP/1.0")
+
+
+def _parse_head(head: bytes) -> tuple[str, str, str, dict[str, str]]:
+    lines = head.decode("latin-1").split("\r\n")[:-2]
+    words = lines[0].split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not words[1].startswith("/"):
+        raise BadRequestError(HTTPStatus.BAD_REQUEST, "the first line is not METHOD /path HTTP/1.1")
+    if words[0] not in ("GET", "HEAD", "POST"):
+        raise BadRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "only GET, HEAD and POST", Allow="GET, HEAD, POST")
+    if len(lines) > HEADERS_MAX:
+        raise BadRequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"at most {HEADERS_MAX} headers")
+    headers: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(":")
+        key = name.lower()
+        if not colon or not name or name != name.strip() or (key in ("host", "content-length") and key in headers):
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, "a header cannot be read, or stands there twice")
+        headers[key] = value.strip()
+    if "host" not in headers:
+        raise BadRequestError(HTTPStatus.BAD_REQUEST, "there is no Host header")
+    return words[0], words[1], words[2], headers
+
+
+def _body_size(headers: Mapping[str, str]) -> int:
+    if "transfer-encoding" in headers:
+        raise BadRequestError(HTTPStatus.BAD_REQUEST, "send the body with a Content-Length")
+    text = headers.get("content-length", "0")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20:
+        raise BadRequestError(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
+    if int(text) > BODY_BYTES_MAX:
+        raise BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have {BODY_BYTES_MAX} bytes")
+    return int(text)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+# ---- writing
+
+
+async def _send(
+    writer: asyncio.StreamWriter,
+    answer: HttpAnswer,
+    request: HttpRequest,
+    *,
+    keeps_open: bool,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """The answer in chunks, since its size is not known before it is written."""
+    lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", f"Content-Type: {answer.content_type}"]
+    lines += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff"]
+    lines += [] if request.is_old else ["Transfer-Encoding: chunked"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines += [] if keeps_open else ["Connection: close"]
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
+    if request.method != "HEAD":
+        await _send_pieces(writer, answer.pieces, is_chunked=not request.is_old)
+    await _drain(writer)
+
+
+async def _send_pieces(writer: asyncio.StreamWriter, pieces: Iterator[str], *, is_chunked: bool) -> None:
+    gathered: list[str] = []
+    size = 0
+    until = time.monotonic() + SLICE_SECONDS
+    for piece in pieces:
+        if piece:
+            gathered.append(piece)
+            size += len(piece)
+        if size >= CHUNK_BYTES:
+            _write_chunk(writer, gathered, is_chunked)
+            size = 0
+            await _drain(writer)
+        if time.monotonic() > until:
+            await asyncio.sleep(0)
+            until = time.monotonic() + SLICE_SECONDS
+    _write_chunk(writer, gathered, is_chunked)
+    writer.write(b"0\r\n\r\n" if is_chunked else b"")
+
+
+def _write_chunk(writer: asyncio.StreamWriter, gathered: list[str], is_chunked: bool) -> None:
+    data = "".join(gathered).encode("utf-8", "backslashreplace")
+    gathered.clear()
+    if data:
+        writer.write(b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data)
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    async with asyncio.timeout(SEND_SECONDS_MAX):
+        await writer.drain()

@@ -1,0 +1,141 @@
+"""The metrics endpoint of one broker: starts it, keeps rates up to date, ends it.
+
+Nothing of this is imported or runs while `ottla.metrics.port` is not set; the counters that it reads are always kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ottla.base.broker_checks import is_loopback
+from ottla.broker.monitoring.cleaner_beans import CleanerBeans
+from ottla.broker.monitoring.http import HttpServer
+from ottla.broker.monitoring.loop_watch import LoopWatch
+from ottla.broker.monitoring.own_families import Disk, own_families, read_disks
+from ottla.broker.monitoring.process_beans import ProcessBeans
+from ottla.broker.monitoring.routes import Routes
+from ottla.broker.monitoring.state_beans import StateBeans
+from ottla.broker.monitoring.traffic_beans import TrafficBeans
+from ottla.broker.services import Services
+from ottla.metrics.beans import Source
+from ottla.metrics.meters import TICK_SECONDS
+from ottla.metrics.process import CollectorTimes
+from ottla.metrics.prometheus import Family
+from ottla.network.listener import ConnectionSet
+from ottla.network.poller import Poller
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS: Final = 0.002
+
+
+class Monitor:
+    """All numbers of a broker, and the server that tells them."""
+
+    def __init__(self, services: Services, connections: ConnectionSet, poller: Poller) -> None:
+        self._services = services
+        self._loop_watch = LoopWatch(poller)
+        self._collector = CollectorTimes()
+        self._traffic = TrafficBeans(services, connections)
+        self._state = StateBeans(services, self._loop_watch)
+        self._cleaner = CleanerBeans(services)
+        beans = (self._traffic, self._state, self._cleaner, ProcessBeans(self._collector))
+        all_sources = [source for some in beans for source in some.sources]
+        self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
+        self._server = HttpServer(services.settings.ottla_metrics_host, Routes(self))
+        self._disks: list[Disk] = []
+        self._looking: asyncio.Future[list[Disk]] | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError if the address cannot be had."""
+        await self._server.start(self._services.settings.ottla_metrics_port)
+        host = self._server.host
+        if not is_loopback(host):
+            logger.warning(
+                "metrics on %s:%d: everybody who can reach this machine can read them, without a password",
+                host,
+                self.port,
+            )
+        logger.info("metrics on http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
+        self._collector.watch()
+        self._ticker = asyncio.get_running_loop().create_task(self._tick_forever())
+
+    def note_serving(self) -> None:
+        """Clients are let in."""
+        self._state.is_serving = True
+
+    def note_stopping(self) -> None:
+        self._state.is_stopping = True
+
+    async def close(self) -> None:
+        self._collector.forget()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._server.close()
+
+    # ---- what the routes ask for
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        return self._sources
+
+    def families(self) -> Iterable[Family]:
+        yield from own_families(self._services, self._loop_watch, self._disks)
+        yield from self._cleaner.families()
+
+    def readiness(self) -> tuple[bool, str]:
+        state = self._state
+        if state.is_stopping:
+            return False, "stopping"
+        if not state.is_serving:
+            return False, "starting"
+        if state.recovering:
+            return False, f"{state.recovering} partitions are recovering; the others are served"
+        return True, "ok"
+
+    # ---- rates
+
+    async def _tick_forever(self) -> None:
+        ticked_s = time.monotonic() - TICK_SECONDS
+        while True:
+            now_s = time.monotonic()
+            try:
+                await self._tick(now_s - ticked_s)
+            except Exception:  # one of the loops that own a task: the next round may succeed
+                logger.exception("the metrics could not be brought up to date")
+            ticked_s = now_s
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _tick(self, elapsed_s: float) -> None:
+        self._loop_watch.tick()
+        self._state.tick(elapsed_s)
+        self._look_at_disks()
+        until = time.monotonic() + SLICE_SECONDS
+        for _ in self._traffic.tick(elapsed_s):
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + SLICE_SECONDS
+
+    def _look_at_disks(self) -> None:
+        """In a worker, and not again before the last look has ended: a dead file system may never answer."""
+        if self._looking is None or self._looking.done():
+            paths = [log_dir.path for log_dir in self._services.replicas.log_dirs.dirs if log_dir.failure is None]
+            loop = asyncio.get_running_loop()
+            self._looking = loop.run_in_executor(self._services.workers, read_disks, paths)
+            self._looking.add_done_callback(self._take_disks)
+
+    def _take_disks(self, looked: asyncio.Future[list[Disk]]) -> None:
+        if not looked.cancelled():
+            self._disks = looked.result()
+
+    def __repr__(self) -> str:
+        return f"<Monitor {self._server!r}>"

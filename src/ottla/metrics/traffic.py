@@ -1,0 +1,124 @@
+"""What went through one topic, as plain numbers that only grow. Compiled with mypyc where possible.
+
+One object a topic: every partition of it holds the same one, so that the hot path adds without looking anything up.
+The numbers of the whole broker are sums over its topics, made when somebody asks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error
+
+# Kafka does not count these as failed requests: the client can do something about them.
+CLIENT_ERRORS: Final = frozenset(
+    (
+        Error.UNKNOWN_TOPIC_OR_PARTITION,
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.MESSAGE_TOO_LARGE,
+        Error.RECORD_LIST_TOO_LARGE,
+        Error.KAFKA_STORAGE_ERROR,
+        Error.FENCED_LEADER_EPOCH,
+        Error.UNKNOWN_LEADER_EPOCH,
+        Error.OFFSET_OUT_OF_RANGE,
+    )
+)
+TOO_LARGE: Final = frozenset((Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE))
+BAD_SEQUENCES: Final = frozenset((Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH))
+
+
+class TopicTraffic:
+    """Sums since this topic was made, or since the broker started."""
+
+    def __init__(self) -> None:
+        self.partitions = 0  # how many hold this object
+        self.appends = 0  # batches that went in; Kafka's produce requests are these and the refused ones
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.refused_appends = 0
+        self.failed_appends = 0
+        self.rejected_bytes = 0
+        self.corrupt_batches = 0
+        self.misplaced_batches = 0  # wrong sequence numbers
+        self.reads = 0
+        self.bytes_out = 0
+        self.refused_reads = 0
+        self.failed_reads = 0
+
+    def refuse_append(self, error: Error, size_bytes: int) -> None:
+        """A batch that was not taken."""
+        self.refused_appends += 1
+        if error in TOO_LARGE:
+            self.rejected_bytes += size_bytes
+        elif error == Error.CORRUPT_MESSAGE:
+            self.corrupt_batches += 1
+        elif error in BAD_SEQUENCES:
+            self.misplaced_batches += 1
+        if error not in CLIENT_ERRORS and error != Error.CORRUPT_MESSAGE:
+            self.failed_appends += 1
+
+    def refuse_read(self, error: Error) -> None:
+        self.refused_reads += 1
+        if error not in CLIENT_ERRORS:
+            self.failed_reads += 1
+
+    def add(self, other: TopicTraffic) -> None:
+        """Sum up: what another topic did is added to this one's."""
+        self.partitions += other.partitions
+        self.appends += other.appends
+        self.messages_in += other.messages_in
+        self.bytes_in += other.bytes_in
+        self.refused_appends += other.refused_appends
+        self.failed_appends += other.failed_appends
+        self.rejected_bytes += other.rejected_bytes
+        self.corrupt_batches += other.corrupt_batches
+        self.misplaced_batches += other.misplaced_batches
+        self.reads += other.reads
+        self.bytes_out += other.bytes_out
+        self.refused_reads += other.refused_reads
+        self.failed_reads += other.failed_reads
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has used it so far."""
+        return self.appends + self.refused_appends + self.reads + self.refused_reads == 0
+
+    def __repr__(self) -> str:
+        return f"<TopicTraffic {self.messages_in} records in, {self.bytes_out} bytes out>"
+
+
+class TrafficSet:
+    """All topics of a broker that have partitions here, and what the deleted ones did."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicTraffic] = {}
+        self._gone = TopicTraffic()
+
+    def join(self, topic: str) -> TopicTraffic:
+        """For one more partition of a topic."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = TopicTraffic()
+        found.partitions += 1
+        return found
+
+    def leave(self, topic: str) -> None:
+        """One partition of it is gone; the numbers of the last one stay in the sum."""
+        found = self.topics.get(topic)
+        if found is None:
+            return
+        found.partitions -= 1
+        if found.partitions == 0:
+            self._gone.add(found)
+            del self.topics[topic]
+
+    def total(self) -> TopicTraffic:
+        """The whole broker: 0.1 microseconds a topic."""
+        total = TopicTraffic()
+        total.add(self._gone)
+        for traffic in self.topics.values():
+            total.add(traffic)
+        return total
+
+    def __repr__(self) -> str:
+        return f"<TrafficSet {len(self.topics)} topics>"
