@@ -1,0 +1,222 @@
+"""The broker that a test holds in its hands.
+
+Rules:
+1. Its data is its own and is removed at the end; stop(), kill() and restart() keep it.
+2. The address is the same before and after a restart, so that clients find it again.
+3. What a test may break (kill, pause) can always be repaired or closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ottla.testing.child import BrokerError, Child
+from ottla.testing.folders import Folder
+
+if TYPE_CHECKING:
+    from ottla.client.admin import Admin
+
+START_SECONDS_MAX = 30.0
+DATA = "data"
+OUTPUT = "broker.log"
+
+# What one broker for one test needs; everything else is Kafka's default.
+DEFAULTS = {
+    "node.id": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+Value = str | int | float | bool
+Settings = Mapping[str, Value]
+Topics = Mapping[str, int | Settings] | Iterable[str]
+
+
+class Broker:
+    """One broker process. Use it as a context manager, plain or async, or call start() and close().
+
+    `settings` are a broker's, under Kafka's names. `topics` are made at the start: names alone, names with a number of
+    partitions, or names with settings of the topic (`partitions` among them). The data folder is made in `folder`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        topics: Topics = (),
+        folder: Path | None = None,
+        start_seconds_max: float = START_SECONDS_MAX,
+    ) -> None:
+        self.topics = topics
+        self.start_seconds_max = start_seconds_max
+        self._folder = Folder(folder)
+        self._child = Child(self._folder.path / OUTPUT)
+        self.settings = {
+            "listeners": f"PLAINTEXT://{self._child.reserved_address}",
+            "log.dirs": str(self.data_folder),
+            **DEFAULTS,
+            **{key: as_text(value) for key, value in (settings or {}).items()},
+        }
+        if "broker.id" in self.settings:  # the older name of the same setting
+            self.settings.pop("node.id")
+        self._last_output = ""
+        self._was_started = False
+
+    # ---- what a test wants to know
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port, for every client's setting of that name."""
+        return self._child.address or self._child.reserved_address
+
+    @property
+    def host(self) -> str:
+        return self.bootstrap_servers.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap_servers.rpartition(":")[2])
+
+    @property
+    def data_folder(self) -> Path:
+        """Where the logs lie; gone after close()."""
+        return self._folder.path / DATA
+
+    @property
+    def is_running(self) -> bool:
+        return self._child.is_running
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def logs(self) -> str:
+        """All that the broker has said since it was first started."""
+        return self._last_output or self._child.text()
+
+    def log_position(self) -> int:
+        """A mark for logs_since()."""
+        return self._child.size()
+
+    def logs_since(self, position: int) -> str:
+        return self._child.text(position)
+
+    # ---- start and end
+
+    def start(self) -> Self:
+        """Start the process, wait until it serves, and make the topics if this is the first start."""
+        if self.is_running:
+            return self
+        try:
+            self._child.start(self.settings, self.start_seconds_max)
+            if not self._was_started:
+                self._create_topics()
+        except BaseException:
+            if not self._was_started:  # nobody has it yet, so nobody would close it
+                self.close()
+            raise
+        self._was_started = True
+        return self
+
+    def close(self) -> None:
+        """End the process at once and remove its data."""
+        self._child.close()
+        self._last_output = self._last_output or self._child.text()
+        self._folder.remove()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    # ---- failures
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM); the data stays, start() brings the broker back."""
+        self._child.stop()
+
+    def kill(self) -> None:
+        """A crash (SIGKILL); the data stays, start() brings the broker back."""
+        self._child.kill()
+
+    def restart(self) -> Self:
+        """Stop cleanly, if it still runs, and start again at the same address with the same data."""
+        if self.is_running:
+            self._child.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): connections stay open and nobody answers."""
+        self._child.pause()
+
+    def resume(self) -> None:
+        self._child.resume()
+
+    # ---- topics
+
+    def create_topic(self, name: str, partitions: int = 1, settings: Settings | None = None) -> str:
+        """Create a topic and return its name; it can be written to at once."""
+        configs = {key: as_text(value) for key, value in (settings or {}).items()}
+        with self._admin(f"cannot create topic {name!r}") as admin:
+            admin.create_topic(name, partitions=partitions, configs=configs)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        with self._admin(f"cannot delete topic {name!r}") as admin:
+            admin.delete_topics([name])
+
+    @contextlib.contextmanager
+    def _admin(self, complaint: str) -> Iterator[Admin]:
+        from ottla.client.admin import Admin  # noqa: PLC0415 (many tests let their client make the topics)
+        from ottla.client.client import Client  # noqa: PLC0415
+        from ottla.client.errors import ClientError  # noqa: PLC0415
+
+        with Client(self.bootstrap_servers, client_id="ottla-testing") as client:
+            try:
+                yield Admin(client)
+            except ClientError as problem:
+                raise BrokerError(f"{complaint}: {problem}") from None
+
+    def _create_topics(self) -> None:
+        topics = self.topics if isinstance(self.topics, Mapping) else dict.fromkeys(self.topics, 1)
+        for name, wanted in topics.items():
+            if isinstance(wanted, int):
+                self.create_topic(name, wanted)
+            else:
+                settings = dict(wanted)
+                self.create_topic(name, int(settings.pop("partitions", 1)), settings)
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.bootstrap_servers} {self._child}>"
+
+
+def broker(
+    settings: Settings | None = None,
+    *,
+    topics: Topics = (),
+    folder: Path | None = None,
+    start_seconds_max: float = START_SECONDS_MAX,
+) -> Broker:
+    """A broker for one `with` or `async with` block."""
+    return Broker(settings, topics=topics, folder=folder, start_seconds_max=start_seconds_max)
+
+
+def as_text(value: Value) -> str:
+    """A value as a properties file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
