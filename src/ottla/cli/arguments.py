@@ -9,22 +9,37 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NoReturn
+
+from ottla.cli.terminal import BOOTSTRAP_VARIABLE
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVER"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help ends with examples and whose complaints suggest a cure."""
+    """A parser whose help begins with examples and whose complaints suggest a cure."""
+
+    # Completion only wants to see the parser of a command: it puts a function here that does not return.
+    on_use: ClassVar[Callable[[argparse.ArgumentParser], NoReturn] | None] = None
 
     def __init__(self, *, examples: str = "", **details: Any) -> None:
         details.setdefault("allow_abbrev", False)
         details.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        if examples:
-            details["epilog"] = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
+        if examples:  # before the options: most people need no more
+            lines = "\n".join(f"  {line}" for line in examples.strip().splitlines())
+            details["description"] = f"{details.get('description') or ''}\n\nexamples:\n{lines}".lstrip()
         super().__init__(**details)
+
+    def parse_args(self, *words: Any, **details: Any) -> Any:
+        if Parser.on_use is not None:
+            Parser.on_use(self)
+        return super().parse_args(*words, **details)
+
+    def parse_intermixed_args(self, *words: Any, **details: Any) -> Any:
+        if Parser.on_use is not None:
+            Parser.on_use(self)
+        return super().parse_intermixed_args(*words, **details)
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -69,6 +84,14 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         metavar="HOST:PORT",
         help=f"broker to connect to (default: ${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})",
+    )
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """How to reach the cluster; may stand before and after a sub-command."""
+    add_bootstrap(parser)
+    parser.add_argument(
+        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Iterable
 
 from ottla.base.properties import PropertiesError, read_properties
+from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
 
@@ -55,3 +57,14 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
     )
+
+
+def client_of(options: Namespace) -> Client:
+    """The wire client that the options of add_connection() ask for."""
+    config = getattr(options, "command_config", None)
+    return make_client(bootstrap_of(options), load_properties(config) if config is not None else None)
+
+
+def client_of_file(bootstrap: str, config: str | None, client_id: str = "adminclient-1") -> Client:
+    """The wire client of one of Kafka's tools, with the properties in `config`."""
+    return make_client(bootstrap, load_properties(config) if config is not None else None, client_id)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ottla.cli.client_settings import load_properties, parse_pairs
 from ottla.cli.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
 from ottla.cli.deserializers import deserializer
-from ottla.cli.formatters import Formatter, make_formatter
+from ottla.cli.formatters import FORMATTER_NAMES, Formatter, make_formatter
 from ottla.cli.kafka_options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -20,9 +20,9 @@ from ottla.cli.kafka_options import (
     OptionError,
     bootstrap_of,
 )
+from ottla.cli.patterns import topic_pattern
 from ottla.cli.produce_kafka import renamed
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
-from ottla.cli.topics_kafka import topic_pattern
 from ottla.client.errors import ClientError
 
 TOOL = "kafka-console-consumer.sh"
@@ -47,7 +47,7 @@ OPTIONS = (
     Option("timeout-ms", "Stop when no record came for so long.", "ms"),
     Option("isolation-level", "read_committed or read_uncommitted (default).", "level"),
     Option("skip-message-on-error", "Leave out records that cannot be printed instead of stopping."),
-    Option("formatter", "Default-, NoOp- or LoggingMessageFormatter.", "class"),
+    Option("formatter", "DefaultMessageFormatter, OffsetsMessageFormatter and so on.", "class"),
     Option("formatter-property", "What is printed: print.key=true, key.separator=: and so on.", "key=value", many=True),
     Option("property", "Old name of --formatter-property.", "key=value", many=True),
     Option("formatter-config", "File with properties of the formatter.", "file"),
@@ -67,7 +67,7 @@ RENAMED = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders --from-beginning")
     try:
         return _run(options)
     except OptionError as problem:
@@ -158,8 +158,7 @@ def choose_formatter(options: KafkaOptions) -> Formatter:
     formatter = make_formatter(name, properties, clean)
     if formatter is None:
         raise ToolError(
-            f"the formatter {name} is not known: there are DefaultMessageFormatter, NoOpMessageFormatter "
-            "and LoggingMessageFormatter of org.apache.kafka.tools.consumer"
+            f"the formatter {name} is not known: org.apache.kafka.tools.consumer has {', '.join(FORMATTER_NAMES)}"
         )
     return formatter
 

@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import make_client
+from ottla.cli.coordinators import NO_GROUPS, has_groups
 from ottla.cli.deserializers import DeserializationError
 from ottla.cli.formatters import Formatter, Message
 from ottla.cli.librdkafka import hurry_metadata, library, make_consumer, translate
@@ -34,6 +35,7 @@ DEFAULTS: Mapping[str, Any] = {
     "enable.auto.offset.store": "false",  # a group's place moves on with what was printed, not with what was fetched
     "isolation.level": "read_uncommitted",  # as Java's consumer; librdkafka's own default is the other one
     "fetch.wait.max.ms": "500",
+    "fetch.queue.backoff.ms": "5",  # by default the library rests for a second whenever its queue is full
     "enable.partition.eof": "true",
 }
 
@@ -107,6 +109,8 @@ class Reader:
         self.consumer.close()
 
     def _join_group(self) -> None:
+        if not has_groups(self.admin.client):
+            raise ClientError(NO_GROUPS, Error.COORDINATOR_NOT_AVAILABLE)
         try:
             self.admin.coordinator_of_group(self.plan.group or "")
         except ClientError as problem:
@@ -188,15 +192,28 @@ class Reader:
         return f"<Reader assigned={len(self.assigned)} at_end={len(self.at_end)}>"
 
 
-class Printer:
-    """Writes messages to stdout and counts them."""
+class Sink(Protocol):
+    """Where the messages go; `count` tells how many came."""
 
-    def __init__(self, formatter: Formatter, *, skip_errors: bool = False) -> None:
+    @property
+    def count(self) -> int: ...
+
+    def print(self, batch: list[Message]) -> None: ...
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+
+
+class Printer:
+    """Writes messages to stdout or a file and counts them."""
+
+    def __init__(self, formatter: Formatter, *, skip_errors: bool = False, file: BinaryIO | None = None) -> None:
         self.format = formatter.format
         self.skip_errors = skip_errors
         self.count = 0
-        self.write: Callable[[bytes], object] = sys.stdout.buffer.write
-        self.flush = sys.stdout.buffer.flush
+        out = sys.stdout.buffer if file is None else file
+        self.write: Callable[[bytes], object] = out.write
+        self.flush = out.flush
 
     def print(self, batch: list[Message]) -> None:
         for message in batch:
@@ -210,11 +227,14 @@ class Printer:
                 warn(f"warning: {place} is skipped: {problem}")
         self.flush()
 
+    def finish(self) -> None:
+        self.flush()
+
     def __repr__(self) -> str:
         return f"<Printer count={self.count}>"
 
 
-def read_and_print(settings: Mapping[str, Any], properties: Mapping[str, str], plan: Plan, printer: Printer) -> None:
+def read_and_print(settings: Mapping[str, Any], properties: Mapping[str, str], plan: Plan, printer: Sink) -> None:
     """Read until the plan is done. A signal ends it by an exception, after everything is closed in order."""
     end_on_sigterm()
     with make_client(str(settings["bootstrap.servers"]), dict(properties)) as client:
@@ -226,7 +246,7 @@ def read_and_print(settings: Mapping[str, Any], properties: Mapping[str, str], p
             reader.close()
 
 
-def _pump(reader: Reader, printer: Printer, plan: Plan) -> None:
+def _pump(reader: Reader, printer: Sink, plan: Plan) -> None:
     if plan.max_messages is not None and plan.max_messages <= 0:
         return
     last = time.monotonic()

@@ -6,16 +6,41 @@ headers); on a terminal it escapes control characters, in a pipe it does nothing
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from ottla.cli.deserializers import Deserializer, deserializer
+from ottla.cli.coordinator_records import (
+    TRANSACTION_RECORDS,
+    Kinds,
+    UnknownRecordError,
+    compact,
+    read_record,
+)
+from ottla.cli.deserializers import DeserializationError, Deserializer, deserializer
+from ottla.protocol.codec import ProtocolError
+from ottla.protocol.messages.group_records import GROUP_RECORDS
 
 Clean = Callable[[bytes], bytes]
 
 # The logging one prints the same; what it also logs is below the level at which Kafka's tools log.
 DEFAULT_FORMATTERS = ("DefaultMessageFormatter", "LoggingMessageFormatter")
+
+PLAIN = b"\x1b[0m"
+COLOURS = {
+    "print.timestamp": b"\x1b[2m",
+    "print.partition": b"\x1b[2m",
+    "print.offset": b"\x1b[2m",
+    "print.headers": b"\x1b[35m",
+    "print.key": b"\x1b[36m",
+}
+
+# Formatter -> the kinds of records of its topic, and which of them it prints.
+COORDINATOR_FORMATTERS: dict[str, tuple[Kinds, Collection[int]]] = {
+    "OffsetsMessageFormatter": (GROUP_RECORDS, (0, 1)),
+    "GroupMetadataMessageFormatter": (GROUP_RECORDS, (2,)),
+    "TransactionLogMessageFormatter": (TRANSACTION_RECORDS, (0,)),
+}
+FORMATTER_NAMES = (*DEFAULT_FORMATTERS, "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
 
 
 class Message(NamedTuple):
@@ -40,9 +65,13 @@ class Formatter(Protocol):
 class DefaultFormatter:
     """The columns that were asked for, with separators between and a line end after them."""
 
-    def __init__(self, properties: Mapping[str, str], clean: Clean) -> None:
+    def __init__(self, properties: Mapping[str, str], clean: Clean, colours: Mapping[str, bytes] | None = None) -> None:
         self.clean = clean
-        self.columns = [make for name, default, make in self._known() if _flag(properties, name, default)]
+        self.columns = [
+            painted(make, colours.get(name)) if colours else make
+            for name, default, make in self._known()
+            if _flag(properties, name, default)
+        ]
         self.separator = _bytes(properties, "key.separator", "\t")
         self.line_end = _bytes(properties, "line.separator", "\n")
         self.headers_separator = _bytes(properties, "headers.separator", ",")
@@ -96,27 +125,44 @@ class NoOpFormatter:
         return b""
 
 
-class JsonFormatter:
-    """One JSON object a line, for programs; bytes that are not UTF-8 become replacement characters."""
+class CoordinatorFormatter:
+    """Records of a coordinator's topic as JSON, one after the other without line ends, as Kafka prints them."""
+
+    def __init__(self, kinds: Kinds, wanted: Collection[int], clean: Clean) -> None:
+        self.kinds = kinds
+        self.wanted = wanted  # other kinds of records print nothing
+        self.clean = clean
 
     def format(self, message: Message) -> bytes:
-        fields = {
-            "topic": message.topic,
-            "partition": message.partition,
-            "offset": message.offset,
-            "timestamp": message.timestamp if message.timestamp_type else None,
-            "key": None if message.key is None else _text(message.key),
-            "value": None if message.value is None else _text(message.value),
-            "headers": [[name, None if value is None else _text(value)] for name, value in message.headers],
-        }
-        return json.dumps(fields).encode() + b"\n"
+        if message.key is None:
+            return b""
+        try:
+            record = read_record(self.kinds, message.key, message.value)
+        except UnknownRecordError:
+            return b""
+        except ProtocolError as problem:
+            raise DeserializationError(f"Could not read record at offset {message.offset} due to: {problem}") from None
+        if record.kind not in self.wanted:
+            return b""
+        value = None if record.value is None else {"version": record.version, "data": record.value_json()}
+        text = compact({"key": {"type": record.kind, "data": record.key_json()}, "value": value})
+        return self.clean(text.encode())
+
+
+def painted(make: Callable[[Message], bytes], colour: bytes | None) -> Callable[[Message], bytes]:
+    """The same column between a colour and its end."""
+    if colour is None:
+        return make
+    return lambda message: colour + make(message) + PLAIN
 
 
 def make_formatter(name: str, properties: Mapping[str, str], clean: Clean) -> Formatter | None:
     """By Kafka's class name, of today or of old; None if there is none."""
-    simple = name.rpartition(".")[2]
+    simple = name.replace("$", ".").rpartition(".")[2]
     if simple in DEFAULT_FORMATTERS:
         return DefaultFormatter(properties, clean)
+    if simple in COORDINATOR_FORMATTERS:
+        return CoordinatorFormatter(*COORDINATOR_FORMATTERS[simple], clean)
     return NoOpFormatter() if simple == "NoOpMessageFormatter" else None
 
 
@@ -138,7 +184,3 @@ def _bytes(properties: Mapping[str, str], name: str, default: str) -> bytes:
 def _deserializer(properties: Mapping[str, str], name: str) -> Deserializer | None:
     given = properties.get(name)
     return deserializer(given) if given is not None else None
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

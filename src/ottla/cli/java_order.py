@@ -6,17 +6,29 @@ the same as Kafka's, line by line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from ottla.base.names import TopicPartition
 
 DEFAULT_CAPACITY = 16
+
+K = TypeVar("K")
 
 
 def hash_map_order(keys: Collection[str], capacity: int = DEFAULT_CAPACITY) -> list[str]:
     """The keys, put in the given order into a map made with `capacity`, as the map would list them."""
-    size = _table_size(max(capacity, 1))
-    while len(keys) > size * 3 // 4:
-        size *= 2
-    return sorted(keys, key=lambda key: _spread(key) & (size - 1))  # stable: one bucket lists in order of insertion
+    return _in_order(keys, capacity, java_hash)
+
+
+def partition_order(keys: Collection[TopicPartition], capacity: int = DEFAULT_CAPACITY) -> list[TopicPartition]:
+    """The same for partitions of topics."""
+    return _in_order(keys, capacity, partition_hash)
+
+
+def partition_hash(partition: TopicPartition) -> int:
+    """TopicPartition.hashCode() as an unsigned number."""
+    return (31 * (31 + partition.partition) + java_hash(partition.topic)) & 0xFFFFFFFF
 
 
 def java_hash(text: Iterable[str]) -> int:
@@ -28,8 +40,15 @@ def java_hash(text: Iterable[str]) -> int:
     return value
 
 
-def _spread(key: str) -> int:
-    value = java_hash(key)
+def _in_order(keys: Collection[K], capacity: int, hash_of: Callable[[K], int]) -> list[K]:
+    size = _table_size(max(capacity, 1))
+    while len(keys) > size * 3 // 4:
+        size *= 2
+    # A bucket lists in order of insertion, and sorting is stable.
+    return sorted(keys, key=lambda key: _spread(hash_of(key)) & (size - 1))
+
+
+def _spread(value: int) -> int:
     return value ^ value >> 16
 
 

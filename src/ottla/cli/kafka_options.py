@@ -7,15 +7,17 @@ exit code is 1. `--help` is the exception: it goes to stdout and is no failure.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from ottla import __version__
-from ottla.cli.terminal import EXIT_FAILED, warn
+from ottla.cli.terminal import BOOTSTRAP_VARIABLE, EXIT_FAILED, ToolError, warn
 
 KAFKA_VERSION = "4.3.1"  # the one whose tools these are modelled on
 NAME_COLUMN_WIDTH = 44
+BROKER_PORT = 9092
 INTEGER_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -30,19 +32,30 @@ class Option(NamedTuple):
     alone: str | None = None  # what it means when the value is left out, if that is allowed
 
 
-class OptionError(Exception):
+class OptionError(ToolError):
     """A value that cannot be used, in Kafka's words; Kafka notices it only while it works, so no usage follows."""
 
 
 class KafkaOptions:
     """The options of one command line."""
 
-    def __init__(self, tool: str, summary: str, table: Sequence[Option], arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        tool: str,
+        summary: str,
+        table: Sequence[Option],
+        arguments: Sequence[str],
+        unreadable: str = "",  # what this tool writes before a complaint about words that make no options
+        example: str = "",
+    ) -> None:
         self.tool = tool
+        self.unreadable = unreadable
+        self.example = example
         self.summary = summary
         self.table = table
         self.values: dict[str, list[str]] = {}
         self.words: list[str] = []  # what belongs to no option
+        self.order: list[str] = []  # the names of the options as they were given
         self._parse(list(arguments), {option.name: option for option in table})
         self._help_or_version()
 
@@ -87,7 +100,8 @@ class KafkaOptions:
         raise SystemExit(EXIT_FAILED)
 
     def help(self) -> str:
-        lines = [self.summary, "", f"Usage: {self.tool} [options]", ""]
+        example = ["", f"  {self.tool} --bootstrap-server 127.0.0.1:9092 {self.example}"] if self.example else []
+        lines = [self.summary, *example, "", f"Usage: {self.tool} [options]", ""]
         for option in sorted((*self.table, HELP, VERSION)):
             name = f"  --{option.name}" + (f" <{option.value}>" if option.value else "")
             if len(name) >= NAME_COLUMN_WIDTH:
@@ -113,13 +127,14 @@ class KafkaOptions:
 
     def _take(self, option: Option, value: str | None, left: list[str]) -> None:
         values = self.values.setdefault(option.name, [])
+        self.order.append(option.name)
         if not option.value:
             return
         if value is None and option.alone is not None and (not left or left[0].startswith("-")):
             value = option.alone
         if value is None:
             if not left:
-                self.refuse(f"Option {option.name} requires an argument")
+                self.refuse(f"{self.unreadable}Option {option.name} requires an argument")
             value = left.pop(0)
         values.append(value)
 
@@ -128,7 +143,7 @@ class KafkaOptions:
 
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean --{close[0]}?)" if close else ""
-        self.refuse(f"{name} is not a recognized option{hint}")
+        self.refuse(f"{self.unreadable}{name} is not a recognized option{hint}")
 
     def _help_or_version(self) -> None:
         if self.has("help"):
@@ -148,14 +163,29 @@ HELP = Option("help", "Print this help.")
 VERSION = Option("version", "Print the version.")
 BOOTSTRAP = Option("bootstrap-server", "Brokers to connect to: host:port, commas between several. Required.", "servers")
 BROKER_LIST = Option("broker-list", "Old name of --bootstrap-server.", "servers")
-ZOOKEEPER = Option("zookeeper", "Old way to reach a cluster: use --bootstrap-server instead.", "address")
+ZOOKEEPER = Option("zookeeper", "Old way to reach a cluster: its broker is looked for on the same host.", "address")
 COMMAND_CONFIG = Option("command-config", "File with properties of the client.", "file")
 
 
 def bootstrap_of(options: KafkaOptions) -> str | None:
     """The bootstrap servers under today's or yesterday's name."""
     if options.has("zookeeper") and not options.has("bootstrap-server"):
-        options.refuse(
-            "The tools do not talk to ZooKeeper: give a broker with --bootstrap-server host:9092 instead of --zookeeper"
-        )
+        return bootstrap_of_zookeeper(options.text("zookeeper") or "")
     return options.text("bootstrap-server") or options.text("broker-list")
+
+
+def bootstrap_of_zookeeper(text: str) -> str:
+    """Where the brokers are of whom an old script only knows the ZooKeeper: `host:2181,host2:2181/chroot`.
+
+    The tools do not ask ZooKeeper: the environment names a broker, else it is looked for on the same hosts.
+    """
+    given = os.environ.get(BOOTSTRAP_VARIABLE)
+    hosts = [part.strip().rpartition(":")[0] or part.strip() for part in text.partition("/")[0].split(",")]
+    servers = given or ",".join(f"{host}:{BROKER_PORT}" for host in hosts if host)
+    warn(f"--zookeeper is an old option: asking the broker at {servers} (another one: --bootstrap-server)")
+    return servers
+
+
+def is_of_old(options: KafkaOptions) -> bool:
+    """Whether a script from the days of ZooKeeper asks, who expects the words of those days."""
+    return options.has("zookeeper") and not options.has("bootstrap-server")

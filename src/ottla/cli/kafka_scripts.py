@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,6 +17,20 @@ SCRIPTS = {
     "kafka-topics.sh": "ottla.cli.topics_kafka",
     "kafka-console-producer.sh": "ottla.cli.produce_kafka",
     "kafka-console-consumer.sh": "ottla.cli.consume_kafka",
+    "kafka-producer-perf-test.sh": "ottla.cli.perf_produce_kafka",
+    "kafka-consumer-perf-test.sh": "ottla.cli.perf_consume_kafka",
+    "kafka-dump-log.sh": "ottla.cli.dump_log_kafka",
+    "kafka-configs.sh": "ottla.cli.configs_kafka",
+    "kafka-get-offsets.sh": "ottla.cli.get_offsets_kafka",
+    "kafka-delete-records.sh": "ottla.cli.delete_records_kafka",
+    "kafka-log-dirs.sh": "ottla.cli.log_dirs_kafka",
+    "kafka-broker-api-versions.sh": "ottla.cli.broker_api_versions_kafka",
+    "kafka-cluster.sh": "ottla.cli.cluster_kafka",
+    "kafka-features.sh": "ottla.cli.features_kafka",
+    "kafka-client-metrics.sh": "ottla.cli.client_metrics_kafka",
+    "kafka-metadata-quorum.sh": "ottla.cli.metadata_quorum_kafka",
+    "kafka-storage.sh": "ottla.cli.storage_kafka",
+    "kafka-run-class.sh": "ottla.cli.run_class",
     "kafka-server-start.sh": "ottla.cli.server_start",
     "kafka-server-stop.sh": "ottla.cli.server_stop",
 }
@@ -33,12 +48,33 @@ def console_consumer() -> int:
     return run_script("kafka-console-consumer.sh", sys.argv[1:])
 
 
+def producer_perf_test() -> int:
+    return run_script("kafka-producer-perf-test.sh", sys.argv[1:])
+
+
+def consumer_perf_test() -> int:
+    return run_script("kafka-consumer-perf-test.sh", sys.argv[1:])
+
+
+def dump_log() -> int:
+    return run_script("kafka-dump-log.sh", sys.argv[1:])
+
+
+def client_metrics() -> int:
+    return run_script("kafka-client-metrics.sh", sys.argv[1:])
+
+
 def server_start() -> int:
     return run_script("kafka-server-start.sh", sys.argv[1:])
 
 
 def server_stop() -> int:
     return run_script("kafka-server-stop.sh", sys.argv[1:])
+
+
+def by_name() -> int:
+    """The tool whose name this process was started under."""
+    return run_script(os.path.basename(sys.argv[0]), sys.argv[1:])
 
 
 def run_script(name: str, arguments: Sequence[str]) -> int:

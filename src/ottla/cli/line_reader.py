@@ -6,7 +6,7 @@ Everything is bytes: what is not UTF-8 goes through unharmed. Pure: lines in, re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 LINE_BYTES_MAX = 256 * 1024 * 1024
 QUOTED_BYTES_MAX = 200
@@ -20,10 +20,18 @@ class Line(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    partition: int | None = None  # None: by the key
+    timestamp: int | None = None  # None: now
 
 
 class LineError(Exception):
     """A line or a reader's property that makes no sense, in Kafka's words."""
+
+
+class RecordReader(Protocol):
+    """What turns lines into records; raises LineError."""
+
+    def parse(self, line: bytes, number: int) -> Line: ...
 
 
 class LineReader:

@@ -26,8 +26,22 @@ COMMANDS = {
     "up": Command("ottla.cli.up", "run everything on this machine, for development"),
     "broker": Command("ottla.cli.broker", "run one broker from a server.properties file"),
     "topics": Command("ottla.cli.topics", "create, list, describe, grow and delete topics"),
+    "configs": Command("ottla.cli.configs", "show and change settings"),
+    "top": Command("ottla.cli.top", "watch what a broker is doing, live"),
     "produce": Command("ottla.cli.produce", "write records to a topic"),
     "consume": Command("ottla.cli.consume", "read records of a topic"),
+    "perf": Command("ottla.cli.perf", "measure how fast records are written and read"),
+    "dump-log": Command("ottla.cli.dump_log", "show what stands in the files of a partition"),
+    "offsets": Command("ottla.cli.offsets", "show where partitions begin and end"),
+    "records": Command("ottla.cli.records", "delete records below an offset"),
+    "log-dirs": Command("ottla.cli.log_dirs", "look into the folders of brokers"),
+    "cluster": Command("ottla.cli.cluster", "brokers, their APIs, the metadata quorum"),
+    "features": Command("ottla.cli.features", "show and change feature flags"),
+    "client-metrics": Command("ottla.cli.subscriptions", "ask clients for their metrics, and show them"),
+    "storage": Command("ottla.cli.storage", "prepare log folders"),
+    "metadata": Command("ottla.cli.metadata", "look into a broker's metadata store"),
+    "completion": Command("ottla.cli.completion", "complete ottla's words in your shell"),
+    "migrate": Command("ottla.cli.migrate", "take over log folders of Apache Kafka, or give them back"),
 }
 
 EXAMPLES = """\

@@ -18,7 +18,7 @@ from ottla.cli.kafka_options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.line_reader import Line, LineError, LineReader, read_lines
+from ottla.cli.line_reader import Line, LineError, LineReader, RecordReader, read_lines
 from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
 from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 
@@ -82,7 +82,7 @@ RENAMED = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders")
     try:
         return _run(options)
     except (LineError, OptionError) as problem:
@@ -115,7 +115,7 @@ def _run(options: KafkaOptions) -> int:
     return send_all(sender, lines, is_prompting=is_prompting)
 
 
-def parsed_lines(reader: LineReader, stream: BinaryIO, is_prompting: bool) -> Iterator[Line]:
+def parsed_lines(reader: RecordReader, stream: BinaryIO, is_prompting: bool) -> Iterator[Line]:
     """Records from lines, with a prompt before each where a person types."""
     _prompt(is_prompting)
     for number, line in enumerate(read_lines(stream), 1):

@@ -17,6 +17,7 @@ from ottla.client.errors import ClientError
 FAILURES_SHOWN_MAX = 10
 POLL_SECONDS = 0.2  # Python hears signals only between calls of the library
 FLUSH_SECONDS_ON_STOP = 5.0
+TRANSACTION_TIMEOUT_MS = 60_000
 TOPIC_PATIENCE_MS = 3_000  # a topic that is made by asking for it appears a moment later
 
 # What Kafka's console producer runs with, where librdkafka's defaults differ.
@@ -36,6 +37,9 @@ def producer_settings(bootstrap: str, *layers: Mapping[str, Any]) -> dict[str, A
     for layer in layers:
         settings |= translate({name: str(value) for name, value in layer.items()})
     settings["bootstrap.servers"] = bootstrap
+    if "transactional.id" in settings:  # the library refuses to wait for a record longer than for its transaction
+        most_ms = int(settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+        settings["message.timeout.ms"] = min(int(settings["message.timeout.ms"]), most_ms)
     if "enable.idempotence" not in settings and str(settings["acks"]) in ("all", "-1"):
         settings["enable.idempotence"] = str(settings.get("retries", 1)) != "0"
     return settings
@@ -84,7 +88,11 @@ class Sender:
         """Hand one record to the library; waits while its queue is full."""
         self.sent += 1
         number = self.sent
-        details: dict[str, Any] = {} if partition is None else {"partition": partition}
+        details: dict[str, Any] = {}
+        if partition is not None or line.partition is not None:
+            details["partition"] = line.partition if partition is None else partition
+        if line.timestamp is not None:
+            details["timestamp"] = line.timestamp
         if line.headers:
             details["headers"] = line.headers
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla import __version__
+from ottla.base.log4j import VARIABLE as LOG4J_VARIABLE
 from ottla.cli import broker
 from ottla.cli.client_settings import parse_pairs
+from ottla.cli.kafka_options import KAFKA_VERSION
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 
 TOOL = "kafka-server-start.sh"
@@ -28,13 +32,16 @@ def run(arguments: Sequence[str]) -> int:
     if words and words[0] in ("--help", "-help"):
         print(USAGE)
         return 0
+    if words and words[0] == "--version":
+        print(f"{KAFKA_VERSION} (ottla {__version__})")
+        return 0
     if not words or words[0].startswith("-"):
         warn(USAGE)
         return EXIT_FAILED
     overrides = parse_overrides(words[1:])
     if not Path(words[0]).is_file():
         raise ToolError(f"there is no file {words[0]}: name the broker's server.properties")
-    return _start_in_background(words) if is_daemon else broker.start(words[0], overrides)
+    return _start_in_background(words) if is_daemon else broker.start(words[0], overrides, os.environ)
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, str]:
@@ -51,8 +58,14 @@ def parse_overrides(words: Sequence[str]) -> dict[str, str]:
     return parse_pairs(pairs, allow_bare=False)
 
 
+def log4j_options(folder: Path) -> str:
+    """Kafka's own scripts pass the folder of log files on like this; a folder that is given already stays."""
+    given = os.environ.get(LOG4J_VARIABLE, "")
+    return f"-Dkafka.logs.dir={shlex.quote(str(folder))} {given}".strip()
+
+
 def _start_in_background(words: Sequence[str]) -> int:
-    """Start a broker that outlives this terminal; its output goes to a file, as Kafka's does."""
+    """Start a broker that outlives this terminal; its output and its log go to files, as Kafka's do."""
     folder = Path(os.environ.get("LOG_DIR") or "logs")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOG_FILE, "ab") as log:
@@ -62,5 +75,6 @@ def _start_in_background(words: Sequence[str]) -> int:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=os.environ | {LOG4J_VARIABLE: log4j_options(folder)},
         )
     return 0

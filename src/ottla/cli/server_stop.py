@@ -14,6 +14,8 @@ TOOL = "kafka-server-stop.sh"
 USAGE = f"USAGE: {TOOL} [--process-role=broker] [--node-id=N]"
 PROC = Path("/proc")
 START_SCRIPT = "kafka-server-start.sh"
+CLASS_SCRIPT, BROKER_CLASS = "kafka-run-class.sh", "kafka.Kafka"
+MODULE = "ottla.cli.kafka_scripts"
 ID_KEYS = ("node.id", "broker.id")
 
 
@@ -62,13 +64,24 @@ def is_broker(words: Sequence[str]) -> bool:
     """Whether this command line runs a broker in this very process (a supervisor does not, it starts one)."""
     if not words or not Path(words[0]).name.startswith("python"):
         return False
-    for place, word in enumerate(words[1:4], 1):
-        rest = words[place + 1 :]
-        if Path(word).name == "ottla" or word == "ottla.cli.main":
-            return rest[:1] == ["broker"]
-        if Path(word).name == START_SCRIPT:
-            return "-daemon" not in rest
-    return False
+    program, *rest = program_of(words[1:]) or [""]
+    if program == MODULE:  # python -m ottla.cli.kafka_scripts kafka-server-start.sh ...
+        program, *rest = rest or [""]
+    if Path(program).name == START_SCRIPT or (Path(program).name == CLASS_SCRIPT and BROKER_CLASS in rest):
+        return "-daemon" not in rest
+    return (Path(program).name == "ottla" or program == "ottla.cli.main") and rest[:1] == ["broker"]
+
+
+def program_of(words: Sequence[str]) -> list[str]:
+    """The script or module that an interpreter was told to run, and its arguments."""
+    left = list(words)
+    while left and left[0].startswith("-"):
+        option = left.pop(0)
+        if option == "-m":
+            break
+        if option in ("-X", "-W"):
+            del left[:1]
+    return left
 
 
 def _node_id(words: Sequence[str], cwd: Path) -> str | None:

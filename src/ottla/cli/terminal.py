@@ -19,6 +19,7 @@ from typing import BinaryIO, TextIO
 
 from ottla.client.errors import ClientError
 
+BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVER"  # names the broker of those who do not want to write it each time
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # as a shell reports a death by SIGINT
@@ -113,6 +114,11 @@ def escape(text: str) -> str:
 def escape_bytes(data: bytes) -> bytes:
     """Bytes of anybody's making, fit for a terminal: valid UTF-8 without control characters."""
     return escape(data.decode("utf-8", "backslashreplace")).encode()
+
+
+def say(line: str) -> None:
+    """One line of output that holds words of others."""
+    print(shown(line))
 
 
 def confirm(question: str) -> bool:

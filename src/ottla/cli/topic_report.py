@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import string
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.cli.java_order import hash_map_order
-from ottla.client.admin import Config, Partition, Topic
+from ottla.client.admin import Partition, Topic
+
+if TYPE_CHECKING:
+    from ottla.client.configs import Config
 
 MIN_ISR = "min.insync.replicas"
 NO_TOPIC_ID = UUID(int=0)
@@ -71,6 +74,14 @@ def partition_line(name: str, partition: Partition) -> str:
         f"LastKnownElr: {_brokers(partition.last_eligible)}",
     ]
     return "\t".join(fields)
+
+
+def old_line(line: str) -> str:
+    """The same line as Kafka printed it in the days of ZooKeeper."""
+    if line.startswith("Topic: "):
+        fields = [field.replace(": ", ":", 1) for field in line.split("\t") if not field.startswith("TopicId: ")]
+        return "\t".join(fields)
+    return line.partition("\tElr: ")[0]
 
 
 def partition_filter(wanted: Filter, least_isr: int, live_brokers: Collection[int]) -> Callable[[Partition], bool]:

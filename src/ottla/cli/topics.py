@@ -9,11 +9,19 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import topic_name_problem
-from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, positive
-from ottla.cli.client_settings import load_properties, make_client, parse_pairs
+from ottla.cli.arguments import Parser, add_connection, positive
+from ottla.cli.client_settings import client_of, parse_pairs
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, confirm, is_terminal, shown
-from ottla.cli.topic_report import describe_lines, id_text, overrides, replication_factor
+from ottla.cli.topic_report import (
+    Filter,
+    describe_lines,
+    id_text,
+    min_isr,
+    overrides,
+    partition_filter,
+    replication_factor,
+)
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
 
@@ -30,9 +38,7 @@ PARTITIONS_MAX = 2**31 - 1
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    config = getattr(options, "command_config", None)
-    properties = load_properties(config) if config is not None else None
-    with make_client(bootstrap_of(options), properties) as client:
+    with client_of(options) as client:
         code: int = options.action(Admin(client), options)
         return code
 
@@ -41,7 +47,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="ottla topics", description="Create, list, describe, grow and delete topics.", examples=EXAMPLES
     )
-    _add_connection(parser)
+    add_connection(parser)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
     create = commands.add_parser("create", help="create topics")
@@ -61,6 +67,7 @@ def _parser() -> Parser:
 
     describe = commands.add_parser("describe", help="show partitions and settings of topics")
     describe.add_argument("names", nargs="*", metavar="NAME", help="default: all topics")
+    describe.add_argument("--problems", action="store_true", help="only partitions that lack a leader or replicas")
     describe.set_defaults(action=_describe)
 
     alter = commands.add_parser("alter", help="give a topic more partitions")
@@ -75,16 +82,8 @@ def _parser() -> Parser:
     delete.set_defaults(action=_delete)
 
     for command in (create, listing, describe, alter, delete):
-        _add_connection(command)
+        add_connection(command)
     return parser
-
-
-def _add_connection(parser: argparse.ArgumentParser) -> None:
-    """May stand before and after a sub-command."""
-    add_bootstrap(parser)
-    parser.add_argument(
-        "--command-config", default=argparse.SUPPRESS, metavar="FILE", help="file with properties of the client"
-    )
 
 
 def _create(admin: Admin, options: argparse.Namespace) -> int:
@@ -135,14 +134,20 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
     topics = _find(admin, options.names) if options.names else [t for t in admin.topics() if not t.is_internal]
     topics = admin.describe([topic.name for topic in topics])
     configs = admin.topic_configs(topic.name for topic in topics)
+    wanted = Filter(under_replicated=True, unavailable=True, under_min_isr=True) if options.problems else Filter()
+    brokers = admin.live_brokers()
     if not is_terminal(sys.stdout):
-        for line in describe_lines(topics, configs, admin.live_brokers()):
+        for line in describe_lines(topics, configs, brokers, wanted):
             print(line)
         return 0
     for topic in topics:
+        is_shown = partition_filter(wanted, min_isr(configs[topic.name]), brokers)
+        partitions = [partition for partition in topic.partitions if is_shown(partition)]
+        if options.problems and not partitions:
+            continue
         settings = ", ".join(overrides(configs[topic.name])) or "default settings"
         print(f"{topic.name}   id {id_text(topic.topic_id)}   {shown(settings)}")
-        rows = [_partition_row(partition) for partition in topic.partitions]
+        rows = [_partition_row(partition) for partition in partitions]
         print_table(("Partition", "Leader", "Replicas", "In sync"), rows, ("Partition", "Leader"))
     return 0
 

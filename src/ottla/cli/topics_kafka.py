@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.cli.client_settings import load_properties, make_client
+from ottla.cli.java_errors import java_sentence
 from ottla.cli.kafka_options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -17,20 +17,27 @@ from ottla.cli.kafka_options import (
     Option,
     OptionError,
     bootstrap_of,
+    is_of_old,
 )
+from ottla.cli.patterns import topic_pattern
 from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, shown, warn
-from ottla.cli.topic_report import Filter, describe_lines, kafka_order, parse_id
+from ottla.cli.topic_report import Filter, describe_lines, kafka_order, old_line, parse_id
 from ottla.client.admin import CLUSTER_DEFAULT, PARTITIONS_PER_ANSWER, Admin, Topic
 from ottla.client.errors import ClientError
 
 TOOL = "kafka-topics.sh"
 SUMMARY = "Create, list, describe, grow and delete topics."
+EXAMPLE = "--create --topic orders --partitions 3"
 ACTIONS = ("create", "list", "alter", "describe", "delete")
 REPORTS = ("under-replicated-partitions", "under-min-isr-partitions", "at-min-isr-partitions", "unavailable-partitions")
 REPLICATION_FACTOR_MAX = 32767
 METRIC_NAMES_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
     "To avoid issues it is best to use either, but not both."
+)
+OLD_ALTER_WARNING = (
+    "WARNING: If partitions are increased for a topic that has a key, "
+    "the partition logic or ordering of the messages will be affected"
 )
 ALTER_CONFIG_HINT = " (To alter topic configurations, the kafka-configs tool can be used.)"
 
@@ -65,20 +72,20 @@ OPTIONS = (
 
 def run(arguments: Sequence[str]) -> int:
     """The whole tool."""
-    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     try:
         bootstrap = check_options(options, bool(arguments))
         config = options.text("command-config")
         properties = load_properties(config) if config is not None else None
-    except ToolError as problem:
-        return fail(TOOL, str(problem))
     except OptionError as problem:
         return _failed(problem)
+    except ToolError as problem:
+        return fail(TOOL, str(problem))
     try:
         with make_client(bootstrap, properties, "adminclient-1") as client:
             action = next(action for action in ACTIONS if options.has(action))
             return _ACTIONS[action](Admin(client), options)
-    except (OptionError, ClientError, ToolError) as problem:
+    except (ClientError, ToolError) as problem:
         return _failed(problem)
 
 
@@ -163,7 +170,7 @@ def _create(admin: Admin, options: KafkaOptions) -> int:
         if problem.error is not Error.TOPIC_ALREADY_EXISTS or not options.has("if-not-exists"):
             raise
         return 0
-    print(f"Created topic {name}.")
+    print(f'Created topic "{name}".' if is_of_old(options) else f"Created topic {name}.")
     return 0
 
 
@@ -180,7 +187,11 @@ def _alter(admin: Admin, options: KafkaOptions) -> int:
         new = None
         if assignment is not None:  # names all partitions of the grown topic: those that exist are left alone
             new = [brokers for number, brokers in assignment.items() if number >= len(topic.partitions)]
+        if is_of_old(options):
+            print(OLD_ALTER_WARNING)
         admin.create_partitions(topic.name, count, new)
+        if is_of_old(options):
+            print("Adding partitions succeeded!")
     return 0
 
 
@@ -200,14 +211,29 @@ def _describe(admin: Admin, options: KafkaOptions) -> int:
     )
     configs = admin.topic_configs(topic.name for topic in topics)
     for line in describe_lines(kafka_order(topics), configs, admin.live_brokers(), wanted):
-        print(line)
+        print(old_line(line) if is_of_old(options) else line)
     return 0
 
 
 def _delete(admin: Admin, options: KafkaOptions) -> int:
     topics = _existing(admin, options)
+    if topics and is_of_old(options):
+        return _mark(admin, topics)
     if topics:
         admin.delete_topics([topic.name for topic in topics])
+    return 0
+
+
+def _mark(admin: Admin, topics: Sequence[Topic]) -> int:
+    """Delete as in the days of ZooKeeper: a cluster that does not delete topics was no error then."""
+    for topic in topics:
+        try:
+            admin.delete_topics([topic.name])
+        except ClientError as problem:
+            if problem.error is not Error.TOPIC_DELETION_DISABLED:
+                raise
+        print(f"Topic {topic.name} is marked for deletion.")
+        print("Note: This will have no impact if delete.topic.enable is not set to true.")
     return 0
 
 
@@ -245,20 +271,12 @@ def _of_id(admin: Admin, options: KafkaOptions) -> list[Topic]:
     return topics
 
 
-def topic_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression as Kafka's tools take it: a comma means "or", quotes and blanks around it are dropped."""
-    try:
-        return re.compile(re.sub(r"^[\"']+|[\"']+$", "", text.strip().replace(",", "|").replace(" ", "")))
-    except re.error:
-        raise OptionError(f"{text} is an invalid regex.") from None
-
-
 def parse_assignment(text: str | None) -> dict[int, list[int]] | None:
     """`1:2,2:3`: partition 0 on brokers 1 and 2, partition 1 on brokers 2 and 3."""
     if not text:
         return None
     assignment: dict[int, list[int]] = {}
-    for number, part in enumerate(text.split(",")):
+    for number, part in enumerate(text.rstrip(",").split(",") if text.strip(",") else ()):
         brokers = [_broker_id(item) for item in part.split(":")]
         doubles = sorted({broker for broker in brokers if brokers.count(broker) > 1})
         if doubles:
@@ -291,5 +309,6 @@ def parse_configs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _failed(problem: Exception) -> int:
-    print(shown(f"Error while executing topic command : {problem}"))
+    text = java_sentence(problem) if isinstance(problem, ClientError) else problem
+    print(shown(f"Error while executing topic command : {text}"))
     return EXIT_FAILED

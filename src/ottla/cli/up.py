@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla import __version__
@@ -21,6 +21,7 @@ from ottla.cli.arguments import DEFAULT_BOOTSTRAP, Parser
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.supervisor import Child, Supervisor
 from ottla.cli.terminal import ToolError, is_terminal
+from ottla.cli.top import METRICS_PORT
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -37,13 +38,14 @@ ottla up --no-auto-create --override num.partitions=3
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    overrides = broker_settings(options)
+    overrides = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
     check_port(options.port)
     command = [sys.executable, "-m", "ottla.cli.main", "broker"]
     for name, value in overrides.items():
         command += ["--override", f"{name}={value}"]
-    return Supervisor([Child("broker", command)], Screen(Path(options.data)).on_line, _say).run()
+    screen = Screen(Path(options.data), metrics_address(overrides))
+    return Supervisor([Child("broker", command)], screen.on_line, _say).run()
 
 
 def _parser() -> Parser:
@@ -80,6 +82,23 @@ def broker_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings | parse_pairs(options.override, allow_bare=False)
 
 
+def metrics_settings() -> dict[str, str]:
+    """The metrics endpoint on its usual port, unless somebody else has that port: it is no reason not to start."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, METRICS_PORT))
+        except OSError:
+            return {}
+    return {"ottla.metrics.port": str(METRICS_PORT)}
+
+
+def metrics_address(settings: Mapping[str, str]) -> str | None:
+    """What to open in a browser; None without an endpoint, or if only the broker knows its port."""
+    port = settings.get("ottla.metrics.port", "-1")
+    return f"http://{settings.get('ottla.metrics.host', HOST)}:{port}/metrics" if port not in ("-1", "0") else None
+
+
 def prepare_folder(data: Path) -> None:
     """Make the data folder, or refuse one that belongs to something else."""
     if data.exists() and not data.is_dir():
@@ -113,8 +132,9 @@ def check_port(port: int) -> None:
 class Screen:
     """What a person sees: the banner once the broker is ready, and the broker's own lines."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, metrics: str | None = None) -> None:
         self.data = data
+        self.metrics = metrics
         self.is_greeted = False
 
     def on_line(self, _child: Child, line: str) -> bool:
@@ -123,14 +143,15 @@ class Screen:
             print(line, flush=True)
         if ready is not None and not self.is_greeted:
             self.is_greeted = True
-            print(banner(ready.group(2), self.data, is_coloured=is_terminal(sys.stdout)), flush=True)
+            shown = banner(ready.group(2), self.data, self.metrics, is_coloured=is_terminal(sys.stdout))
+            print(shown, flush=True)
         return ready is not None
 
     def __repr__(self) -> str:
         return f"<Screen {self.data} is_greeted={self.is_greeted}>"
 
 
-def banner(address: str, data: Path, *, is_coloured: bool) -> str:
+def banner(address: str, data: Path, metrics: str | None = None, *, is_coloured: bool) -> str:
     bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured and "NO_COLOR" not in os.environ else ("", "")
     lines = [
         "",
@@ -138,6 +159,7 @@ def banner(address: str, data: Path, *, is_coloured: bool) -> str:
         "",
         f"  broker  {bold}{address}{plain}",
         f"  data    {data.resolve()}",
+        *([f"  metrics {metrics}"] if metrics is not None else []),
         "  stop    Ctrl-C",
         "",
         "Next, in another terminal:",
@@ -148,6 +170,7 @@ def banner(address: str, data: Path, *, is_coloured: bool) -> str:
         "  ottla topics create orders --partitions 3",
         "  ottla produce orders 'first order'",
         "  ottla consume orders --from-beginning",
+        *(["  ottla top"] if metrics is not None else []),
         "",
     ]
     return "\n".join(lines)

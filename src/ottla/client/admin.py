@@ -7,7 +7,7 @@ that nobody above this file needs to know the wire messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.base.errors import Error
@@ -21,8 +21,9 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-TOPIC_RESOURCE = 2
-CONFIG_SOURCE_DEFAULT = 5
+if TYPE_CHECKING:
+    from ottla.client.configs import Config
+
 CLUSTER_DEFAULT = -1  # as a number of partitions or replicas: the cluster decides
 PARTITIONS_PER_ANSWER = 2000
 
@@ -45,19 +46,6 @@ class Topic(NamedTuple):
     topic_id: UUID
     is_internal: bool
     partitions: list[Partition]
-
-
-class Config(NamedTuple):
-    """One setting of a topic as the broker shows it."""
-
-    name: str
-    value: str | None
-    source: int
-    is_sensitive: bool
-
-    @property
-    def is_default(self) -> bool:
-        return self.source == CONFIG_SOURCE_DEFAULT
 
 
 class Created(NamedTuple):
@@ -166,21 +154,23 @@ class Admin:
         _check([answer, *answer.coordinators])
         return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
 
+    def group_ids(self) -> list[str]:
+        """The groups of all brokers; each tells those that it coordinates."""
+        from ottla.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse  # noqa: PLC0415
+
+        found: dict[str, None] = {}
+        for broker in self.live_brokers():
+            answer = self.client.call_broker(broker, ListGroupsRequest(), ListGroupsResponse)
+            if answer.error_code:
+                raise refusal(answer.error_code)
+            found |= dict.fromkeys(group.group_id for group in answer.groups)
+        return list(found)
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, list[Config]]:
         """The settings of topics, in the order in which the broker lists them."""
-        from ottla.protocol.messages import configs as wire  # noqa: PLC0415
+        from ottla.client.configs import Resource, describe_configs  # noqa: PLC0415 (most calls do not need it)
 
-        resources = [wire.DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name) for name in names]
-        if not resources:
-            return {}
-        request = wire.DescribeConfigsRequest(resources=resources)
-        answer = self.client.call(request, wire.DescribeConfigsResponse, lambda answer: _check(answer.results))
-        return {
-            result.resource_name: [
-                Config(item.name, item.value, item.config_source, item.is_sensitive) for item in result.configs
-            ]
-            for result in answer.results
-        }
+        return describe_configs(self.client, Resource.TOPIC, names)
 
     def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> list[MetadataResponseTopic]:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)

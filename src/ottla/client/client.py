@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Self, TypeVar
@@ -19,7 +20,7 @@ from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import Error
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientError, refusal
+from ottla.client.errors import ClientError, RefusedError, refusal
 from ottla.client.versions import best_version, offered_versions
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.protocol.schema import layout_of
@@ -110,8 +111,16 @@ class Client:
 
     def supports(self, request: type) -> bool:
         """Whether the cluster knows the API of this request in a version that we know."""
-        connection = self._any_broker()
-        return best_version(layout_of(request), connection.versions) is not None
+        return self.version_of(request) >= 0
+
+    def version_of(self, request: type) -> int:
+        """The version in which this request goes to the cluster, -1 if none."""
+        version = best_version(layout_of(request), self._any_broker().versions)
+        return -1 if version is None else version
+
+    def offers(self, api_key: int) -> bool:
+        """Whether the cluster knows this API at all."""
+        return api_key in self._any_broker().versions
 
     def cluster(self) -> MetadataResponse:
         """The brokers and the controller, asked for once."""
@@ -130,9 +139,10 @@ class Client:
         version = best_version(layout, connection.versions)
         if version is None:
             name = type(request).__name__.removesuffix("Request")
-            raise ClientError(
+            raise RefusedError(
                 f"the broker {connection.address} does not offer {name} in a version that this tool knows",
                 Error.UNSUPPORTED_VERSION,
+                f"The node does not support {re.sub('(?<!^)(?=[A-Z])', '_', name).upper()}",
             )
         try:
             return connection.call(request, response, version, self.timeout_ms)

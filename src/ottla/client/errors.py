@@ -65,6 +65,15 @@ class ClientError(Exception):
         return f"<ClientError {self.error.name if self.error is not None else 'local'}: {self}>"
 
 
+class RefusedError(ClientError):
+    """A broker answered with an error code; `said` is its own sentence, None if it sent none."""
+
+    def __init__(self, message: str, error: Error, said: str | None) -> None:
+        super().__init__(message, error)
+        self.error: Error = error
+        self.said = said
+
+
 def error_of(code: int) -> Error:
     """The code as a name; codes from a broker newer than us count as an unknown server error."""
     try:
@@ -73,8 +82,8 @@ def error_of(code: int) -> Error:
         return Error.UNKNOWN_SERVER_ERROR
 
 
-def refusal(code: int, message: str | None = None) -> ClientError:
+def refusal(code: int, message: str | None = None) -> RefusedError:
     """The exception for an error code in a response, with the broker's own sentence where it sent one."""
     error = error_of(code)
     words = message or SENTENCES.get(error) or error.name.replace("_", " ").lower()
-    return ClientError(words, error)
+    return RefusedError(words, error, message)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from ottla.cli.formatters import DefaultFormatter, JsonFormatter, Message, make_formatter
+from ottla.cli.deserializers import DeserializationError
+from ottla.cli.formatters import COLOURS, DefaultFormatter, Message, make_formatter
 from ottla.cli.terminal import escape_bytes
 
 MESSAGE = Message("t", 2, 7, "CreateTime", 1794736824367, b"k1", b"v1", [("h1", b"a"), ("h2", b"b")])
@@ -90,16 +89,37 @@ def test_other_formatters_are_not_known() -> None:
     assert make_formatter("Foo", {}, bytes) is None
 
 
-def test_json_has_everything_on_one_line() -> None:
-    line = JsonFormatter().format(MESSAGE._replace(value=b"a\nb\xff"))
-    assert line.count(b"\n") == 1
-    assert json.loads(line) == {
-        "topic": "t",
-        "partition": 2,
-        "offset": 7,
-        "timestamp": 1794736824367,
-        "key": "k1",
-        "value": "a\nb\ufffd",
-        "headers": [["h1", "a"], ["h2", "b"]],
-    }
-    assert json.loads(JsonFormatter().format(EMPTY))["timestamp"] is None
+def test_colours_surround_columns_and_never_the_value() -> None:
+    properties = {"print.key": "true", "print.offset": "true"}
+    line = DefaultFormatter(properties, escape_bytes, COLOURS).format(MESSAGE._replace(key=b"\x1b[2J"))
+    assert line == b"\x1b[2mOffset:7\x1b[0m\t\x1b[36m\\x1b[2J\x1b[0m\tv1\n"
+
+
+OFFSET_KEY = b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x03"
+OFFSET_VALUE = b"\x00\x03" + (7).to_bytes(8, "big") + b"\x00\x00\x00\x02\x00\x00" + (99).to_bytes(8, "big")
+
+
+def test_committed_offsets_are_json_without_a_line_end() -> None:
+    formatter = make_formatter("org.apache.kafka.tools.consumer.OffsetsMessageFormatter", {}, bytes)
+    assert formatter is not None
+    assert formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=OFFSET_VALUE)) == (
+        b'{"key":{"type":1,"data":{"group":"g","topic":"t","partition":3}},'
+        b'"value":{"version":3,"data":{"offset":7,"leaderEpoch":2,"metadata":"","commitTimestamp":99}}}'
+    )
+    assert formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=None)).endswith(b'"value":null}')
+
+
+def test_a_formatter_of_internal_topics_leaves_out_what_it_is_not_for() -> None:
+    formatter = make_formatter("kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter", {}, bytes)
+    assert formatter is not None
+    assert formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=OFFSET_VALUE)) == b""
+    assert formatter.format(MESSAGE._replace(key=b"\x7f\xff")) == b""
+    assert formatter.format(MESSAGE._replace(key=None)) == b""
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00\x03", b"\x00\x63" + OFFSET_VALUE[2:]])
+def test_garbage_in_an_internal_topic_is_told(value: bytes) -> None:
+    formatter = make_formatter("OffsetsMessageFormatter", {}, bytes)
+    assert formatter is not None
+    with pytest.raises(DeserializationError, match="Could not read record at offset 7 due to"):
+        formatter.format(MESSAGE._replace(key=OFFSET_KEY, value=value))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.kafka_options import BOOTSTRAP, BROKER_LIST, ZOOKEEPER, KafkaOptions, Option, OptionError, bootstrap_of
+from ottla.cli.kafka_options import (
+    BOOTSTRAP,
+    BROKER_LIST,
+    ZOOKEEPER,
+    KafkaOptions,
+    Option,
+    OptionError,
+    bootstrap_of,
+    is_of_old,
+)
 
 TABLE = (
     BOOTSTRAP,
@@ -76,8 +85,18 @@ def test_a_missing_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, "--topic").startswith("Option topic requires an argument\nUsage: tool.sh [options]")
 
 
-def test_zookeeper_users_are_told_what_to_write_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--bootstrap-server host:9092 instead of --zookeeper" in refusal(capsys, "--zookeeper", "zk:2181")
+def test_zookeeper_users_reach_the_broker_on_the_same_host(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER", raising=False)
+    old = options("--zookeeper", "one:2181, two:2181/kafka/chroot")
+    assert (bootstrap_of(old), is_of_old(old)) == ("one:9092,two:9092", True)
+    assert "asking the broker at one:9092,two:9092" in capsys.readouterr().err
+    assert bootstrap_of(options("--zookeeper", "[::1]:2181")) == "[::1]:9092"
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "here:1234")
+    assert bootstrap_of(old) == "here:1234"
+    both = options("--zookeeper", "one:2181", "--bootstrap-server", "two:9092")
+    assert (bootstrap_of(both), is_of_old(both)) == ("two:9092", False)
 
 
 def test_combinations_are_refused_in_kafkas_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,9 @@ from ottla.cli.terminal import ToolError
     [
         ["/usr/bin/python3", "/opt/bin/ottla", "broker", "--config", "server.properties"],
         ["python", "-m", "ottla.cli.main", "broker"],
+        ["python3", "-X", "dev", "-u", "-m", "ottla.cli.main", "broker"],
+        ["python3", "-W", "error", "/opt/bin/ottla", "broker"],
+        ["python3", "/opt/bin/kafka-run-class.sh", "-name", "kafkaServer", "kafka.Kafka", "server.properties"],
         ["python3.11", "/opt/bin/kafka-server-start.sh", "server.properties"],
         ["python3", "-m", "ottla.cli.kafka_scripts", "kafka-server-start.sh", "server.properties"],
     ],
@@ -33,7 +36,9 @@ def test_brokers_are_known_by_their_command_line(words: list[str]) -> None:
         ["bash", "/opt/kafka/bin/kafka-server-start.sh", "server.properties"],
         ["vim", "ottla", "broker"],
         ["python3", "/opt/bin/kafka-server-start.sh", "-daemon", "server.properties"],
-        ["python3", "script.py", "a", "b", "ottla", "broker"],
+        ["python3", "script.py", "ottla", "broker"],
+        ["python3", "/opt/bin/kafka-run-class.sh", "kafka.tools.GetOffsetShell"],
+        ["python3", "-m"],
     ],
 )
 def test_other_processes_are_left_alone(words: list[str]) -> None:
@@ -67,7 +72,7 @@ def test_overrides_are_read_in_both_forms() -> None:
 def test_the_start_script_starts_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[object, object]] = []
 
-    def start(config: object, overrides: object) -> int:
+    def start(config: object, overrides: object, _environment: object = None) -> int:
         started.append((config, overrides))
         return 0
 

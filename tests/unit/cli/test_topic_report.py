@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from ottla.cli.topic_report import Filter, describe_lines, id_text, kafka_order, overrides, parse_id
-from ottla.client.admin import CONFIG_SOURCE_DEFAULT, Config, Partition, Topic
+from ottla.client.admin import Partition, Topic
+from ottla.client.configs import Config, Source
 
 ID = UUID("b365f7b5-4f83-4364-b9fd-f1abfb2e65a9")
 DYNAMIC_TOPIC = 1
@@ -20,7 +21,7 @@ def topic(*partitions: Partition, name: str = "a", topic_id: UUID = ID) -> Topic
 
 def settings(**values: str) -> list[Config]:
     own = [Config(name.replace("_", "."), value, DYNAMIC_TOPIC, False) for name, value in values.items()]
-    return [*own, Config("flush.ms", "9", CONFIG_SOURCE_DEFAULT, False)]
+    return [*own, Config("flush.ms", "9", Source.DEFAULT_CONFIG, False)]
 
 
 HEALTHY = Partition(0, 1, [1, 2], [1, 2], [], [])
@@ -111,7 +112,7 @@ def test_settings_stand_in_kafkas_order_without_defaults() -> None:
     ]
     own = {"min.insync.replicas": "1", "cleanup.policy": "compact", "retention.ms": "1000"}
     configs = [
-        Config(name, own.get(name, "x"), DYNAMIC_TOPIC if name in own else CONFIG_SOURCE_DEFAULT, False)
+        Config(name, own.get(name, "x"), DYNAMIC_TOPIC if name in own else Source.DEFAULT_CONFIG, False)
         for name in names
     ]
     assert overrides(configs) == ["min.insync.replicas=1", "cleanup.policy=compact", "retention.ms=1000"]

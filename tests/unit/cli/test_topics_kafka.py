@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.kafka_options import KafkaOptions, OptionError
+from ottla.cli.patterns import topic_pattern
 from ottla.cli.topics_kafka import (
     OPTIONS,
     check_options,
     parse_assignment,
     parse_configs,
     run,
-    topic_pattern,
 )
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")
@@ -82,12 +82,15 @@ def test_assignments_name_the_brokers_of_each_partition() -> None:
         ("1:1", "Partition replica lists may not contain duplicate entries: 1"),
         ("1,1:2", r"Partition 1 has different replication factor: \[1, 2\]"),
         ("a", 'For input string: "a"'),
-        (",", 'For input string: ""'),
     ],
 )
 def test_bad_assignments_are_refused_in_kafkas_words(text: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         parse_assignment(text)
+
+
+def test_an_empty_assignment_leaves_the_numbers_to_the_cluster() -> None:
+    assert parse_assignment(",") == {}
 
 
 def test_configs_are_pairs() -> None:

@@ -1,0 +1,70 @@
+"""How Java's clients name what a broker refuses: Kafka's tools print it, and scripts look for it.
+
+`org.apache.kafka.common.errors.OffsetOutOfRangeException: The requested offset is ...`
+"""
+
+from __future__ import annotations
+
+from ottla.base.errors import Error
+from ottla.client.errors import ClientError, RefusedError
+
+PACKAGE = "org.apache.kafka.common.errors."
+WRAPPER = "java.util.concurrent.ExecutionException: "
+
+# Where the class is not called as the code is.
+_CLASSES = {
+    Error.UNKNOWN_SERVER_ERROR: "UnknownServerException",
+    Error.CORRUPT_MESSAGE: "CorruptRecordException",
+    Error.REQUEST_TIMED_OUT: "TimeoutException",
+    Error.MESSAGE_TOO_LARGE: "RecordTooLargeException",
+    Error.STALE_CONTROLLER_EPOCH: "ControllerMovedException",
+    Error.NETWORK_EXCEPTION: "NetworkException",
+    Error.INVALID_TOPIC_EXCEPTION: "InvalidTopicException",
+    Error.RECORD_LIST_TOO_LARGE: "RecordBatchTooLargeException",
+    Error.TOPIC_AUTHORIZATION_FAILED: "TopicAuthorizationException",
+    Error.GROUP_AUTHORIZATION_FAILED: "GroupAuthorizationException",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "ClusterAuthorizationException",
+    Error.TOPIC_ALREADY_EXISTS: "TopicExistsException",
+    Error.INVALID_CONFIG: "InvalidConfigurationException",
+    Error.KAFKA_STORAGE_ERROR: "KafkaStorageException",
+    Error.SASL_AUTHENTICATION_FAILED: "SaslAuthenticationException",
+    Error.NON_EMPTY_GROUP: "GroupNotEmptyException",
+    Error.INVALID_RECORD: "InvalidRecordException",
+}
+
+# What Java says where the broker sends only the code.
+_SENTENCES = {
+    Error.UNKNOWN_SERVER_ERROR: "The server experienced an unexpected error when processing the request.",
+    Error.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
+    Error.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    Error.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the middle of a leadership "
+    "election.",
+    Error.REQUEST_TIMED_OUT: "The request timed out.",
+    Error.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    Error.UNSUPPORTED_VERSION: "The version of API is not supported.",
+    Error.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The message format version on the broker does not support the request.",
+    Error.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
+    Error.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
+    Error.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+}
+
+
+def java_class(error: Error) -> str:
+    """The exception that a Java client throws for this code."""
+    words = error.name.split("_")
+    return PACKAGE + (_CLASSES.get(error) or "".join(word.capitalize() for word in words) + "Exception")
+
+
+def java_sentence(problem: ClientError) -> str:
+    """What the exception says: the broker's words, else Java's own; ours for what happened on this side."""
+    if not isinstance(problem, RefusedError):
+        return str(problem)
+    return problem.said if problem.said is not None else _SENTENCES.get(problem.error, str(problem))
+
+
+def java_text(problem: ClientError) -> str:
+    """The exception as Java prints it."""
+    if not isinstance(problem, RefusedError):
+        return str(problem)
+    return f"{java_class(problem.error)}: {java_sentence(problem)}"

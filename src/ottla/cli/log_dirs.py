@@ -1,0 +1,94 @@
+"""`ottla log-dirs`: which folders brokers keep their logs in, how full they are, what lies there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from ottla.base.errors import Error
+from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.client_settings import client_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError, is_terminal
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.log_dirs import Folder, describe_log_dirs
+
+EXAMPLES = """
+ottla log-dirs list
+ottla log-dirs describe --topic orders
+"""
+STEP = 1024
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        for broker, folders in _folders(client, options.broker):
+            options.action(broker, folders, options)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla log-dirs", description="Look into the folders of brokers.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="list the folders and the room in them")
+    listing.set_defaults(action=_list)
+    describe = commands.add_parser("describe", help="show what each partition takes")
+    describe.add_argument("--topic", action="append", metavar="TOPIC", help="only this topic; can be repeated")
+    describe.set_defaults(action=_describe)
+    for command in (listing, describe):
+        command.add_argument("--broker", type=not_negative, metavar="N", help="only this broker")
+        add_connection(command)
+    return parser
+
+
+def _folders(client: Client, wanted: int | None) -> Iterator[tuple[int, list[Folder]]]:
+    brokers = Admin(client).live_brokers()
+    if wanted is not None and wanted not in brokers:
+        raise ToolError(f"broker {wanted} is not in the cluster: there are {', '.join(map(str, sorted(brokers)))}")
+    yield from describe_log_dirs(client, sorted(brokers) if wanted is None else [wanted]).items()
+
+
+def _list(broker: int, folders: Sequence[Folder], _options: argparse.Namespace) -> None:
+    rows = [
+        (
+            str(broker),
+            folder.path,
+            str(len(folder.replicas)),
+            size_cell(sum(replica.size_bytes for replica in folder.replicas)),
+            size_cell(folder.usable_bytes),
+            "ok" if folder.error is Error.NONE else folder.error.name.replace("_", " ").lower(),
+        )
+        for folder in folders
+    ]
+    print_table(("Broker", "Folder", "Partitions", "Used", "Free", "State"), rows, ("Partitions", "Used", "Free"))
+
+
+def _describe(broker: int, folders: Sequence[Folder], options: argparse.Namespace) -> None:
+    rows = [
+        (str(broker), folder.path, str(replica.partition), size_cell(replica.size_bytes))
+        for folder in folders
+        for replica in sorted(folder.replicas)
+        if not options.topic or replica.partition.topic in options.topic
+    ]
+    print_table(("Broker", "Folder", "Partition", "Size"), rows, ("Size",))
+
+
+def size_cell(size_bytes: int) -> str:
+    """For people on a terminal, for programs in a pipe."""
+    return size_text(size_bytes) if is_terminal(sys.stdout) else str(size_bytes)
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes as people read them."""
+    if size_bytes < 0:
+        return "?"
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < STEP:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= STEP
+    return f"{size:.1f} TiB"

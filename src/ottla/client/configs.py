@@ -1,0 +1,138 @@
+"""Settings of topics, brokers, groups and whatever else has settings: read them, change them, list who has some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.client.client import Client
+from ottla.client.errors import refusal
+from ottla.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+
+
+class Resource(IntEnum):
+    """What can have settings, by its number on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(IntEnum):
+    """Where a value comes from, by its number on the wire."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class Synonym(NamedTuple):
+    """A value that the same setting has at another place."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class Config(NamedTuple):
+    """One setting as the broker shows it."""
+
+    name: str
+    value: str | None
+    source: int
+    is_sensitive: bool
+    is_read_only: bool = False
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == Source.DEFAULT_CONFIG
+
+
+def describe_configs(
+    client: Client, resource: Resource, names: Iterable[str], with_synonyms: bool = False
+) -> dict[str, list[Config]]:
+    """The settings of several resources of one type, in the order in which the broker lists them."""
+    wanted = [DescribeConfigsResource(resource_type=resource, resource_name=name) for name in names]
+    if not wanted:
+        return {}
+    request = DescribeConfigsRequest(resources=wanted, include_synonyms=with_synonyms)
+    if _is_of_one_broker(resource, wanted[0].resource_name):
+        broker_id = int(wanted[0].resource_name)
+        answer = client.call_broker(broker_id, request, DescribeConfigsResponse, _check_described)
+    else:
+        answer = client.call(request, DescribeConfigsResponse, _check_described)
+    return {
+        result.resource_name: [
+            Config(
+                item.name,
+                item.value,
+                item.config_source,
+                item.is_sensitive,
+                item.read_only,
+                tuple(Synonym(other.name, other.value, other.source) for other in item.synonyms),
+            )
+            for item in result.configs
+        ]
+        for result in answer.results
+    }
+
+
+def alter_configs(
+    client: Client, resource: Resource, name: str, changed: Mapping[str, str], deleted: Sequence[str]
+) -> None:
+    """Set some settings of one resource and put others back to what they would be without it."""
+    changes = [IncrementalAlterableConfig(name=key, config_operation=DELETE, value="") for key in deleted]
+    changes += [IncrementalAlterableConfig(name=key, config_operation=SET, value=changed[key]) for key in changed]
+    target = IncrementalAlterConfigsResource(resource_type=resource, resource_name=name, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[target])
+    if _is_of_one_broker(resource, name):
+        client.call_broker(int(name), request, IncrementalAlterConfigsResponse, _check_altered)
+    else:
+        client.call(request, IncrementalAlterConfigsResponse, _check_altered)
+
+
+def resources_with_configs(client: Client, resource: Resource) -> list[str]:
+    """The names of the resources of one type that have settings of their own."""
+    answer = client.call(ListConfigResourcesRequest(resource_types=[resource]), ListConfigResourcesResponse)
+    if answer.error_code:
+        raise refusal(answer.error_code)
+    return [item.resource_name for item in answer.config_resources if item.resource_type == resource]
+
+
+def _is_of_one_broker(resource: Resource, name: str) -> bool:
+    """What only the broker itself can tell; the default of all brokers ("") is known to each."""
+    return resource in (Resource.BROKER, Resource.BROKER_LOGGER) and name != ""
+
+
+def _check_described(answer: DescribeConfigsResponse) -> None:
+    for result in answer.results:
+        if result.error_code:
+            raise refusal(result.error_code, result.error_message)
+
+
+def _check_altered(answer: IncrementalAlterConfigsResponse) -> None:
+    for result in answer.responses:
+        if result.error_code:
+            raise refusal(result.error_code, result.error_message)

@@ -1,0 +1,61 @@
+"""The folders that brokers keep their logs in, and what lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.client.client import Client
+from ottla.client.errors import error_of, refusal
+from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+
+class Replica(NamedTuple):
+    """What one partition takes in a folder; a future replica is on its way there from another folder."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class Folder(NamedTuple):
+    """One folder of a broker; the room on its disk is -1 where an old broker does not tell."""
+
+    path: str
+    error: Error
+    replicas: list[Replica]
+    total_bytes: int
+    usable_bytes: int
+
+
+def describe_log_dirs(client: Client, brokers: Sequence[int]) -> dict[int, list[Folder]]:
+    """The folders of the given brokers, in the order in which each lists them."""
+    return {broker: _folders(client, broker) for broker in brokers}
+
+
+def _folders(client: Client, broker: int) -> list[Folder]:
+    answer = client.call_broker(broker, DescribeLogDirsRequest(), DescribeLogDirsResponse)
+    if answer.error_code:
+        raise refusal(answer.error_code)
+    return [
+        Folder(
+            result.log_dir,
+            error_of(result.error_code),
+            [
+                Replica(
+                    TopicPartition(topic.name, item.partition_index),
+                    item.partition_size,
+                    item.offset_lag,
+                    item.is_future_key,
+                )
+                for topic in result.topics
+                for item in topic.partitions
+            ],
+            result.total_bytes,
+            result.usable_bytes,
+        )
+        for result in answer.results
+    ]

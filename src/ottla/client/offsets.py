@@ -1,0 +1,142 @@
+"""Offsets of partitions by time, and the removal of records below an offset: each leader is asked about its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.client.client import Client
+from ottla.client.errors import ClientError, RefusedError, refusal
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+NO_OFFSET = -1
+CONSUMER = -1  # as a replica id: nobody's replica
+# The version of ListOffsets that knows each special time; an older broker would take it for a time before 1970.
+VERSION_OF_TIME = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+PAUSES_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6)  # a new topic, or one whose leader just died, needs a moment
+
+T = TypeVar("T")
+Failures = dict[TopicPartition, ClientError]
+# What one leader says about its partitions: a value for each, or why there is none.
+Answer = Iterator[tuple[TopicPartition, "T | RefusedError"]]
+Ask = Callable[[int, Sequence[TopicPartition]], "Answer[T]"]
+
+
+class Found(NamedTuple):
+    """An offset by time; NO_OFFSET if no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+
+
+def list_offsets(
+    client: Client, partitions: Iterable[TopicPartition], time: int
+) -> tuple[dict[TopicPartition, Found], Failures]:
+    """The offset of each partition at a time (or at a special one, see above), and what went wrong with the others."""
+    from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
+
+    def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[Found]:
+        topics = [
+            wire.ListOffsetsTopic(
+                name=topic,
+                partitions=[wire.ListOffsetsPartition(partition_index=number, timestamp=time) for number in numbers],
+            )
+            for topic, numbers in _by_topic(led).items()
+        ]
+        request = wire.ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=client.timeout_ms)
+        for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
+            for item in result.partitions:
+                refused = refusal(item.error_code) if item.error_code else None
+                yield TopicPartition(result.name, item.partition_index), refused or Found(item.offset, item.timestamp)
+
+    if client.version_of(wire.ListOffsetsRequest) < VERSION_OF_TIME.get(time, 0):
+        return {}, {partition: refusal(Error.UNSUPPORTED_VERSION) for partition in partitions}
+    return ask_leaders(client, partitions, ask)
+
+
+def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], Failures]:
+    """Forget the records below an offset (-1: all that are committed); returns where each log starts now."""
+    from ottla.protocol.messages import topics as wire  # noqa: PLC0415
+
+    def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[int]:
+        topics = [
+            wire.DeleteRecordsTopic(
+                name=topic,
+                partitions=[
+                    wire.DeleteRecordsPartition(partition_index=number, offset=before[TopicPartition(topic, number)])
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in _by_topic(led).items()
+        ]
+        request = wire.DeleteRecordsRequest(topics=topics, timeout_ms=client.timeout_ms)
+        for result in client.call_broker(leader, request, wire.DeleteRecordsResponse).topics:
+            for item in result.partitions:
+                refused = refusal(item.error_code) if item.error_code else None
+                yield TopicPartition(result.name, item.partition_index), refused or item.low_watermark
+
+    return ask_leaders(client, before, ask)
+
+
+def ask_leaders(
+    client: Client, partitions: Iterable[TopicPartition], ask: Ask[T]
+) -> tuple[dict[TopicPartition, T], Failures]:
+    """Ask every leader about its partitions; again where a moment later the answer may be another."""
+    found: dict[TopicPartition, T] = {}
+    failures: Failures = {}
+    left = list(partitions)
+    for pause in (*PAUSES_SECONDS, None):
+        by_leader, failed = partitions_by_leader(client, left)
+        failures |= failed
+        for leader, led in by_leader.items():
+            try:
+                for partition, answer in ask(leader, led):
+                    if isinstance(answer, RefusedError):
+                        failures[partition] = answer
+                    else:
+                        found[partition] = answer
+            except RefusedError as problem:  # the leader does not know this kind of question at all
+                failures |= dict.fromkeys(led, problem)
+        left = [partition for partition in left if partition not in found and failures[partition].is_retriable]
+        if not left or pause is None:
+            break
+        client.sleep(pause)
+    return found, {partition: problem for partition, problem in failures.items() if partition not in found}
+
+
+def partitions_by_leader(
+    client: Client, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], Failures]:
+    """Whom to ask about which partition, and which partitions nobody can be asked about."""
+    wanted = list(partitions)
+    names = dict.fromkeys(partition.topic for partition in wanted)
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    leaders = {
+        TopicPartition(topic.name or "", item.partition_index): item.leader_id
+        for topic in client.call(request, MetadataResponse).topics
+        for item in topic.partitions
+    }
+    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    failures: Failures = {}
+    for partition in wanted:
+        leader = leaders.get(partition)
+        if leader is None:
+            failures[partition] = refusal(Error.UNKNOWN_TOPIC_OR_PARTITION)
+        elif leader < 0:
+            failures[partition] = refusal(Error.LEADER_NOT_AVAILABLE)
+        else:
+            by_leader[leader].append(partition)
+    return by_leader, failures
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        by_topic[partition.topic].append(partition.partition)
+    return by_topic
