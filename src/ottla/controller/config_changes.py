@@ -12,30 +12,28 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ottla.base.broker_checks import check_broker_settings
-from ottla.base.broker_settings import BrokerSettings
+from ottla.base.broker_changes import change_mode, change_problem
+from ottla.base.broker_checks import RequirementError, check_broker_settings
+from ottla.base.broker_settings import BrokerSettings, find_key
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
+from ottla.base.resource_checks import check_client_metrics, check_group
 from ottla.base.setting_types import BadValueError, ConfigType, parse_list
 from ottla.base.settings import Mode
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_overrides
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage
 from ottla.controller.machine import Decision, config_operations
-from ottla.controller.store import StoreOperation
+from ottla.controller.store import DeleteNode, StoreOperation
 
 VALUE_LENGTH_MAX: Final = 32_767
-# Kafka lets these grow to at most the double and shrink to no less than the half at a time.
-THREAD_COUNTS: Final = (
-    "background.threads",
-    "num.io.threads",
-    "num.network.threads",
-    "num.recovery.threads.per.data.dir",
-    "num.replica.fetchers",
-    "remote.log.manager.copier.thread.pool.size",
-    "remote.log.manager.expiration.thread.pool.size",
-    "remote.log.manager.follower.thread.pool.size",
-    "remote.log.reader.threads",
+# Keys that only tools set, for as long as they move replicas. Kafka does not count them among its own.
+TOOL_KEYS: Final = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
 )
 
 
@@ -48,6 +46,15 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+ENTITY_TYPES: Final = {
+    ConfigResourceType.TOPIC: tree.TOPIC_CONFIG,
+    ConfigResourceType.BROKER: tree.BROKER_CONFIG,
+    ConfigResourceType.GROUP: tree.GROUP_CONFIG,
+    ConfigResourceType.CLIENT_METRICS: tree.CLIENT_METRICS_CONFIG,
+}
+NAMED_BY_SETTINGS: Final = frozenset({ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS})
 
 
 class OperationType(IntEnum):
@@ -68,7 +75,7 @@ class ConfigOperation(NamedTuple):
 
 
 class ConfigResourceChange(NamedTuple):
-    """What somebody wants of one topic, of one broker or ("") of all brokers.
+    """What somebody wants of one topic, group or subscription, of one broker or ("") of all brokers.
 
     With `replaces_all`, what is not named goes back to its default (the older AlterConfigs).
     """
@@ -91,9 +98,7 @@ def decide_config_changes(
     image: MetadataImage, changes: Sequence[ConfigResourceChange], settings: BrokerSettings
 ) -> Decision[list[ConfigResourceResult]]:
     """Change what can be changed; each resource is named once."""
-    operations: list[StoreOperation] = []
-    topics: dict[str, Mapping[str, str]] = {}
-    brokers: dict[str, Mapping[str, str]] = {}
+    changed: dict[ConfigResourceType, dict[str, Mapping[str, str]]] = {kind: {} for kind in ENTITY_TYPES}
     results = []
     for change in changes:
         try:
@@ -102,17 +107,14 @@ def decide_config_changes(
             results.append(ConfigResourceResult(change, refusal.error, refusal.message))
             continue
         results.append(ConfigResourceResult(change))
-        if new == current_overrides(image, change):
-            continue
-        if change.resource_type == ConfigResourceType.TOPIC:
-            topics[change.resource_name] = new
-        else:
-            brokers[change.resource_name] = new
-    for name, config in topics.items():
-        operations.extend(config_operations(tree.TOPIC_CONFIG, name, config, exists=name in image.topic_configs))
-    for name, config in brokers.items():
-        operations.extend(config_operations(tree.BROKER_CONFIG, name, config, exists=name in image.broker_configs))
-    return Decision(tuple(operations), _image_after(image, topics, brokers), results)
+        if new != current_overrides(image, change):
+            changed[ConfigResourceType(change.resource_type)][change.resource_name] = new
+    operations: list[StoreOperation] = []
+    for kind, configs in changed.items():
+        existing = configs_of(image, kind)
+        for name, config in configs.items():
+            operations.extend(_store_operations(kind, name, config, exists=name in existing))
+    return Decision(tuple(operations), _image_after(image, changed), results)
 
 
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
@@ -128,12 +130,30 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
         new = apply_operations(change, current, settings)
         check_broker_change(live, change.resource_name, new)
         return new
-    raise KafkaError(Error.INVALID_REQUEST, _refusal_of_type(change))
+    if change.resource_type == ConfigResourceType.GROUP:
+        new = apply_operations(change, current, settings)
+        check_group(change.resource_name, new, live)
+        return new
+    if change.resource_type == ConfigResourceType.CLIENT_METRICS:
+        new = apply_operations(change, current, settings)
+        check_client_metrics(change.resource_name, new)
+        return new
+    raise KafkaError(Error.INVALID_REQUEST, f"Unknown resource type {change.resource_type}")
+
+
+def configs_of(image: MetadataImage, resource_type: int) -> Mapping[str, Mapping[str, str]]:
+    """All settings of one type of resource, by name."""
+    if resource_type == ConfigResourceType.TOPIC:
+        return image.topic_configs
+    if resource_type == ConfigResourceType.GROUP:
+        return image.group_configs
+    if resource_type == ConfigResourceType.CLIENT_METRICS:
+        return image.client_metrics_configs
+    return image.broker_configs
 
 
 def current_overrides(image: MetadataImage, change: ConfigResourceChange) -> Mapping[str, str]:
-    configs = image.topic_configs if change.resource_type == ConfigResourceType.TOPIC else image.broker_configs
-    return configs.get(change.resource_name, {})
+    return configs_of(image, change.resource_type).get(change.resource_name, {})
 
 
 def apply_operations(
@@ -159,27 +179,36 @@ def apply_operations(
 
 def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str]) -> None:
     """The whole new set of changes of one broker, or of all (""). Raises KafkaError(INVALID_REQUEST)."""
+    modes = {name: change_mode(name) for name in new}
     _refuse_names(
-        [name for name in new if name not in live.keys or live.keys[name].mode is Mode.READ_ONLY],
-        "Cannot update these configs dynamically",
+        [name for name, mode in modes.items() if mode is Mode.READ_ONLY], "Cannot update these configs dynamically"
     )
     try:
         for name, text in new.items():
-            live.keys[name].value(text)
+            key = find_key(name)
+            assert key is not None  # or its mode would be READ_ONLY
+            key.value(text)
     except BadValueError as bad:
         raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
     if not broker:
         _refuse_names(
-            [name for name in new if live.keys[name].mode is Mode.PER_BROKER],
+            [name for name, mode in modes.items() if mode is Mode.PER_BROKER],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
     after = live.with_dynamic(*((live.cluster_default, new) if broker else (new, live.own)))
     try:
         check_broker_settings(after)
+    except RequirementError as unmet:
+        raise KafkaError(Error.INVALID_REQUEST, f"requirement failed: {unmet}") from None
     except BadValueError as bad:
-        prefix = "" if str(bad).startswith("Error ") else "requirement failed: "
-        raise KafkaError(Error.INVALID_REQUEST, f"{prefix}{bad}") from None
-    _check_thread_counts(live, after)
+        raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
+    problem = change_problem(live, after)
+    if problem is not None:
+        raise KafkaError(
+            Error.INVALID_REQUEST,
+            f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
+            "for configuration Invalid dynamic configuration",
+        )
 
 
 def _check_topic(image: MetadataImage, name: str) -> None:
@@ -190,18 +219,6 @@ def _check_topic(image: MetadataImage, name: str) -> None:
         raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, problem)
     if name not in image.topics:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-
-
-def _refusal_of_type(change: ConfigResourceChange) -> str:
-    if change.resource_type == ConfigResourceType.GROUP:
-        if not change.resource_name:
-            return "Default group resources are not allowed."
-        return "Settings of groups are not kept by this broker yet."
-    if change.resource_type == ConfigResourceType.CLIENT_METRICS:
-        if not change.resource_name:
-            return "Subscription name can't be empty"
-        return "Subscriptions to client metrics are not kept by this broker yet."
-    return f"Unknown resource type {change.resource_type}"
 
 
 def _changed_list(
@@ -221,13 +238,13 @@ def _changed_list(
 
 
 def _check_is_list(change: ConfigResourceChange, operation: ConfigOperation) -> None:
-    is_topic = change.resource_type == ConfigResourceType.TOPIC
-    key = (TopicKeys.keys if is_topic else BrokerSettings.keys).get(operation.name)
+    tables = {ConfigResourceType.TOPIC: TopicKeys.keys, ConfigResourceType.BROKER: BrokerSettings.keys}
+    key = tables.get(ConfigResourceType(change.resource_type), {}).get(operation.name)
     if key is not None and key.kind is ConfigType.LIST:
         return
-    if is_topic:
+    if change.resource_type != ConfigResourceType.BROKER:
         message = f"Can't {operation.type.name} to key {operation.name} because its type is not LIST."
-    elif key is None:
+    elif key is None or operation.name in TOOL_KEYS:
         message = f"Unknown config name: {operation.name}"
     else:
         message = f"Config value {operation.type.name.lower()} is not allowed for config key: {operation.name}"
@@ -248,34 +265,22 @@ def _refuse_names(names: Sequence[str], sentence: str) -> None:
         raise KafkaError(Error.INVALID_REQUEST, f"{sentence}: [{', '.join(names)}]")
 
 
-def _check_thread_counts(before: BrokerSettings, after: BrokerSettings) -> None:
-    for name in THREAD_COUNTS:
-        attribute = before.keys[name].attribute
-        old, new = getattr(before, attribute), getattr(after, attribute)
-        what = f"Dynamic thread count update validation failed for {name}={new}, value should"
-        if new < old / 2:
-            _refuse_dynamic(f"{what} be at least half the current value {old}")
-        if new > old * 2:
-            _refuse_dynamic(f"{what} not be greater than double the current value {old}")
-    old, new = before.log_cleaner_threads, after.log_cleaner_threads
-    if new < old // 2:
-        _refuse_dynamic(f"Log cleaner threads cannot be reduced to less than half the current value {old}")
-    if new > old * 2:
-        _refuse_dynamic(f"Log cleaner threads cannot be increased to more than double the current value {old}")
-
-
-def _refuse_dynamic(reason: str) -> None:
-    raise KafkaError(
-        Error.INVALID_REQUEST,
-        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
-        "for configuration Invalid dynamic configuration",
-    )
+def _store_operations(
+    kind: ConfigResourceType, name: str, config: Mapping[str, str], *, exists: bool
+) -> tuple[StoreOperation, ...]:
+    """Groups and subscriptions are there only while they have settings."""
+    if not config and kind in NAMED_BY_SETTINGS:
+        return (DeleteNode(tree.config_path(ENTITY_TYPES[kind], name)),)
+    return config_operations(ENTITY_TYPES[kind], name, config, exists=exists)
 
 
 def _image_after(
-    image: MetadataImage, topics: Mapping[str, Mapping[str, str]], brokers: Mapping[str, Mapping[str, str]]
+    image: MetadataImage, changed: Mapping[ConfigResourceType, Mapping[str, Mapping[str, str]]]
 ) -> MetadataImage:
+    topics, groups = changed[ConfigResourceType.TOPIC], changed[ConfigResourceType.GROUP]
+    subscriptions = changed[ConfigResourceType.CLIENT_METRICS]
     after = image.with_topics(configs=topics) if topics else image
-    for broker, config in brokers.items():
+    for broker, config in changed[ConfigResourceType.BROKER].items():
         after = after.with_broker_config(broker, config)
-    return after
+    after = after.with_group_configs(groups) if groups else after
+    return after.with_client_metrics_configs(subscriptions) if subscriptions else after

@@ -31,6 +31,7 @@ class BrokerImage(NamedTuple):
     endpoints: Mapping[str, Endpoint]  # by listener name
     rack: str | None
     epoch: int
+    jmx_port: int = -1  # where its metrics are; -1: nowhere
 
 
 class PartitionImage(NamedTuple):
@@ -65,12 +66,14 @@ class MetadataImage:
         "broker_configs",
         "brokers",
         "changed_topics",
+        "client_metrics_configs",
         "cluster_id",
         "controller_epoch",
         "controller_id",
         "features",
         "features_epoch",
         "generation",
+        "group_configs",
         "lineage",
         "names_by_collision_key",
         "topic_configs",
@@ -88,6 +91,8 @@ class MetadataImage:
         topics: Mapping[str, TopicImage] | None = None,
         topic_configs: Mapping[str, Mapping[str, str]] | None = None,
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
+        group_configs: Mapping[str, Mapping[str, str]] | None = None,
+        client_metrics_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
     ) -> None:
@@ -99,6 +104,8 @@ class MetadataImage:
         self.topics_by_id: Mapping[UUID, TopicImage] = {topic.topic_id: topic for topic in self.topics.values()}
         self.topic_configs: Mapping[str, Mapping[str, str]] = topic_configs or {}  # every topic has an entry
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
+        self.group_configs: Mapping[str, Mapping[str, str]] = group_configs or {}
+        self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -160,6 +167,23 @@ class MetadataImage:
         new.broker_configs = {**self.broker_configs, broker: config}
         return new
 
+    def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+        """Whole new sets of settings by group; an empty one removes what the group has."""
+        new = self._next()
+        new.group_configs = without_empty({**self.group_configs, **changed})
+        return new
+
+    def with_client_metrics_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+        """Whole new subscriptions to client metrics by name; an empty one is removed."""
+        new = self._next()
+        new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
+        return new
+
+    def with_features(self, features: Mapping[str, int], features_epoch: int) -> MetadataImage:
+        new = self._next()
+        new.features, new.features_epoch = features, features_epoch
+        return new
+
     def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         new = self._next()
         new.brokers = brokers
@@ -194,6 +218,10 @@ class MetadataImage:
         new.generation = self.generation + 1
         new.changed_topics = frozenset()
         return new
+
+
+def without_empty(configs: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    return {name: config for name, config in configs.items() if config}
 
 
 def collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:

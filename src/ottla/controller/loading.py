@@ -30,6 +30,8 @@ def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
         topics=load_topics(nodes),
         topic_configs=load_configs(nodes, tree.TOPIC_CONFIG),
         broker_configs=load_configs(nodes, tree.BROKER_CONFIG),
+        group_configs=load_configs(nodes, tree.GROUP_CONFIG),
+        client_metrics_configs=load_configs(nodes, tree.CLIENT_METRICS_CONFIG),
         features=tree.decode_feature(feature.data) if feature else {},
         features_epoch=feature.version if feature else 0,
     )
@@ -48,8 +50,7 @@ def load_configs(nodes: Mapping[str, Node], entity_type: str) -> dict[str, dict[
     configs = {}
     for path, node in nodes.items():
         if path.startswith(prefix):
-            name = path.removeprefix(prefix)
-            configs["" if name == tree.DEFAULT_ENTITY else name] = tree.decode_config(path, node.data)
+            configs[tree.config_entity(entity_type, path.removeprefix(prefix))] = tree.decode_config(path, node.data)
     return configs
 
 

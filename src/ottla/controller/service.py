@@ -101,6 +101,7 @@ class ControllerService:
         *,
         rack: str | None = None,
         cluster_id: str | None = None,
+        jmx_port: int = -1,
     ) -> None:
         """Load the image, register this broker, become the controller. StoreUnusableError says what is in the way.
 
@@ -114,7 +115,7 @@ class ControllerService:
                 f"the metadata store belongs to cluster {image.cluster_id}, but the log folders to cluster "
                 f"{cluster_id}. Give this broker the folders that belong together."
             )
-        broker = BrokerImage(self._options.node_id, dict(endpoints), rack, 0)
+        broker = BrokerImage(self._options.node_id, dict(endpoints), rack, 0, jmx_port)
         decision = decide_start(
             image,
             nodes,
@@ -137,6 +138,21 @@ class ControllerService:
         self._epoch_version = epoch.version
         registered = broker._replace(epoch=registration.created_id)
         self._publish(image.with_brokers({**image.brokers, broker.id: registered}))
+        logger.info(
+            "Registered broker %d at path %s with addresses: %s, czxid (broker epoch): %d",
+            broker.id,
+            tree.broker_path(broker.id),
+            ",".join(f"{name}://{end.host}:{end.port}" for name, end in broker.endpoints.items()),
+            registered.epoch,
+        )
+        logger.info(
+            "[Controller id=%d] %d successfully elected as the controller. Epoch incremented to %d "
+            "and epoch zk version is now %d",
+            broker.id,
+            broker.id,
+            image.controller_epoch,
+            epoch.version,
+        )
 
     async def close(self) -> None:
         """Let the changes that are under way end, then close the store."""

@@ -9,9 +9,11 @@ The file is marked with an application id and a schema version, so that a foreig
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from ottla.controller.store import (
     ANY_VERSION,
@@ -86,10 +88,20 @@ class SqliteTree:
 
     def open(self) -> None:
         """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
+        self._open(self.path, self._prepare)
+
+    def open_to_read(self) -> None:
+        """Open a file that exists and write nothing, whether its broker runs or not."""
+        # Without a write-ahead log beside it nobody has the file open: "immutable" then leaves no files behind.
+        mode = "ro" if os.path.exists(f"{self.path}-wal") else "ro&immutable=1"
+        self._open(f"file:{quote(os.path.abspath(self.path))}?mode={mode}", self._check_marks)
+
+    def _open(self, name: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
         check_file_header(self.path)
         try:
-            self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS_MAX, isolation_level=None)
-            self._prepare(self._database)
+            is_uri = name.startswith("file:")
+            self._database = sqlite3.connect(name, timeout=BUSY_SECONDS_MAX, isolation_level=None, uri=is_uri)
+            prepare(self._database)
         except sqlite3.Error as error:
             self.close()
             raise unusable(self.path, str(error), getattr(error, "sqlite_errorname", "")) from error

@@ -30,6 +30,9 @@ PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
 TOPIC_CONFIG: Final = "topics"
 BROKER_CONFIG: Final = "brokers"
+GROUP_CONFIG: Final = "groups"
+CLIENT_METRICS_CONFIG: Final = "client-metrics"
+FREELY_NAMED: Final = frozenset({GROUP_CONFIG, CLIENT_METRICS_CONFIG})  # their names may hold any character
 DEFAULT_ENTITY: Final = "<default>"
 
 # Nodes that exist in every cluster, parents first.
@@ -45,6 +48,8 @@ SKELETON: Final = (
     "/config/users",
     "/config/brokers",
     "/config/ips",
+    "/config/groups",
+    "/config/client-metrics",
     "/admin",
     DELETE_TOPICS,
     "/cluster",
@@ -115,7 +120,20 @@ def partition_state_path(topic: str, partition: int) -> str:
 
 def config_path(entity_type: str, entity_name: str) -> str:
     """`entity_name` is "" for the default of all brokers."""
+    if entity_type in FREELY_NAMED:
+        from urllib.parse import quote  # noqa: PLC0415 (rarely needed, and slow to import)
+
+        return f"{CONFIG}/{entity_type}/{quote(entity_name, safe='').replace('.', '%2E')}"
     return f"{CONFIG}/{entity_type}/{entity_name or DEFAULT_ENTITY}"
+
+
+def config_entity(entity_type: str, node_name: str) -> str:
+    """The name of whom a node of settings belongs to: the other way of config_path."""
+    if entity_type in FREELY_NAMED:
+        from urllib.parse import unquote  # noqa: PLC0415
+
+        return unquote(node_name)
+    return "" if node_name == DEFAULT_ENTITY else node_name
 
 
 def delete_topic_path(topic: str) -> str:
@@ -131,7 +149,7 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
         "port": plain.port if plain else -1,
         "endpoints": [f"{name}://{bracketed(end.host)}:{end.port}" for name, end in broker.endpoints.items()],
         "listener_security_protocol_map": {name: end.protocol for name, end in broker.endpoints.items()},
-        "jmx_port": -1,
+        "jmx_port": broker.jmx_port,
         "features": {},
         "timestamp": str(now_ms),
     }

@@ -54,6 +54,14 @@ class Cancellable(Protocol):
     def cancel(self) -> None: ...
 
 
+class Probe(Protocol):
+    """Somebody who wants to know how long one reply takes to be sent."""
+
+    def on_sending(self) -> None: ...
+
+    def on_sent(self) -> None: ...
+
+
 class PendingReply:
     """The place of a reply that is not ready yet in the line of its connection."""
 
@@ -99,6 +107,8 @@ class Connection:
         self.on_closed = on_closed
         self.listener_name = listener_name
         self.peer_host = peer_host
+        self.client_software_name = "unknown"  # until the client tells it (KIP-511)
+        self.client_software_version = "unknown"
         self.frame_bytes_max = frame_bytes_max
         self.last_active_tick = 0
         self.is_closed = False
@@ -117,6 +127,11 @@ class Connection:
         self.unsent_bytes = 0
         self.is_writing = False  # the socket is full: the poller tells when there is room
         self.is_flushing = False  # the poller calls flush() at the end of its round
+        # counting
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.probe: Probe | None = None
+        self.probe_end = 0  # `sent_bytes` when the reply that the probe follows is out
 
     # ---- receiving
 
@@ -136,6 +151,7 @@ class Connection:
             self.abandon("closed by the client")
             return
         self.last_active_tick = -1
+        self.received_bytes += received
         self._consume(self.have + received)
 
     def _receive_buffer(self) -> memoryview:
@@ -262,6 +278,12 @@ class Connection:
         self.pending.append(place)
         return place
 
+    def follow(self, probe: Probe) -> None:
+        """Tell this probe when the reply that was given last is being sent and is out; one probe at a time."""
+        if self.probe is None and not self.pending:
+            self.probe = probe
+            self.probe_end = self.sent_bytes + self.unsent_bytes
+
     def on_reply_complete(self) -> None:
         pending = self.pending
         while pending and pending[0].is_complete:
@@ -325,6 +347,9 @@ class Connection:
     def _send(self) -> None:
         out = self.out
         budget = SENT_BYTES_PER_TURN
+        probe = self.probe
+        if probe is not None:
+            probe.on_sending()
         try:
             while out and budget > 0:
                 chunk = out[0]
@@ -333,6 +358,7 @@ class Connection:
                 else:
                     sent = self.transport.send(chunk, len(out) > 1)
                     self.unsent_bytes -= sent
+                    self.sent_bytes += sent
                     budget -= sent
                     if sent == len(chunk):
                         out.popleft()
@@ -343,6 +369,9 @@ class Connection:
         except OSError as error:
             self.abandon(error.strerror or "connection lost")
             return
+        if probe is not None and self.sent_bytes >= self.probe_end:
+            self.probe = None
+            probe.on_sent()
         should_write = len(out) > 0
         if should_write != self.is_writing:
             self.is_writing = should_write
@@ -353,6 +382,7 @@ class Connection:
         if sent == 0:
             raise OSError(0, "a log file is shorter than the range that was to be sent")
         self.unsent_bytes -= sent
+        self.sent_bytes += sent
         if sent == file_range.length:
             self.out.popleft()
             file_range.release()

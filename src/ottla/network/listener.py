@@ -6,12 +6,13 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable
 
 from ottla.network.buffers import Buffers
 from ottla.network.connection import Connection, FrameHandler
+from ottla.network.limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
+from ottla.network.traffic import ListenerTraffic
 from ottla.network.transport import PlainTransport
 
 logger = logging.getLogger(__name__)
@@ -20,23 +21,7 @@ ACCEPTS_PER_TURN = 100
 SWEEP_SECONDS_MAX = 5.0
 SWEEP_SECONDS_MIN = 0.25
 RETRY_SECONDS = 0.1  # after running out of descriptors
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """What one broker puts up with."""
-
-    frame_bytes_max: int = 104_857_600
-    connections_max: int = 2**31 - 1
-    connections_per_host_max: int = 2**31 - 1
-    connections_by_host: Mapping[str, int] = field(default_factory=dict)  # other limits for some hosts
-    idle_ms_max: int = 600_000
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
-    backlog: int = 50
-
-    def per_host(self, host: str) -> int:
-        return self.connections_by_host.get(host, self.connections_per_host_max)
+WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
 
 
 class ConnectionSet:
@@ -49,6 +34,10 @@ class ConnectionSet:
         self.buffers = Buffers()
         self.connections: set[Connection] = set()
         self.per_host: dict[str, int] = {}
+        self.traffic: dict[str, ListenerTraffic] = {}  # by listener name
+        self.per_listener: dict[str, int] = {}
+        self._rate = RateLimit(limits.creation_rate, self.loop.time())
+        self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
@@ -57,12 +46,19 @@ class ConnectionSet:
     def limit(self, limits: ConnectionLimits) -> None:
         """Other limits from now on; what is open stays open."""
         self.limits = limits
+        now = self.loop.time()
+        self._rate.change(limits.creation_rate, now)
+        for name, rate in self._rates.items():
+            rate.change(limits.of_listener(name).creation_rate, now)
         self._tell_room()
 
     def admit(self, sock: socket.socket, host: str, listener_name: str) -> None:
         """Take a new socket in, or close it when its host has too many already."""
+        self._rate.take()
+        self._rate_of(listener_name).take()
         if self.per_host.get(host, 0) >= self.limits.per_host(host):
             logger.info("refusing a connection from %s: max.connections.per.ip reached", host)
+            self.traffic_of(listener_name).refused += 1
             sock.close()
             return
         sock.setblocking(False)
@@ -85,18 +81,31 @@ class ConnectionSet:
             self.limits.frame_bytes_max,
         )
         self.connections.add(connection)
+        self.traffic_of(listener_name).opened += 1
         self.per_host[host] = self.per_host.get(host, 0) + 1
+        self.per_listener[listener_name] = self.per_listener.get(listener_name, 0) + 1
         self.poller.watch(descriptor, connection)
 
     def _on_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        traffic = self.traffic_of(connection.listener_name)
+        traffic.closed += 1
+        traffic.received_bytes += connection.received_bytes
+        traffic.sent_bytes += connection.sent_bytes
         left = self.per_host[connection.peer_host] - 1
         if left:
             self.per_host[connection.peer_host] = left
         else:
             del self.per_host[connection.peer_host]
+        self.per_listener[connection.listener_name] -= 1
         logger.debug("connection from %s closed: %s", connection.peer_host, connection.close_reason)
         self._tell_room()
+
+    def traffic_of(self, listener_name: str) -> ListenerTraffic:
+        found = self.traffic.get(listener_name)
+        if found is None:
+            found = self.traffic[listener_name] = ListenerTraffic()
+        return found
 
     def _tell_room(self) -> None:
         for event in self._waiting:
@@ -104,19 +113,31 @@ class ConnectionSet:
 
     # ---- limits
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.connections) >= self.limits.connections_max
+    def is_full(self, listener_name: str) -> bool:
+        limit = self.limits.of_listener(listener_name).connections_max
+        return len(self.connections) >= self.limits.connections_max or self.per_listener.get(listener_name, 0) >= limit
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_room(self, listener_name: str) -> None:
         event = asyncio.Event()
         self._waiting.append(event)
         try:
-            while self.is_full:
+            while self.is_full(listener_name):
                 event.clear()
                 await event.wait()
         finally:
             self._waiting.remove(event)
+
+    def seconds_to_wait(self, listener_name: str) -> float:
+        """How long max.connection.creation.rate, the broker's and the listener's, holds the next connection back."""
+        now = self.loop.time()
+        return max(self._rate.seconds_to_wait(now), self._rate_of(listener_name).seconds_to_wait(now))
+
+    def _rate_of(self, listener_name: str) -> RateLimit:
+        rate = self._rates.get(listener_name)
+        if rate is None:
+            rate = RateLimit(self.limits.of_listener(listener_name).creation_rate, self.loop.time())
+            self._rates[listener_name] = rate
+        return rate
 
     def _sweep(self) -> None:
         """Close what was idle for too long. Ticks instead of clock readings: receiving costs no system call more."""
@@ -127,6 +148,7 @@ class ConnectionSet:
             if connection.last_active_tick < 0 or connection.pending or connection.out:
                 connection.last_active_tick = self._tick
             elif idle_ticks and self._tick - connection.last_active_tick >= idle_ticks:
+                self.traffic_of(connection.listener_name).expired += 1
                 connection.abandon("idle for longer than connections.max.idle.ms")
         if not any(connection.have for connection in self.connections):
             self.buffers.forget()
@@ -166,8 +188,12 @@ class Listener:
 
     def _on_acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
-            if self.connections.is_full:
-                self._pause(self.connections.wait_for_room())
+            if self.connections.is_full(self.name):
+                self._pause(self.connections.wait_for_room(self.name))
+                return
+            seconds = self.connections.seconds_to_wait(self.name)
+            if seconds > 0:
+                self._pause(asyncio.sleep(min(seconds, WAIT_SECONDS_MAX)))
                 return
             try:
                 sock, address = self._socket.accept()
@@ -179,7 +205,8 @@ class Listener:
                 logger.warning("cannot accept a connection: %s; raise the limit of open files", error.strerror)
                 self._pause(asyncio.sleep(RETRY_SECONDS))
                 return
-            self.connections.admit(sock, address[0], self.name)
+            # A socket for both kinds of addresses shows IPv4 ones in the form of IPv6.
+            self.connections.admit(sock, address[0].removeprefix("::ffff:"), self.name)
 
     def _pause(self, until: Awaitable[None]) -> None:
         """Leave new connections in the kernel's queue for now."""

@@ -60,7 +60,9 @@ class Poller:
         self._watched: dict[int, Watched] = {}
         self._to_flush: list[Watched] = []
         self._is_expecting = False  # the last request came so soon that the next one probably does, too
-        self._answered_ns = 0
+        self.answered_ns = 0  # when epoll's last answer came
+        self.busy_ns = 0  # all time that was not spent waiting
+        self.recent_ns = 0  # the longest round since somebody set this to 0
         self.longest_ns = 0
         self.slow_count = 0
 
@@ -101,7 +103,7 @@ class Poller:
             self._flush()
         asked_ns = self._note_iteration()
         events = self._wait(timeout, asked_ns)
-        self._answered_ns = answered_ns = time.monotonic_ns()
+        self.answered_ns = answered_ns = time.monotonic_ns()
         if events:
             self._is_expecting = answered_ns - asked_ns < SPIN_NS
         ready: list[tuple[selectors.SelectorKey, int]] = []
@@ -157,9 +159,12 @@ class Poller:
     def _note_iteration(self) -> int:
         """How long the last round took; the result is the time now."""
         now_ns = time.monotonic_ns()
-        if self._answered_ns:
-            taken = now_ns - self._answered_ns
-            self.longest_ns = max(self.longest_ns, taken)
+        if self.answered_ns:
+            taken = now_ns - self.answered_ns
+            self.busy_ns += taken
+            if taken > self.recent_ns:
+                self.recent_ns = taken
+                self.longest_ns = max(self.longest_ns, taken)
             if taken > SLOW_NS:
                 self.slow_count += 1
         return now_ns

@@ -15,23 +15,29 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
+from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.waiting import WaitingFetch, WaitingProduce
 from ottla.storage.log import Appended, Log
 
 NO_EPOCH: Final = -1
+TO_HIGH_WATERMARK: Final = -1
 
 
 class Partition:
     """A replica on this broker and what is known about its leader."""
 
-    def __init__(self, name: TopicPartition, topic_id: UUID, log: Log, node_id: int) -> None:
+    def __init__(
+        self, name: TopicPartition, topic_id: UUID, log: Log, node_id: int, traffic: TopicTraffic | None = None
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.log = log
         self.node_id = node_id
+        self.traffic = traffic if traffic is not None else TopicTraffic()  # one for all partitions of the topic
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.in_sync: tuple[int, ...] = ()
+        self.replica_count = 1
         self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
@@ -43,17 +49,23 @@ class Partition:
 
     # ---- leadership
 
-    def lead(self, leader_id: int, leader_epoch: int, in_sync: tuple[int, ...]) -> None:
+    def lead(self, leader_id: int, leader_epoch: int, in_sync: tuple[int, ...], replica_count: int = 1) -> None:
         """Take over what the controller decided."""
         if leader_epoch < self.leader_epoch:
             return
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync = in_sync
+        self.replica_count = replica_count
         if leader_id == self.node_id:
             self._advance(0)  # the log notes the epoch with its first record: most epochs of a partition have none
         else:
             self.wake_all()
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many replicas must be in sync for acks=all: never more than there are, as with Kafka 4."""
+        return min(self.log.settings.min_insync_replicas, self.replica_count)
 
     @property
     def is_leader(self) -> bool:
@@ -74,11 +86,11 @@ class Partition:
         """Append one producer's batch; the caller waits for the high watermark itself if it must."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-        if is_acks_all and len(self.in_sync) < self.log.settings.min_insync_replicas:
+        if is_acks_all and len(self.in_sync) < self.min_in_sync:
             raise KafkaError(
                 Error.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.in_sync)} is insufficient to satisfy the min.isr requirement "
-                f"of {self.log.settings.min_insync_replicas} for partition {self.name}",
+                f"of {self.min_in_sync} for partition {self.name}",
             )
         appended = self.log.append(records, self.leader_epoch, now_ms)
         if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
@@ -100,6 +112,18 @@ class Partition:
             self._start_flush()
         self._advance(0)
 
+    def delete_records(self, offset: int, now_ms: int) -> int:
+        """Forget everything below an offset (-1 = the high watermark); the offset where the log starts then."""
+        policy = self.log.settings.cleanup_policy
+        if "compact" in policy and "delete" not in policy:
+            raise KafkaError(Error.POLICY_VIOLATION, f"Records of partition {self.name} can not be deleted")
+        wanted = self.high_watermark if offset == TO_HIGH_WATERMARK else offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise KafkaError(Error.OFFSET_OUT_OF_RANGE, f"The offset {offset} for partition {self.name} is not valid")
+        self.log.raise_log_start_offset(wanted)
+        self.log.delete_hidden_segments(now_ms, self.high_watermark)
+        return self.log.log_start_offset
+
     def is_replicated(self, last_offset: int) -> bool:
         return self.high_watermark > last_offset
 
@@ -120,7 +144,8 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Up to here every transaction has ended; the same as the high watermark while there are none."""
-        return self.high_watermark
+        first_unstable = self.log.first_unstable_offset
+        return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
 
     def wait_for_records(self, waiting: WaitingFetch) -> None:
         if self._fetches is None:
@@ -172,7 +197,7 @@ class Partition:
             waiting_produce.note()
 
     def retire(self) -> None:
-        """The topic was deleted: nobody may append or read any more."""
+        """The topic was deleted, or its folder failed: nobody may append or read any more."""
         self.is_deleted = True
         self.leader_id = -1
         self.wake_all()

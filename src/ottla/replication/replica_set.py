@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
+from ottla.metrics.traffic import TrafficSet
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
 from ottla.storage.log_dirs import LogDirs
@@ -27,7 +28,9 @@ class ReplicaSet:
         self._flush = flush
         self._flush_rolled = flush_rolled
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.traffic = TrafficSet()
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
+        self.offline: set[TopicPartition] = set()  # in a folder that has failed
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -41,7 +44,8 @@ class ReplicaSet:
 
     def adopt(self, log: Log, topic_id: UUID, high_watermark: int | None = None) -> Partition:
         """Serve a log that is on disk already."""
-        partition = Partition(log.partition, topic_id, log, self.node_id)
+        traffic = self.traffic.join(log.partition.topic)
+        partition = Partition(log.partition, topic_id, log, self.node_id, traffic)
         partition.flush = self._flush
         partition.flush_rolled = self._flush_rolled
         if high_watermark is not None:
@@ -49,11 +53,21 @@ class ReplicaSet:
         self.partitions[log.partition] = partition
         return partition
 
+    def take_offline(self, names: Iterable[TopicPartition]) -> None:
+        """Stop serving partitions whose folder has failed."""
+        for name in names:
+            self.offline.add(name)
+            partition = self.partitions.pop(name, None)
+            if partition is not None:
+                partition.retire()
+
     def retire(self, topic: str, index: int) -> None:
         """Stop serving a deleted partition and put its files aside for removal."""
+        self.offline.discard(TopicPartition(topic, index))
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
             partition.retire()
+            self.traffic.leave(topic)
             self.log_dirs.delete(partition.log)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:

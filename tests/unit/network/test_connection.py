@@ -324,3 +324,36 @@ def test_a_request_behind_a_large_answer_that_left_at_once_is_not_forgotten():
     assert world.handler.frames == [b"fetch", b"next"]
     assert world.replies.endswith(framed(b"next"))
     assert world.poller.readable
+
+
+class NotingProbe:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def on_sending(self):
+        self.told.append("sending")
+
+    def on_sent(self):
+        self.told.append("sent")
+
+
+def test_a_probe_is_told_when_its_reply_is_out_and_not_before():
+    world, probe = World(), NotingProbe()
+    world.transport.room = 6
+    world.transport.pieces.append(framed(b"hello"))
+    world.connection.on_readable()
+    world.connection.follow(probe)
+    world.poller.end_round()
+    assert probe.told == ["sending"], "three of nine bytes are not sent yet"
+    world.transport.room = 1 << 60
+    world.connection.on_writable()
+    assert probe.told == ["sending", "sending", "sent"]
+    assert world.connection.probe is None
+
+
+def test_bytes_are_counted_both_ways():
+    world = World()
+    world.receive(framed(b"hello"), framed(b"you"))
+    assert world.connection.received_bytes == world.connection.sent_bytes == len(framed(b"hello") + framed(b"you"))

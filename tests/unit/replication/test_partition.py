@@ -61,10 +61,17 @@ def test_with_followers_records_stay_invisible_until_they_have_them(make):
 
 def test_acks_all_is_refused_when_too_few_replicas_are_in_sync(make):
     partition = make(min_insync_replicas=2)
+    partition.lead(ME, 0, (ME,), 3)
     with pytest.raises(KafkaError) as caught:
         partition.append(batch(b"a"), True, NOW_MS)
     assert caught.value.error is Error.NOT_ENOUGH_REPLICAS
     assert partition.append(batch(b"a"), False, NOW_MS).base_offset == 0
+
+
+def test_no_more_replicas_must_be_in_sync_than_there_are(make):
+    partition = make(min_insync_replicas=2)
+    partition.lead(ME, 0, (ME,), 1)
+    assert partition.append(batch(b"a"), True, NOW_MS).base_offset == 0
 
 
 def test_only_the_leader_appends(make):

@@ -1,0 +1,129 @@
+"""Reads the metadata log of a KRaft cluster: which topics there are, with which ids and settings.
+
+The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.base.errors import KafkaError
+from ottla.protocol.batches import read_records
+from ottla.protocol.codec import ProtocolError, decode
+from ottla.protocol.messages.metadata_records import (
+    FRAME_VERSION,
+    METADATA_RECORDS,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.protocol.primitives import read_uvarint
+from ottla.storage import files
+from ottla.storage.folder import list_files, sorted_offsets
+from ottla.storage.scan import CONTROL_FLAG, BatchScan
+
+TOPIC_RESOURCE: Final = 2
+SNAPSHOT_NAME: Final = re.compile(r"^(\d{20})-\d{10}\.checkpoint$")
+
+
+class KraftTopic:
+    """A topic as the metadata log has it."""
+
+    def __init__(self, name: str, topic_id: UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partition_count = 0
+
+    def __repr__(self) -> str:
+        return f"<KraftTopic {self.name}, {self.partition_count} partitions>"
+
+
+class KraftMetadata:
+    """What the records come to; apply() takes them in their order."""
+
+    def __init__(self) -> None:
+        self.topics: dict[UUID, KraftTopic] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self.next_producer_id = 0
+
+    def apply(self, record: Any) -> None:
+        match record:
+            case TopicRecord():
+                self.topics[record.topic_id] = KraftTopic(record.name, record.topic_id)
+            case PartitionRecord():
+                topic = self.topics.get(record.topic_id)
+                if topic is not None:
+                    topic.partition_count = max(topic.partition_count, record.partition_id + 1)
+            case RemoveTopicRecord():
+                removed = self.topics.pop(record.topic_id, None)
+                if removed is not None:
+                    self.configs.pop(removed.name, None)
+            case ConfigRecord() if record.resource_type == TOPIC_RESOURCE:
+                self._apply_config(record)
+            case ProducerIdsRecord():
+                self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+
+    def configs_of(self, topic: str) -> dict[str, str]:
+        return self.configs.get(topic, {})
+
+    def _apply_config(self, record: ConfigRecord) -> None:
+        configs = self.configs.setdefault(record.resource_name, {})
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
+
+    def __repr__(self) -> str:
+        return f"<KraftMetadata {len(self.topics)} topics, producer ids from {self.next_producer_id}>"
+
+
+def read_kraft_log(directory: str) -> KraftMetadata:
+    """Everything from the folder of the metadata partition; a damaged tail ends it."""
+    metadata = KraftMetadata()
+    sizes = list_files(directory)
+    snapshots = sorted(name for name in sizes if SNAPSHOT_NAME.match(name))
+    start_offset = 0
+    if snapshots:
+        start_offset = int(snapshots[-1][: files.OFFSET_DIGITS])
+        apply_file(metadata, f"{directory}/{snapshots[-1]}", 0)
+    for base_offset in sorted_offsets(sizes, files.LOG_SUFFIX):
+        apply_file(metadata, files.segment_path(directory, base_offset, files.LOG_SUFFIX), start_offset)
+    return metadata
+
+
+def apply_file(metadata: KraftMetadata, path: str, start_offset: int) -> None:
+    with files.opened(path, files.READ_FLAGS) as descriptor:
+        scan = BatchScan(descriptor, 0, os.fstat(descriptor).st_size, True)
+        while scan.advance():
+            if scan.attributes & CONTROL_FLAG or scan.last_offset < start_offset:
+                continue
+            for record in decoded_records(scan.batch()):
+                metadata.apply(record)
+
+
+def decoded_records(batch: bytes) -> Iterator[Any]:
+    """Records of a kind that we know, in a version that we know."""
+    try:
+        for record in read_records(batch):
+            if record.value is not None:
+                found = decode_value(memoryview(record.value))
+                if found is not None:
+                    yield found
+    except (KafkaError, ProtocolError):
+        return
+
+
+def decode_value(value: memoryview) -> Any | None:
+    frame_version, position = read_uvarint(value, 0)
+    kind, position = read_uvarint(value, position)
+    version, position = read_uvarint(value, position)
+    message_class = METADATA_RECORDS.get(kind)
+    if frame_version != FRAME_VERSION or message_class is None:
+        return None
+    return decode(message_class, version, value, position)[0]

@@ -1,0 +1,122 @@
+"""Listeners on real sockets of the loopback: what the settings of sockets come to."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ottla.network.limits import ConnectionLimits
+from ottla.network.listener import ConnectionSet, Listener
+from ottla.network.poller import Poller
+
+
+class Nobody:
+    """A handler of frames that never come."""
+
+    def on_frame(self, *_: object) -> None:
+        raise AssertionError
+
+
+def run(limits: ConnectionLimits, check: Callable[[ConnectionSet, Listener], Awaitable[None]]) -> None:
+    async def main() -> None:
+        connections = ConnectionSet(limits, Nobody(), poller)  # type: ignore[arg-type]
+        listener = Listener("PLAINTEXT", "127.0.0.1", 0, connections)
+        try:
+            await check(connections, listener)
+        finally:
+            listener.close()
+            await connections.drain(1)
+
+    poller = Poller()
+    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("size", [20_000, 50_000])
+def test_buffers_have_the_size_that_is_set(size: int) -> None:
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            await until(lambda: bool(connections.connections))
+            (connection,) = connections.connections
+            accepted = socket.socket(fileno=socket.dup(connection.descriptor))
+            with accepted:
+                # The kernel doubles what it is told, for its own bookkeeping.
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * size
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * size
+
+    run(ConnectionLimits(send_buffer_bytes=size, receive_buffer_bytes=size), check)
+
+
+def test_no_more_connections_wait_than_the_backlog_lets() -> None:
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        waiting = [socket.socket() for _ in range(4)]
+        try:
+            for sock in waiting:
+                sock.setblocking(False)
+                sock.connect_ex(("127.0.0.1", listener.port))  # nobody accepts: the listener was not started
+            await asyncio.sleep(0.05)
+            assert sum(_is_connected(sock) for sock in waiting) == 2  # Linux lets one more wait than it was told
+        finally:
+            for sock in waiting:
+                sock.close()
+
+    run(ConnectionLimits(backlog=1), check)
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_of_ipv4_is_counted_as_such_on_a_socket_for_both() -> None:
+    async def check(connections: ConnectionSet, _: Listener) -> None:
+        both = Listener("BOTH", "::", 0, connections)
+        both.start()
+        try:
+            with socket.create_connection(("127.0.0.1", both.port)):
+                await until(lambda: bool(connections.connections))
+                assert connections.per_host == {"127.0.0.1": 1}
+                assert connections.per_listener == {"BOTH": 1}
+        finally:
+            both.close()
+
+    run(ConnectionLimits(), check)
+
+
+def test_connections_and_their_bytes_are_counted_by_listener() -> None:
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)) as client:
+            await until(lambda: connections.traffic_of("PLAINTEXT").open == 1)
+            client.sendall(b"abc")
+            await until(lambda: any(connection.received_bytes == 3 for connection in connections.connections))
+        await until(lambda: connections.traffic_of("PLAINTEXT").closed == 1)
+        counted = connections.traffic_of("PLAINTEXT")
+        assert (counted.opened, counted.open, counted.received_bytes, counted.refused) == (1, 0, 3, 0)
+
+    run(ConnectionLimits(), check)
+
+
+def test_a_refused_connection_is_counted() -> None:
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            await until(lambda: connections.traffic_of("PLAINTEXT").open == 1)
+            with socket.create_connection(("127.0.0.1", listener.port)):
+                await until(lambda: connections.traffic_of("PLAINTEXT").refused == 1)
+
+    run(ConnectionLimits(connections_per_host_max=1), check)
