@@ -5,8 +5,11 @@ Each check returns what is wrong, or None; the first that finds something stops 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from ottla.base.listener_keys import CHANGEABLE, split_listener_key
 from ottla.base.listeners import LOOPBACK
 from ottla.base.setting_types import BadValueError, parse_int
 
@@ -14,11 +17,17 @@ if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings
 
 CLEANER_BUFFER_BYTES_MIN: Final = 1024 * 1024
+ALL_FOLDERS: Final = "*"  # in cordoned.log.dirs
 COMPRESSION_CODECS: Final = range(5)
+_HOST: Final = r"[0-9a-zA-Z\-%._:]+"
 CLUSTER_CURE: Final = (
     "a cluster needs ZooKeeper (zookeeper.connect), which is not built yet: "
     "to run one broker leave out process.roles and controller.quorum.*, or name this node alone"
 )
+
+
+class RequirementError(BadValueError):
+    """Settings that do not go together; Kafka puts "requirement failed" before the sentence."""
 
 
 def check_broker_settings(settings: BrokerSettings) -> None:
@@ -33,7 +42,7 @@ def check_broker_settings(settings: BrokerSettings) -> None:
     ):
         problem = find_problem(settings)
         if problem is not None:
-            raise BadValueError(problem)
+            raise RequirementError(problem)
 
 
 def broker_warnings(settings: BrokerSettings) -> list[str]:
@@ -45,7 +54,23 @@ def broker_warnings(settings: BrokerSettings) -> list[str]:
             f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
             f"listen on {LOOPBACK} to keep it to this machine"
         )
+    found.extend(_listener_key_warnings(settings))
     return [warning for warning in found if warning is not None]
+
+
+def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
+    names = {listener.name.lower() for listener in settings.listeners}
+    names |= {name.lower() for name in settings.controller_listener_names}
+    for name in settings.explicit:
+        key = split_listener_key(name)
+        if key is None:
+            continue
+        if key.listener not in names:
+            yield f"{name}: has no effect: no listener is called {key.listener} (written small)"
+        elif key.base not in CHANGEABLE:
+            declared = settings.keys.get(key.base)
+            reason = declared.unused if declared is not None else None
+            yield f"{name}: has no effect, because {reason or 'all listeners share this setting'}"
 
 
 def is_loopback(host: str) -> bool:
@@ -61,8 +86,17 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
             raise BadValueError(
                 f"Error parsing configuration property 'max.connections.per.ip.overrides': '{item}' is not HOST:NUMBER"
             )
-        overrides[host.strip()] = parse_int(number)
+        if not re.fullmatch(_HOST, host.strip()):
+            raise BadValueError(f"max.connections.per.ip.overrides contains invalid addresses : {host.strip()}")
+        overrides[host.strip()] = _connection_count(number)
     return overrides
+
+
+def _connection_count(text: str) -> int:
+    try:
+        return parse_int(text)
+    except BadValueError:
+        raise BadValueError(f'For input string: "{text.strip()}"') from None
 
 
 def _node_problem(settings: BrokerSettings) -> str | None:
@@ -126,8 +160,16 @@ def _log_problem(settings: BrokerSettings) -> str | None:
         return "log.roll.ms must be greater than or equal to 1"
     if settings.log_roll_jitter_ms < 0:
         return "log.roll.jitter.ms must be greater than or equal to 0"
+    if settings.log_cleaner_threads < 1:
+        return "log.cleaner.threads must be greater than or equal to 1"
     if settings.log_cleaner_dedupe_buffer_size <= CLEANER_BUFFER_BYTES_MIN * settings.log_cleaner_threads:
         return "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread."
+    unknown = [item for item in settings.cordoned_log_dirs if item not in (ALL_FOLDERS, *settings.log_dirs)]
+    if unknown:
+        return (
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+            f"Missing entries : {', '.join(unknown)}"
+        )
     if settings.remote_log_storage_system_enable:
         return "remote.log.storage.system.enable=true asks for remote storage, which is not built: remove the line"
     return None

@@ -9,8 +9,9 @@ brokers, the file with its overrides, and the defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
+from typing import Any, Final
 
 from ottla.base.broker_checks import broker_warnings, check_broker_settings
 from ottla.base.broker_keys.cleaner import CleanerKeys
@@ -20,6 +21,7 @@ from ottla.base.broker_keys.log import LogKeys
 from ottla.base.broker_keys.measurement import MeasurementKeys
 from ottla.base.broker_keys.network import NetworkKeys
 from ottla.base.broker_keys.oauth import OAuthKeys
+from ottla.base.broker_keys.own import OwnKeys
 from ottla.base.broker_keys.replication import ReplicationKeys
 from ottla.base.broker_keys.security import SecurityKeys
 from ottla.base.broker_keys.share_groups import ShareGroupKeys
@@ -28,12 +30,22 @@ from ottla.base.broker_keys.tiered import TieredStorageKeys
 from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.topics import TopicDefaultKeys
 from ottla.base.broker_keys.transactions import TransactionKeys
-from ottla.base.legacy_keys import translate_legacy_keys
+from ottla.base.environment import settings_of_container, settings_of_script
+from ottla.base.legacy_keys import is_heard_of, nearest_key, translate_legacy_keys
+from ottla.base.listener_keys import listener_key, split_listener_key
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
 from ottla.base.settings_file import read_settings_file, secret_file_warnings
 
 _NOTHING: Mapping[str, str] = {}
+# Keys that say the same: a layer that sets one of them is stronger than an earlier layer that sets another.
+_SAME = (
+    ("broker.id", "node.id"),
+    ("log.dir", "log.dirs"),
+    ("listeners", "host.name", "port"),
+    ("advertised.listeners", "advertised.host.name", "advertised.port"),
+)
+OTHER_NAMES: Final = {name: names for names in _SAME for name in names}
 
 
 class BrokerSettings(
@@ -52,6 +64,7 @@ class BrokerSettings(
     SecurityKeys,
     OAuthKeys,
     MeasurementKeys,
+    OwnKeys,
 ):
     """What one broker runs with. `explicit` is what its file set, `warnings` what a person should know about it."""
 
@@ -74,6 +87,13 @@ class BrokerSettings(
         """The same file under other run-time changes; a stored value that is not usable (any more) does not count."""
         return BrokerSettings(self.explicit, _usable(cluster_default), _usable(own), self.warnings)
 
+    def of_listener(self, listener: str, base: str) -> int:
+        """A number that one listener may have for itself; else it is the broker's."""
+        name = listener_key(listener, base)
+        key = self.keys[base]
+        value: int = key.value(self.texts[name]) if name in self.texts else key.effective(self)
+        return value
+
     @property
     def without_effect(self) -> tuple[str, ...]:
         """The keys that the file sets and that nothing acts on."""
@@ -84,18 +104,34 @@ class BrokerSettings(
         return f"<BrokerSettings node {self.node_id}: {len(self.explicit)} set, {changes} changed at run time>"
 
 
+def find_key(name: str) -> Setting[Any] | None:
+    """The declaration of a broker's key or, for one of a single listener, of the key that it stands for."""
+    key = BrokerSettings.keys.get(name)
+    if key is None:
+        of_listener = split_listener_key(name)
+        return BrokerSettings.keys.get(of_listener.base) if of_listener is not None else None
+    return key
+
+
 def load_broker_settings(
-    path: str | PathLike[str] | None = None, overrides: Mapping[str, str] | None = None
+    path: str | PathLike[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] = _NOTHING,
+    is_container: bool = False,
 ) -> BrokerSettings:
-    """Read and check a properties file; `overrides` (from the command line) win over it. Raises SettingsError."""
+    """Read and check a properties file; the environment wins over it, `overrides` (the command line) over both.
+
+    Of the environment only what Kafka's start script reads counts, unless `is_container`: then every KAFKA_ variable
+    that names a key. Raises SettingsError.
+    """
     texts: dict[str, str] = {}
     places: dict[str, str] = {}
     warnings: list[str] = []
     if path is not None:
         read_settings_file(fspath(path), texts, places, warnings)
-    for name, value in (overrides or {}).items():
-        texts[name] = value
-        places[name] = f"--override {name}"
+    _read_environment(environment, is_container, texts, places, warnings)
+    _put_layer(texts, places, [(name, value, f"--override {name}") for name, value in (overrides or {}).items()])
     translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
     _check_values(texts, places)
     settings = BrokerSettings(texts)
@@ -108,9 +144,36 @@ def load_broker_settings(
     return BrokerSettings(texts, warnings=(*warnings, *broker_warnings(settings)))
 
 
+def _read_environment(
+    environment: Mapping[str, str],
+    is_container: bool,
+    texts: dict[str, str],
+    places: dict[str, str],
+    warnings: list[str],
+) -> None:
+    layer = []
+    for name, value, variable in (settings_of_container if is_container else settings_of_script)(environment):
+        if is_heard_of(name, BrokerSettings.keys):
+            layer.append((name, value, f"environment variable {variable}"))
+        else:
+            hint = nearest_key(name, BrokerSettings.keys)
+            warnings.append(f"environment variable {variable}: no key is called {name}, ignored{hint}")
+    _put_layer(texts, places, layer)
+
+
+def _put_layer(texts: dict[str, str], places: dict[str, str], layer: Sequence[tuple[str, str, str]]) -> None:
+    """Values that win over those before them, also over those that are written under another name of the same key."""
+    for name in {name for name, _, _ in layer}:
+        for other in OTHER_NAMES.get(name, ()):
+            texts.pop(other, None)
+    for name, value, place in layer:
+        texts[name] = value
+        places[name] = place
+
+
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:
     for name, text in texts.items():
-        key = BrokerSettings.keys.get(name)
+        key = find_key(name)
         if key is None:
             continue
         try:
@@ -129,7 +192,7 @@ def _usable(texts: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _is_usable(name: str, text: str) -> bool:
-    key = BrokerSettings.keys.get(name)
+    key = find_key(name)
     if key is None:
         return False
     try:

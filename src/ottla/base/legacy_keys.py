@@ -25,6 +25,8 @@ RENAMED: Final = {
     "socket.receive.buffer": "socket.receive.buffer.bytes",
     "socket.send.buffer": "socket.send.buffer.bytes",
 }
+# Keys that become others only together with what else is set.
+REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.name", "port", "ssl.mode.enable"})
 
 _ACCESS = "there are no access rights yet"
 _CLIENT = "it is a setting of clients"
@@ -93,6 +95,25 @@ def translate_legacy_keys(
         _tell_about_unknown(file, name, known)
 
 
+def is_heard_of(name: str, known: Collection[str]) -> bool:
+    """Whether a name is or once was a key of a broker."""
+    return (
+        name in known
+        or name in RENAMED
+        or name in REPLACED
+        or name.startswith("listener.name.")
+        or _retired_reason(name) is not None
+    )
+
+
+def nearest_key(name: str, known: Collection[str]) -> str:
+    """The end of a sentence about an unknown key: which one may be meant. Empty if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to load and hardly ever needed
+
+    guesses = get_close_matches(name.lower().replace("_", "."), known, 1, 0.75)
+    return f": did you mean {guesses[0]}?" if guesses else ""
+
+
 def _refuse_what_is_not_built(file: _File) -> None:
     if trim(file.texts.get("zookeeper.connect", "")):
         raise SettingsError(
@@ -140,14 +161,15 @@ def _translate_node_id(file: _File) -> None:
 
 
 def _tell_about_unknown(file: _File, name: str, known: Collection[str]) -> None:
-    reason = RETIRED.get(name)
-    if reason is None:
-        reason = next((reason for prefix, reason in RETIRED_PREFIXES.items() if name.startswith(prefix)), None)
+    reason = _retired_reason(name)
     if reason is not None:
         file.warn(name, f"{name}: has no effect, because {reason}")
         return
-    from difflib import get_close_matches  # noqa: PLC0415 - slow to load and hardly ever needed
+    hint = nearest_key(name, known) or ": it is not a key of Kafka's brokers"
+    file.warn(name, f"{name}: unknown key, ignored{hint}")
 
-    guesses = get_close_matches(name.lower().replace("_", "."), known, 1, 0.75)
-    hint = f"did you mean {guesses[0]}?" if guesses else "it is not a key of Kafka's brokers"
-    file.warn(name, f"{name}: unknown key, ignored: {hint}")
+
+def _retired_reason(name: str) -> str | None:
+    if name in RETIRED:
+        return RETIRED[name]
+    return next((reason for prefix, reason in RETIRED_PREFIXES.items() if name.startswith(prefix)), None)

@@ -1,16 +1,17 @@
 """Keys of the two smaller things that have settings: groups, and subscriptions to client metrics.
 
-Neither is acted on yet; DescribeConfigs shows their defaults as Kafka does.
+Those of groups are kept and shown, and take effect with the groups themselves.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import NO_GROUPS, NO_METRICS, NO_SHARE_GROUPS, NO_STREAMS_GROUPS
+from ottla.base.broker_keys.words import NO_GROUPS, NO_SHARE_GROUPS, NO_STREAMS_GROUPS
 from ottla.base.setting_types import invalid_value, one_of
 from ottla.base.settings import Boolean, Int, Items, Settings, Text
 
+INTERVAL_MS: Final = 300_000
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 3_600_000
 
@@ -109,6 +110,6 @@ class GroupResourceKeys(Settings):
 class ClientMetricsKeys(Settings):
     """What a subscription to client metrics may set."""
 
-    interval_ms = Int(300_000, unused=NO_METRICS, note="Time between two pushes of metrics by a client.")
-    match = Items(unused=NO_METRICS, note="Which clients the subscription is for, as name=pattern.")
-    metrics = Items(unused=NO_METRICS, note="Prefixes of the names of the metrics that are wanted.")
+    interval_ms = Int(INTERVAL_MS, note="Time between two pushes of metrics by a client.")
+    match = Items(note="Which clients the subscription is for, as name=pattern.")
+    metrics = Items(note="Prefixes of the names of the metrics that are wanted; * is all.")

@@ -147,6 +147,8 @@ def one_of(*allowed: str) -> Check:
 
     def check(name: str, value: object) -> str | None:
         for item in value if isinstance(value, tuple) else (value,):
+            if item == "" and isinstance(value, tuple):
+                return empty_item(name)
             if item not in allowed:
                 return invalid_value(name, item, f"String must be one of: {', '.join(allowed)}")
         return None
@@ -192,8 +194,12 @@ def list_problem(name: str, items: tuple[str, ...], may_be_empty: bool) -> str |
     if not items and not may_be_empty:
         return f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
     if "" in items:
-        return f"Configuration '{name}' values must not be empty."
+        return empty_item(name)
     return None
+
+
+def empty_item(name: str) -> str:
+    return f"Configuration '{name}' values must not be empty."
 
 
 def _parse_whole_number(text: str, largest: int, type_name: str) -> int:

@@ -193,7 +193,9 @@ class Items(Setting["tuple[str, ...]"]):
         return super().effective(settings) or ()
 
     def problem(self, value: Any) -> str | None:
-        return list_problem(self.name, value, self.may_be_empty) or super().problem(value)
+        if not value and not self.may_be_empty:
+            return list_problem(self.name, value, self.may_be_empty)
+        return super().problem(value) or list_problem(self.name, value, self.may_be_empty)
 
 
 class Settings:

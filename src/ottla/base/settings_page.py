@@ -19,6 +19,8 @@ INTRODUCTION: Final = """\
 are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla.base.settings_page`).
 
 * The file is a Java properties file. `--override key=value` on the command line wins over it.
+* In a container (`ottla broker --from-environment`) variables are settings too: `KAFKA_LOG_RETENTION_HOURS=24` is
+  `log.retention.hours=24`. They win over the file, and the command line over them: see [deployment](deployment.md).
 * A topic's own setting wins over the broker's. A broker's value comes from the first of: a change for this broker
   (`kafka-configs.sh --entity-type brokers --entity-name 1`), a change for all brokers (`--entity-default`), the file,
   the default.
@@ -34,7 +36,11 @@ DIFFERENCES: Final = """\
 * Over the wire only keys of the tables below with an entry under "Change" can be changed, and only those. Kafka also
   takes keys that it does not know, and 38 keys of listeners, TLS, SASL and plug-ins (`ssl.*`, `sasl.*`, `listeners`,
   `metric.reporters`, `config.providers`, `principal.builder.class` ...). Here everything that names a file, a class, a
-  command or an address is changed in the file; DescribeConfigs shows these keys as read-only.
+  command or an address is changed in the file; DescribeConfigs shows these keys as read-only. So a typing error is
+  refused and not stored.
+* Of the keys of single listeners (`listener.name.NAME.*`, the name written small) `max.connections` and
+  `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is taken; the others
+  belong to TLS and SASL.
 * `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
   controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
   ZooKeeper.
@@ -43,7 +49,6 @@ DIFFERENCES: Final = """\
 * A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
 * `min.insync.replicas` can be changed for one broker; Kafka with eligible leader replicas refuses that, and shows the
   key as changed for all brokers from the beginning.
-* Settings of groups and of subscriptions to client metrics can be read but not changed.
 * `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are applied when they are set; Kafka's default of 100 KiB
   would switch the system's own tuning off.
 * Properties files are read as UTF-8 where they are valid UTF-8, else as Latin-1 as Java does.
@@ -65,7 +70,12 @@ _HEADINGS: Final = {
     "security": "SASL and access rights",
     "oauth": "OAuth",
     "measurement": "Quotas and metrics",
+    "own": "Keys of ottla alone",
 }
+_RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
+    ("Group settings", GroupResourceKeys),
+    ("Settings of subscriptions to client metrics", ClientMetricsKeys),
+)
 _CHANGE: Final = {Mode.READ_ONLY: "", Mode.PER_BROKER: "one", Mode.CLUSTER_WIDE: "all"}
 
 
@@ -79,6 +89,7 @@ def settings_page() -> str:
             *_topic_table(),
             "\n## Broker settings that take effect\n",
             *_acting_tables(),
+            *_resource_tables(),
             "\n## Accepted, no effect, because ...\n",
             "These keys are read, checked and shown, so that files and tools for Kafka work; nothing acts on them.\n",
             *_unused_lists(),
@@ -110,6 +121,18 @@ def _acting_tables() -> Iterator[str]:
             yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {_CHANGE[key.mode]} | {key.note} |"
 
 
+def _resource_tables() -> Iterator[str]:
+    """What groups and subscriptions to client metrics may have of their own, as far as it takes effect."""
+    for heading, table in _RESOURCES:
+        keys = [key for key in table.keys.values() if key.unused is None]
+        if keys:
+            yield f"\n## {heading}\n"
+            yield "| Key | Type | Default | What it does |"
+            yield "|---|---|---|---|"
+            for key in keys:
+                yield f"| `{key.name}` | {_kind(key)} | {_default(key)} | {key.note} |"
+
+
 def _unused_lists() -> Iterator[str]:
     tables: tuple[tuple[str, type[Settings]], ...] = (
         ("", BrokerSettings),
@@ -139,7 +162,6 @@ def _old_keys() -> Iterator[str]:
         yield f"| `{old}` | taken as `{new}` |"
     for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):
         yield f"| `{old}` | no effect, because {reason} |"
-    yield "| `listener.name.NAME.*` | no effect, because all listeners share their settings so far |"
 
 
 def _declared(family: type[Settings]) -> Iterator[Setting[Any]]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from ottla.base.broker_keys.words import NO_COMPACTION, NO_FOLLOWERS, NO_PREALLOCATION, NO_RECOMPRESSION, NO_TIERS
+from ottla.base.broker_keys.words import NO_FOLLOWERS, NO_TIERS
 from ottla.base.broker_settings import BrokerSettings
+from ottla.base.cleanup_policies import known_policies
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX, BadValueError, gzip_level, one_of, throttled_replicas
 from ottla.base.settings import Boolean, Double, Int, Items, Long, OptionalInt, Settings, Text
@@ -60,30 +61,24 @@ class TopicKeys(Settings):
 
     cleanup_policy = Items(
         ("delete",),
-        check=one_of("compact", "delete"),
+        check=known_policies,
         note="What happens to old segments: delete, compact (each key's newest record stays), both, or none.",
     )
     compression_gzip_level = Int(
         -1,
         check=gzip_level,
-        unused=NO_RECOMPRESSION,
         note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
     )
-    compression_lz4_level = Int(
-        9, at_least=1, at_most=17, unused=NO_RECOMPRESSION, note="Effort of lz4, 1 to 17, when the broker compresses."
-    )
+    compression_lz4_level = Int(9, at_least=1, at_most=17, note="Effort of lz4, 1 to 17, when the broker compresses.")
     compression_type = Text(
         "producer",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         note="Codec of stored batches: a codec's name, uncompressed, or producer to keep what the producer chose.",
     )
-    compression_zstd_level = Int(
-        3, at_least=-131_072, at_most=22, unused=NO_RECOMPRESSION, note="Effort of zstd when the broker compresses."
-    )
+    compression_zstd_level = Int(3, at_least=-131_072, at_most=22, note="Effort of zstd when the broker compresses.")
     delete_retention_ms = Long(
         86_400_000,
         at_least=0,
-        unused=NO_COMPACTION,
         note="How long a tombstone stays after compaction, so that readers can see the deletion.",
     )
     file_delete_delay_ms = Long(
@@ -120,9 +115,7 @@ class TopicKeys(Settings):
         unused=NO_TIERS,
         note="Time that records stay local once they are in remote storage; -2 is as retention.ms.",
     )
-    max_compaction_lag_ms = Long(
-        LONG_MAX, at_least=1, unused=NO_COMPACTION, note="Longest time a record may wait for compaction."
-    )
+    max_compaction_lag_ms = Long(LONG_MAX, at_least=1, note="Longest time a record may wait for compaction.")
     max_message_bytes = Int(1_048_588, at_least=0, note="Largest batch that producers may send, compressed.")
     message_timestamp_after_max_ms = Long(3_600_000, at_least=0, note="How far a message's time may lie in the future.")
     message_timestamp_before_max_ms = Long(LONG_MAX, at_least=0, note="How far a message's time may lie in the past.")
@@ -135,20 +128,15 @@ class TopicKeys(Settings):
         0.5,
         at_least=0,
         at_most=1,
-        unused=NO_COMPACTION,
         note="Share of not yet compacted bytes that starts a compaction.",
     )
-    min_compaction_lag_ms = Long(
-        0, at_least=0, unused=NO_COMPACTION, note="Time for which a record is surely not compacted away."
-    )
+    min_compaction_lag_ms = Long(0, at_least=0, note="Time for which a record is surely not compacted away.")
     min_insync_replicas = Int(
         1,
         at_least=1,
         note="Replicas that must have a record before acks=all is answered; with fewer, such writes are refused.",
     )
-    preallocate = Boolean(
-        False, unused=NO_PREALLOCATION, note="Whether a new segment gets its full size on disk at once."
-    )
+    preallocate = Boolean(False, note="Whether the disk sets the whole room for a segment aside when it is begun.")
     remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether nothing more is copied to remote storage.")
     remote_log_delete_on_disable = Boolean(
         False, unused=NO_TIERS, note="Whether switching remote storage off deletes what is there."
@@ -231,7 +219,10 @@ def _settings_of(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicS
     small_segments = get("internal.segment.bytes")
     return TopicSettings(
         cleanup_policy=frozenset(get("cleanup.policy")),
+        compression_gzip_level=get("compression.gzip.level"),
+        compression_lz4_level=get("compression.lz4.level"),
         compression_type=get("compression.type"),
+        compression_zstd_level=get("compression.zstd.level"),
         delete_retention_ms=get("delete.retention.ms"),
         file_delete_delay_ms=get("file.delete.delay.ms"),
         flush_messages=get("flush.messages"),

@@ -15,7 +15,10 @@ class TopicSettings:
     """Effective settings of one topic; the defaults are Kafka's."""
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = NEVER_MS
@@ -37,6 +40,11 @@ class TopicSettings:
     segment_jitter_ms: int = 0
     segment_ms: int = 604_800_000
     unclean_leader_election_enable: bool = False
+
+    @property
+    def reserved_segment_bytes(self) -> int:
+        """The room on disk that a new segment gets at once."""
+        return self.segment_bytes if self.preallocate else 0
 
     @property
     def is_compacted(self) -> bool:

@@ -84,3 +84,31 @@ def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
     with pytest.raises(SettingsError, match="TLS, which is not built yet"):
         warnings_of({"ssl.mode.enable": "true"})
     assert warnings_of({"ssl.mode.enable": "false"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("port", "9999"),
+        ("host.name", "127.0.0.1"),
+        ("advertised.host.name", "10.0.0.1"),
+        ("advertised.port", "9999"),
+        ("log.dir", "/data"),
+        ("request.required.acks", "-1"),
+        ("allow.everyone.if.no.acl.found", "false"),
+        ("security.protocol", "SASL_PLAINTEXT"),
+        ("group.id", "g"),
+        ("enable.idempotence", "true"),
+        ("max.in.flight.requests.per.connection", "1"),
+        ("zookeeper.connection.timeout.ms", "6000"),
+    ],
+)
+def test_each_old_key_of_the_sources_is_one_line_of_warning(key: str, value: str) -> None:
+    (warning,) = warnings_of({key: value})
+    assert warning.startswith(f"--override {key}: {key}: ")
+    assert "unknown key" not in warning
+
+
+@pytest.mark.parametrize(("key", "value"), [("sasl.kerberos.service.name", "kafka"), ("ssl.mode.enable", "false")])
+def test_other_keys_of_the_sources_are_taken_without_a_word(key: str, value: str) -> None:
+    assert warnings_of({key: value}) == ()

@@ -4,6 +4,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
+from ottla.base.settings import Mode
 from ottla.base.topic_keys import (
     BROKER_SYNONYMS,
     TopicKeys,
@@ -15,6 +16,7 @@ from ottla.base.topic_keys import (
 from ottla.base.topic_settings import TopicSettings
 
 BROKER = BrokerSettings()
+OTHER_WORDS = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
 
 
 def refusal(overrides: dict[str, str], broker: BrokerSettings = BROKER) -> str | None:
@@ -34,7 +36,10 @@ def test_the_defaults_of_broker_and_topic_are_the_same() -> None:
 def test_every_field_can_be_set_by_its_key() -> None:
     texts = {
         "cleanup.policy": "compact,delete",
+        "compression.gzip.level": "1",
+        "compression.lz4.level": "2",
         "compression.type": "zstd",
+        "compression.zstd.level": "5",
         "delete.retention.ms": "1",
         "file.delete.delay.ms": "2",
         "flush.messages": "3",
@@ -72,6 +77,23 @@ def test_the_brokers_value_counts_under_all_of_its_own_layers() -> None:
     assert topic_settings(broker, {}).retention_ms == 7_200_000
     assert topic_settings(broker.with_dynamic({"log.retention.ms": "5"}, {}), {}).retention_ms == 5
     assert topic_settings(broker, {"retention.ms": "9", "segment.ms": "8"}).retention_ms == 9
+
+
+@pytest.mark.parametrize("name", BROKER_SYNONYMS)
+def test_every_broker_key_behind_a_topic_key_counts(name: str) -> None:
+    """In the file, for all brokers and for one; the finest of several (ms, minutes, hours) wins."""
+    other = {"list": "compact", "string": OTHER_WORDS.get(name, ""), "boolean": "true", "double": "0.25"}
+    text = other.get(TopicKeys.keys[name].kind.name.lower(), "7000000" if name == "segment.bytes" else "7")
+    plain = topic_value(BROKER, {}, name)
+    for broker_key, factor in BROKER_SYNONYMS[name]:
+        from_file = BrokerSettings({broker_key: text})
+        value = topic_value(from_file, {}, name)
+        assert value != plain or text == "true", broker_key
+        if factor > 1:
+            assert value == 7 * factor
+        if BrokerSettings.keys[broker_key].mode is not Mode.READ_ONLY:
+            assert topic_value(BROKER.with_dynamic({broker_key: text}, {}), {}, name) == value
+            assert topic_value(BROKER.with_dynamic({}, {broker_key: text}), {}, name) == value
 
 
 def test_segments_below_the_limit_are_for_tests() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_CLUSTER, NO_FOLLOWERS, NO_OTHER_SHUTDOWN, NO_QUORUM, NO_QUOTAS
+from ottla.base.broker_keys.words import (
+    HIGH,
+    LOW,
+    NO_CLUSTER,
+    NO_FOLLOWERS,
+    NO_OTHER_SHUTDOWN,
+    NO_QUORUM,
+    NO_QUOTAS,
+    NOTHING_UNFINISHED,
+)
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Settings
 
@@ -190,20 +199,19 @@ class ClusterKeys(Settings):
         LONG_MAX,
         at_least=0,
         is_internal=True,
-        unused=NO_CLUSTER,
         note="Time after which a start that is not finished is given up.",
     )
     unstable_api_versions_enable = Boolean(
         False,
         importance=HIGH,
         is_internal=True,
-        unused=NO_CLUSTER,
+        unused=NOTHING_UNFINISHED,
         note="Whether API versions that are not finished are served.",
     )
     unstable_feature_versions_enable = Boolean(
         False,
         importance=HIGH,
         is_internal=True,
-        unused=NO_CLUSTER,
+        unused=NOTHING_UNFINISHED,
         note="Whether feature levels that are not finished may be used.",
     )

@@ -6,14 +6,11 @@ from ottla.base.broker_keys.words import (
     CLUSTER_WIDE,
     HIGH,
     LOW,
-    NO_FOLLOWERS,
-    NO_MOVES,
-    NO_PREALLOCATION,
-    NO_RECOMPRESSION,
-    ONE_CHECKPOINT,
-    ONE_LOOP,
+    ONE_POOL,
+    OWN_CONTROLLER,
     PER_BROKER,
 )
+from ottla.base.cleanup_policies import known_policies
 from ottla.base.setting_types import LONG_MAX, gzip_level, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, Settings, Text
 
@@ -34,14 +31,13 @@ class LogKeys(Settings):
         at_least=1,
         importance=HIGH,
         mode=CLUSTER_WIDE,
-        unused=ONE_LOOP,
+        unused=ONE_POOL,
         note="Threads for chores such as deleting files.",
     )
     compression_gzip_level = Int(
         -1,
         check=gzip_level,
         mode=CLUSTER_WIDE,
-        unused=NO_RECOMPRESSION,
         note="Effort of gzip, 1 to 9, when the broker compresses; -1 is the library's own choice.",
     )
     compression_lz4_level = Int(
@@ -49,7 +45,6 @@ class LogKeys(Settings):
         at_least=1,
         at_most=17,
         mode=CLUSTER_WIDE,
-        unused=NO_RECOMPRESSION,
         note="Effort of lz4, 1 to 17, when the broker compresses.",
     )
     compression_type = Text(
@@ -64,13 +59,14 @@ class LogKeys(Settings):
         at_least=-131_072,
         at_most=22,
         mode=CLUSTER_WIDE,
-        unused=NO_RECOMPRESSION,
         note="Effort of zstd when the broker compresses.",
     )
-    cordoned_log_dirs = Items(mode=PER_BROKER, unused=NO_MOVES, note="Folders that get no new partitions.")
+    cordoned_log_dirs = Items(
+        mode=PER_BROKER, note="Folders that get no new partitions as long as there are others; * is all of them."
+    )
     log_cleanup_policy = Items(
         ("delete",),
-        check=one_of("compact", "delete"),
+        check=known_policies,
         mode=CLUSTER_WIDE,
         note="What happens to old segments: delete, compact or both; the default of cleanup.policy.",
     )
@@ -84,7 +80,7 @@ class LogKeys(Settings):
         30_000,
         at_least=1,
         importance=LOW,
-        unused=NO_FOLLOWERS,
+        unused=OWN_CONTROLLER,
         note="Time after which a broker that cannot report a broken folder stops.",
     )
     log_dirs = Items(
@@ -120,7 +116,6 @@ class LogKeys(Settings):
         60_000,
         at_least=0,
         importance=HIGH,
-        unused=ONE_CHECKPOINT,
         note="Time between two writings of the offsets at which logs start.",
     )
     log_index_interval_bytes = Int(
@@ -163,8 +158,7 @@ class LogKeys(Settings):
     log_preallocate = Boolean(
         False,
         mode=CLUSTER_WIDE,
-        unused=NO_PREALLOCATION,
-        note="Whether a new segment gets its full size on disk at once.",
+        note="Whether the disk sets the whole room for a segment aside when it is begun.",
     )
     log_retention_bytes = Long(
         -1,
@@ -237,9 +231,9 @@ class LogKeys(Settings):
         at_least=1,
         importance=HIGH,
         mode=CLUSTER_WIDE,
-        unused=ONE_LOOP,
-        note="Threads per folder that check logs after a crash and flush them at the end.",
+        note="Logs of one folder that are checked at the same time after a crash; num.io.threads is the limit for all.",
     )
     num_replica_alter_log_dirs_threads = OptionalInt(
-        importance=HIGH, unused=NO_MOVES, note="Threads that move replicas between folders."
+        importance=HIGH,
+        note="Replicas that are moved between folders at the same time; the number of folders unless set.",
     )

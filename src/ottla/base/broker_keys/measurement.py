@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import LOW, NO_JAVA, NO_METRICS, NO_PURGATORY, NO_QUOTAS
+from ottla.base.broker_keys.words import ALL_METRICS, LOW, NO_JAVA, NO_PURGATORY, NO_QUOTAS
 from ottla.base.settings import ClassName, Int, Items, Long, Settings, Text
 
 
@@ -17,7 +17,7 @@ class MeasurementKeys(Settings):
         1, unused=NO_PURGATORY, note="Waiting DeleteRecords requests after which finished ones are swept out."
     )
     kafka_metrics_polling_interval_secs = Int(
-        10, at_least=1, importance=LOW, unused=NO_METRICS, note="Time between two polls of the older metrics reporters."
+        10, at_least=1, importance=LOW, unused=NO_JAVA, note="Time between two polls of the older metrics reporters."
     )
     kafka_metrics_reporters = Items(importance=LOW, unused=NO_JAVA, note="Classes that get the older kind of metrics.")
     metric_reporters = Items(
@@ -27,14 +27,12 @@ class MeasurementKeys(Settings):
         note="Classes that get the metrics.",
     )
     metrics_num_samples = Int(
-        2, at_least=1, importance=LOW, unused=NO_METRICS, note="Samples that a rate is computed from."
+        2, at_least=1, importance=LOW, note="Windows that the rates of connections and bytes are computed over."
     )
     metrics_recording_level = Text(
-        "INFO", importance=LOW, unused=NO_METRICS, note="Finest metrics that are recorded: INFO, DEBUG or TRACE."
+        "INFO", importance=LOW, unused=ALL_METRICS, note="Finest metrics that are recorded: INFO, DEBUG or TRACE."
     )
-    metrics_sample_window_ms = Long(
-        30_000, at_least=1, importance=LOW, unused=NO_METRICS, note="Time that one sample covers."
-    )
+    metrics_sample_window_ms = Long(30_000, at_least=1, importance=LOW, note="Length of one such window.")
     producer_purgatory_purge_interval_requests = Int(
         1000, unused=NO_PURGATORY, note="Waiting produce requests after which finished ones are swept out."
     )
@@ -50,6 +48,5 @@ class MeasurementKeys(Settings):
         1_048_576,
         at_least=1,
         importance=LOW,
-        unused=NO_METRICS,
         note="Most bytes of metrics that a client may push at a time.",
     )

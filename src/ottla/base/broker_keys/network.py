@@ -11,9 +11,7 @@ from ottla.base.broker_keys.words import (
     NO_AUTHORIZER,
     NO_FOLLOWERS,
     NO_PURGATORY,
-    NO_QUOTAS,
     NO_REQUEST_QUEUE,
-    ONE_LIMIT_PER_CONNECTION,
     ONE_LOOP,
 )
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
@@ -108,13 +106,16 @@ class NetworkKeys(Settings):
         note="Addresses to open, as NAME://host:port; an empty host is every interface, port 0 any free port.",
     )
     max_connection_creation_rate = Int(
-        INT_MAX, at_least=0, mode=CLUSTER_WIDE, unused=NO_QUOTAS, note="Most new connections a second."
+        INT_MAX,
+        at_least=0,
+        mode=CLUSTER_WIDE,
+        note="Most new connections a second; more wait. Also as listener.name.NAME.max.connection.creation.rate.",
     )
     max_connections = Int(
         INT_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        note="Most connections at a time; on reaching it new ones wait until one is closed.",
+        note="Most connections at a time; more wait. listener.name.NAME.max.connections is for one listener.",
     )
     max_connections_per_ip = Int(INT_MAX, at_least=0, mode=CLUSTER_WIDE, note="Most connections from one address.")
     max_connections_per_ip_overrides = Text(
@@ -126,7 +127,11 @@ class NetworkKeys(Settings):
         1000, at_least=0, note="Most fetch sessions kept; a client without one sends all its partitions each time."
     )
     num_io_threads = Int(
-        8, at_least=1, importance=HIGH, mode=CLUSTER_WIDE, unused=ONE_LOOP, note="Threads that handle requests."
+        8,
+        at_least=1,
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+        note="Threads that do the disk work of requests and chores: syncs, cold reads, checks; one loop does the rest.",
     )
     num_network_threads = Int(
         3,
@@ -143,8 +148,8 @@ class NetworkKeys(Settings):
         500,
         at_least=1,
         importance=HIGH,
-        unused=ONE_LIMIT_PER_CONNECTION,
-        note="Most requests that wait for their answers before reading stops.",
+        unused=NO_REQUEST_QUEUE,
+        note="Most requests that wait to be handled before reading stops.",
     )
     request_timeout_ms = Int(
         30_000, importance=HIGH, unused=NO_FOLLOWERS, note="Time a broker waits for another broker's answer."

@@ -8,9 +8,8 @@ from ottla.base.broker_keys.words import (
     LOW,
     NO_FOLLOWERS,
     NO_JAVA,
-    NO_MOVES,
     NO_QUOTAS,
-    ONE_CHECKPOINT,
+    NO_WINDOWS,
 )
 from ottla.base.setting_types import LONG_MAX
 from ottla.base.settings import Boolean, Int, Long, OptionalText, Settings
@@ -23,11 +22,11 @@ class ReplicationKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_MOVES,
+        unused=NO_WINDOWS,
         note="Windows over which the speed of moves between folders is averaged.",
     )
     alter_log_dirs_replication_quota_window_size_seconds = Int(
-        1, at_least=1, importance=LOW, unused=NO_MOVES, note="Length of one such window."
+        1, at_least=1, importance=LOW, unused=NO_WINDOWS, note="Length of one such window."
     )
     auto_leader_rebalance_enable = Boolean(
         True,
@@ -71,7 +70,7 @@ class ReplicationKeys(Settings):
         500, importance=HIGH, unused=NO_FOLLOWERS, note="Longest time a leader holds a follower's fetch back."
     )
     replica_high_watermark_checkpoint_interval_ms = Long(
-        5000, importance=HIGH, unused=ONE_CHECKPOINT, note="Time between two writings of the high watermarks to disk."
+        5000, importance=HIGH, note="Time between two writings of the high watermarks to disk."
     )
     replica_lag_time_max_ms = Long(
         30_000,
@@ -134,7 +133,6 @@ class ReplicationKeys(Settings):
         LONG_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        unused=NO_MOVES,
         is_internal=True,
         note="Most bytes a second that moves between folders copy.",
     )

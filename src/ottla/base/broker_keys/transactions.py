@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import CLUSTER_WIDE, HIGH, LOW, NO_TRANSACTIONS, ONE_SWEEP
+from ottla.base.broker_keys.words import CLUSTER_WIDE, HIGH, LOW, NO_TRANSACTIONS
 from ottla.base.settings import Boolean, Int, Settings, Short
 
 
@@ -28,7 +28,6 @@ class TransactionKeys(Settings):
         at_least=1,
         importance=LOW,
         is_internal=True,
-        unused=ONE_SWEEP,
         note="Time between two searches for producer ids that are too old.",
     )
     producer_id_expiration_ms = Int(

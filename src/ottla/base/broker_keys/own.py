@@ -1,0 +1,40 @@
+"""What Kafka has no key for: the metrics endpoint and log files."""
+
+from __future__ import annotations
+
+from ottla.base.listeners import LOOPBACK
+from ottla.base.log_formats import LEVELS
+from ottla.base.setting_types import not_blank, one_of, one_of_any_case
+from ottla.base.settings import Int, Long, OptionalText, Settings, Text
+
+
+class OwnKeys(Settings):
+    """The metrics endpoint and log files."""
+
+    ottla_metrics_port = Int(
+        -1,
+        at_least=-1,
+        at_most=65_535,
+        note="Port of the metrics endpoint (Prometheus and Jolokia over HTTP); 0 is any free one, -1 none.",
+    )
+    ottla_metrics_host = Text(
+        LOOPBACK, check=not_blank, note="Address of the metrics endpoint; there is no password on it."
+    )
+    ottla_log_dir = OptionalText(
+        note="Folder for log files (`server.log` and others); without it the log goes to standard error alone."
+    )
+    ottla_log_format = Text(
+        "text",
+        check=one_of("text", "json"),
+        note="How log lines look: `text` as Kafka's, or `json` with the field names of Elastic Common Schema.",
+    )
+    ottla_log_level = Text(
+        "INFO", check=one_of_any_case(*LEVELS), note="What is logged at the start: this level and graver ones."
+    )
+    ottla_log_file_max_bytes = Long(
+        104_857_600, at_least=1024, note="Size at which a log file is put aside and a new one begun."
+    )
+    ottla_log_file_max_ms = Long(
+        86_400_000, at_least=-1, note="Age at which a log file is put aside; -1: only its size counts."
+    )
+    ottla_log_files_kept = Int(10, at_least=0, note="Log files of a kind that are kept when they are put aside.")

@@ -1,0 +1,103 @@
+"""Environment variables as settings, by the rules of Kafka's container images.
+
+KAFKA_LOG_RETENTION_HOURS is log.retention.hours: one underscore is a dot, two are an underscore, three are a hyphen
+(apache/kafka). KAFKA_CFG_LOG_RETENTION_HOURS is the same key (Bitnami) and wins over the former.
+
+Rule 1: only a name that is a key becomes one. KAFKA_HOME and its like are everywhere; they change nothing.
+Rule 2: an empty variable counts as not set, as `${VARIABLE:-}` in a compose file means it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+PREFIX: Final = "KAFKA_"
+LONGER_PREFIX: Final = "KAFKA_CFG_"
+# What Kafka's start scripts and images read for themselves; nothing of it is a setting of the broker.
+NOT_SETTINGS: Final = frozenset(
+    {
+        "KAFKA_CFG_CLUSTER_ID",
+        "KAFKA_CLUSTER_ID",
+        "KAFKA_DEBUG",
+        "KAFKA_ENABLE_KRAFT",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_HOME",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_KRAFT_CLUSTER_ID",
+        "KAFKA_LOG4J_CMD_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_LOG4J_TOOLS_ROOT_LOGLEVEL",
+        "KAFKA_MODE",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
+)
+# Kubernetes gives these to every container beside a service that is called kafka.
+KUBERNETES_PREFIXES: Final = ("KAFKA_SERVICE_", "KAFKA_PORT_")
+KUBERNETES_ADDRESS: Final = "tcp://"
+# Variables with names of their own; of two for the same key the later one wins. Kafka's start script reads the first.
+SCRIPT_ALIASES: Final = {"JMX_PORT": "ottla.metrics.port"}
+IMAGE_ALIASES: Final = {
+    **SCRIPT_ALIASES,
+    "KAFKA_JMX_PORT": "ottla.metrics.port",
+    "KAFKA_LOG4J_ROOT_LOGLEVEL": "ottla.log.level",
+}
+# Bitnami's rule has no way to write an underscore, and these two names need one.
+UNDERSCORED: Final = {"sasl.ssl": "sasl_ssl", "sasl.plaintext": "sasl_plaintext"}
+
+
+class EnvironmentSetting(NamedTuple):
+    """A key with the value and the name of the variable that it came from."""
+
+    name: str
+    value: str
+    variable: str
+
+
+def settings_of_container(environment: Mapping[str, str]) -> list[EnvironmentSetting]:
+    """Every variable that has the form of a setting; a later one of the same key wins."""
+    found = [
+        EnvironmentSetting(key_of_variable(variable), value, variable)
+        for variable, value in environment.items()
+        if value and _is_setting(variable, value)
+    ]
+    found.sort(key=lambda item: item.variable.startswith(LONGER_PREFIX))
+    return [*_aliased(environment, IMAGE_ALIASES), *found]
+
+
+def settings_of_script(environment: Mapping[str, str]) -> list[EnvironmentSetting]:
+    """What Kafka's own start script takes from the environment, outside of any container."""
+    return _aliased(environment, SCRIPT_ALIASES)
+
+
+def _aliased(environment: Mapping[str, str], aliases: Mapping[str, str]) -> list[EnvironmentSetting]:
+    return [
+        EnvironmentSetting(key, environment[variable], variable)
+        for variable, key in aliases.items()
+        if environment.get(variable)
+    ]
+
+
+def key_of_variable(variable: str) -> str:
+    """The key that a variable stands for."""
+    prefix = LONGER_PREFIX if variable.startswith(LONGER_PREFIX) else PREFIX
+    # The order matters: three dots are a hyphen before two of them are an underscore.
+    key = variable[len(prefix) :].lower().replace("_", ".").replace("...", "-").replace("..", "_")
+    if prefix == LONGER_PREFIX and key.startswith("listener.name."):
+        for dotted, underscored in UNDERSCORED.items():
+            key = key.replace(dotted, underscored)
+    return key
+
+
+def _is_setting(variable: str, value: str) -> bool:
+    if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or variable.startswith(KUBERNETES_PREFIXES):
+        return False
+    return not value.startswith(KUBERNETES_ADDRESS)

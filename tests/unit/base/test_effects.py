@@ -1,0 +1,133 @@
+"""Every key that claims an effect has a test that shows it: this is the list, and it is complete.
+
+A broker key that is only the default of a topic key is shown by the topic key's test, and by the test that every such
+key reaches its topics (LAYERS). What nothing acts on says so in docs/settings.md and does not stand here.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
+
+TESTS = Path(__file__).parents[2]
+LAYERS = "unit/base/test_topic_keys.py::test_every_broker_key_behind_a_topic_key_counts"
+CLOCK = "unit/broker/test_housekeeping.py::test_each_interval_is_its_chores"
+ONE_NODE = "unit/base/test_broker_checks.py::test_what_stops_a_start"
+EFFECTS = "conformance/test_setting_effects.py"
+PARTITION = "unit/replication/test_partition.py"
+
+TOPIC_KEYS = {
+    "cleanup.policy": "unit/storage/test_clean_log.py",
+    "compression.gzip.level": "conformance/test_compression.py::test_a_higher_level_makes_smaller_batches",
+    "compression.lz4.level": "conformance/test_compression.py::test_a_higher_level_makes_smaller_batches",
+    "compression.type": f"{EFFECTS}::test_the_codec_of_stored_batches",
+    "compression.zstd.level": "conformance/test_compression.py::test_a_higher_level_makes_smaller_batches",
+    "delete.retention.ms": "unit/storage/test_clean_log.py",
+    "file.delete.delay.ms": "unit/storage/test_retention.py::test_files_of_deleted_segments_go_after_the_delay",
+    "flush.messages": f"{PARTITION}::test_flush_messages_holds_records_back_until_they_are_on_disk",
+    "flush.ms": "unit/broker/test_housekeeping.py::test_a_log_is_flushed_when_its_records_are_as_old_as_flush_ms",
+    "index.interval.bytes": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
+    "internal.segment.bytes": "unit/base/test_topic_keys.py::test_segments_below_the_limit_are_for_tests",
+    "max.compaction.lag.ms": "unit/storage/test_clean_plan.py",
+    "max.message.bytes": f"{EFFECTS}::test_the_largest_message",
+    "message.timestamp.after.max.ms": f"{EFFECTS}::test_how_old_and_how_new_a_message_may_be",
+    "message.timestamp.before.max.ms": f"{EFFECTS}::test_how_old_and_how_new_a_message_may_be",
+    "message.timestamp.type": f"{EFFECTS}::test_whose_time_a_message_bears",
+    "min.cleanable.dirty.ratio": "unit/storage/test_clean_plan.py",
+    "min.compaction.lag.ms": "unit/storage/test_clean_plan.py",
+    "min.insync.replicas": f"{PARTITION}::test_acks_all_is_refused_when_too_few_replicas_are_in_sync",
+    "preallocate": "unit/storage/test_preallocation.py",
+    "retention.bytes": "unit/storage/test_retention.py::test_segments_beyond_the_size_are_deleted",
+    "retention.ms": f"{EFFECTS}::test_old_segments_go_and_their_files_a_little_later",
+    "segment.bytes": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
+    "segment.index.bytes": "unit/storage/test_log.py::test_a_segment_rolls_when_its_index_is_full",
+    "segment.jitter.ms": "unit/storage/test_log.py::test_segments_roll_earlier_by_a_random_part_of_the_jitter",
+    "segment.ms": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
+}
+BROKER_KEYS = {
+    "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
+    "auto.create.topics.enable": "conformance/test_limits.py::test_topics_are_not_created_by_use_when_that_is_off",
+    "broker.id": "unit/base/test_broker_settings.py::test_node_id_and_broker_id_stand_for_each_other",
+    "broker.rack": "conformance/test_metadata.py",
+    "connections.max.idle.ms": "conformance/test_limits.py::test_idle_connections_are_closed",
+    "controller.listener.names": "unit/base/test_broker_settings.py::test_the_quick_starts_file_is_one_node",
+    "controller.quorum.bootstrap.servers": ONE_NODE,
+    "controller.quorum.voters": ONE_NODE,
+    "cordoned.log.dirs": f"{EFFECTS}::test_a_folder_that_is_closed_gets_no_new_partitions",
+    "default.replication.factor": f"{EFFECTS}::test_more_replicas_than_brokers_are_refused",
+    "delete.topic.enable": "conformance/test_limits.py",
+    "fetch.max.bytes": f"{EFFECTS}::test_most_bytes_of_an_answer_to_a_fetch",
+    "inter.broker.listener.name": ONE_NODE,
+    "listener.security.protocol.map": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
+    "listeners": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
+    "log.dir": "unit/base/test_broker_settings.py::test_several_folders",
+    "log.dirs": "unit/storage/test_log_dirs.py::test_a_new_partition_goes_where_there_are_the_fewest",
+    "log.flush.offset.checkpoint.interval.ms": CLOCK,
+    "log.flush.scheduler.interval.ms": CLOCK,
+    "log.flush.start.offset.checkpoint.interval.ms": CLOCK,
+    "log.initial.task.delay.ms": "unit/broker/test_housekeeping.py::"
+    "test_nothing_of_this_begins_before_the_initial_delay",
+    "log.retention.check.interval.ms": CLOCK,
+    "max.connection.creation.rate": f"{EFFECTS}::test_new_connections_come_no_faster_than_allowed",
+    "max.connections": "conformance/test_limits.py::test_connections_above_the_limit_are_not_served",
+    "max.connections.per.ip": "conformance/test_limits.py::test_connections_above_the_limit_are_not_served",
+    "max.connections.per.ip.overrides": f"{EFFECTS}::test_one_address_may_have_a_limit_of_its_own",
+    "max.incremental.fetch.session.cache.slots": f"{EFFECTS}::test_most_bytes_of_an_answer_to_a_fetch",
+    "max.request.partition.size.limit": "unit/broker/test_cluster_handlers.py",
+    "node.id": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
+    "num.io.threads": "unit/broker/test_workers.py::test_no_more_work_at_a_time_than_threads_are_allowed",
+    "num.partitions": "conformance/test_limits.py::test_created_by_use_with_the_brokers_number_of_partitions",
+    "num.recovery.threads.per.data.dir": "unit/broker/test_log_loading.py::test_each_folder_has_its_own_threads",
+    "num.replica.alter.log.dirs.threads": "faults/test_moving_logs.py",
+    "process.roles": ONE_NODE,
+    "producer.id.expiration.check.interval.ms": CLOCK,
+    "producer.id.expiration.ms": "unit/storage/test_producers.py",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "faults/test_moving_logs.py",
+    "replica.high.watermark.checkpoint.interval.ms": CLOCK,
+    "security.inter.broker.protocol": ONE_NODE,
+    "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
+    "socket.listen.backlog.size": "unit/network/test_listener.py::test_no_more_connections_wait_than_the_backlog_lets",
+    "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",
+    "socket.send.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+}
+# Whole families whose tests have a file of their own.
+FAMILIES = {
+    "log.cleaner.": "unit/broker/test_cleaning.py",
+    "metrics.": "conformance/test_monitoring.py",
+    "ottla.log.": "unit/base/test_logs.py",
+    "ottla.metrics.": "conformance/test_monitoring.py",
+    "telemetry.": "conformance/test_client_metrics.py",
+}
+
+
+def place_of(key: str, table: dict[str, str]) -> str | None:
+    return table.get(key) or next((place for prefix, place in FAMILIES.items() if key.startswith(prefix)), None)
+
+
+def test_every_broker_key_that_acts_is_shown_to_act() -> None:
+    through_topics = {name for synonyms in BROKER_SYNONYMS.values() for name, _ in synonyms}
+    acting = {name for name, key in BrokerSettings.keys.items() if key.unused is None} - through_topics
+    assert {name for name in acting if place_of(name, BROKER_KEYS) is None} == set()
+
+
+def test_every_topic_key_that_acts_is_shown_to_act() -> None:
+    acting = {name for name, key in TopicKeys.keys.items() if key.unused is None}
+    assert {name for name in acting if place_of(name, TOPIC_KEYS) is None} == set()
+
+
+@pytest.mark.parametrize(
+    "place",
+    sorted(
+        {LAYERS}
+        | {place for key, place in TOPIC_KEYS.items() if TopicKeys.keys[key].unused is None}
+        | {place for key, place in BROKER_KEYS.items() if BrokerSettings.keys[key].unused is None}
+    ),
+)
+def test_the_tests_of_the_list_exist(place: str) -> None:
+    path, _, function = place.partition("::")
+    assert (TESTS / path).exists()
+    if function:
+        assert f"def {function}(" in (TESTS / path).read_text()
