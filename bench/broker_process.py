@@ -37,6 +37,7 @@ class BrokerProcess(ABC):
         self.folder = runs_folder() / f"{self.system}-{self.port}"
         self.data_folder = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_position = 0  # where the output of the present process begins
 
     def __enter__(self) -> Self:
         self.data_folder.mkdir(parents=True)
@@ -79,7 +80,37 @@ class BrokerProcess(ABC):
         return Target(HOST, self.port, self._process.pid)
 
     def log_text(self) -> str:
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        """What the present process has written."""
+        if not self.log_path.exists():
+            return ""
+        return self.log_path.read_bytes()[self._log_position :].decode(errors="replace")
+
+    def end(self, seconds_max: float, *, by_force: bool) -> float:
+        """Ends the process and keeps its data, for launch() to go on with; the seconds that took."""
+        assert self._process is not None
+        start = time.perf_counter()
+        if by_force:
+            self._process.kill()
+            self._process.wait()
+        stop_child(self._process, seconds_max)
+        return time.perf_counter() - start
+
+    def launch(self) -> float:
+        """Starts the process without waiting for an answer; the moment of its start (perf_counter)."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log_position = self.log_path.stat().st_size if self.log_path.exists() else 0
+        command = self.command()
+        start = time.perf_counter()
+        with self.log_path.open("ab") as log:
+            self._process = start_child(command, cwd=self.folder, output=log)
+        return start
+
+    def check_alive(self, start: float, seconds_max: float) -> None:
+        """BenchError if the process has ended, or is still not ready after so long."""
+        if not self.is_alive:
+            raise BenchError(f"{self.system} ended while it started: {self.log_text()[-LOG_TAIL_BYTES:]}")
+        if time.perf_counter() - start > seconds_max:
+            raise BenchError(f"{self.system} is not ready after {seconds_max:.0f} s; see {self.log_path}")
 
     def stop(self) -> None:
         """Ends the broker politely, then by force, and removes its data."""
@@ -88,24 +119,14 @@ class BrokerProcess(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start(self) -> None:
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        command = self.command()
-        start = time.perf_counter()
-        with self.log_path.open("wb") as log:
-            self._process = start_child(command, cwd=self.folder, output=log)
+        start = self.launch()
         while not metadata_is_answered(self.target):
-            self._check_start(start)
+            self.check_alive(start, START_SECONDS_MAX)
             time.sleep(POLL_SECONDS)
         self.startup_s = time.perf_counter() - start
         while not self.is_ready():
-            self._check_start(start)
+            self.check_alive(start, START_SECONDS_MAX)
             time.sleep(POLL_SECONDS)
-
-    def _check_start(self, start: float) -> None:
-        if not self.is_alive:
-            raise BenchError(f"{self.system} ended while it started: {self.log_text()[-LOG_TAIL_BYTES:]}")
-        if time.perf_counter() - start > START_SECONDS_MAX:
-            raise BenchError(f"{self.system} is not ready after {START_SECONDS_MAX:.0f} s; see {self.log_path}")
 
 
 def properties(settings: dict[str, str]) -> str:

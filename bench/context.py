@@ -8,6 +8,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from bench.broker_process import BrokerProcess
 from bench.figures import Figures
+from bench.loads.serving import Watch
 from bench.options import Options
 from bench.page_cache import PageCache
 from bench.progress import Progress
@@ -50,6 +51,12 @@ class Context:
         self.figures[name] = figures
         self.progress.tell(name, figures)
         return figures
+
+    def serve_again(self, topics: dict[str, int], small: str, seconds_max: float) -> Figures:
+        """Starts the broker that has ended and waits until all these partitions are served."""
+        started = self.broker.launch()
+        watch = Watch(self.target, started, lambda: self.broker.check_alive(started, seconds_max))
+        return watch.run(topics, small)
 
     @contextmanager
     def topic(self, purpose: str, partitions: int, fill_cache: bool = False) -> Iterator[str]:

@@ -89,6 +89,8 @@ def rows() -> list[Row]:
         *_cold_rows(),
         *_scale_rows(),
         *_growth_rows(),
+        *_restart_rows(),
+        *_recovery_rows(),
         Row("longest callback of the event loop", "loop.all.longest_callback_ms", "ms", at_most(10)),
         *_callback_rows(),
     ]
@@ -106,6 +108,8 @@ def section_titles() -> dict[str, str]:
         "cold": "A reader of cold data beside a writer",
         "scale": "Many connections and partitions",
         "partitions": "Cost of a request with many partitions and connections",
+        "restart": "10,000 partitions",
+        "recovery": "Recovery after kill -9",
         "loop": "Event loop",
     }
     assert set(SECTIONS) <= set(titles)
@@ -248,6 +252,30 @@ def _growth_rows() -> list[Row]:
             for count, path in zip(counts[1:], paths[1:], strict=True):
                 label = f"CPU per {kind}, {count:,} {what} against {counts[0]}"
                 found.append(Row(label, path, "", at_most(GROWTH_MAX), share_of=paths[0]))
+    return found
+
+
+def _restart_rows() -> list[Row]:
+    return [
+        Row("Metadata of all 10,000 partitions, first answer", "restart.metadata_new.first_ms", "ms"),
+        Row("Metadata of all 10,000 partitions, v12", "restart.metadata_new.later_ms", "ms", at_most(50)),
+        Row("Metadata of all 10,000 partitions, v4", "restart.metadata_old.later_ms", "ms", at_most(50)),
+        Row("start after a clean stop until all are served", "restart.clean.all_served_s", "s", at_most(5)),
+        Row("clean stop", "restart.clean.stop_s", "s"),
+        Row("memory after that start", "restart.clean.rss_mb", "MB"),
+        Row("start after kill -9 until all are served", "restart.killed.all_served_s", "s", at_most_kafka(1)),
+    ]
+
+
+def _recovery_rows() -> list[Row]:
+    found = []
+    for name, label in (("64k", "10 GB in batches of 64 KiB"), ("4k", "2 GB in batches of 4 KiB")):
+        path = f"recovery.{name}"
+        found += [
+            Row(f"{label} until all partitions serve", f"{path}.all_served_s", "s", at_most_kafka(1)),
+            Row(f"{label}, a small partition serves after", f"{path}.small_served_s", "s", at_most_kafka(1)),
+            Row(f"{label}, p99 of the small partition meanwhile", f"{path}.small_p99_ms", "ms"),
+        ]
     return found
 
 

@@ -11,7 +11,19 @@ from bench.kafka_process import missing_tools
 from bench.paths import cache_folder
 from bench.procfs import meminfo_mb
 
-SECTIONS = ("startup", "sync", "small", "raw", "librdkafka", "end_to_end", "cold", "scale", "partitions")
+SECTIONS = (
+    "startup",
+    "sync",
+    "small",
+    "raw",
+    "librdkafka",
+    "end_to_end",
+    "cold",
+    "scale",
+    "partitions",
+    "restart",
+    "recovery",
+)
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000
 
@@ -35,6 +47,8 @@ class Options:
     cold_bytes: int
     partition_counts: tuple[int, ...]
     connection_counts: tuple[int, ...]
+    restart_topics: int  # of ten partitions each
+    recovery_bytes: int
     output: Path
     source: Path | None
 
@@ -67,6 +81,8 @@ def read_options(arguments: list[str] | None = None) -> Options:
         cold_bytes=(256 if quick else 2048) << 20,
         partition_counts=(10, 1000) if quick else (10, 1000, 10_000),
         connection_counts=(1, 100) if quick else (1, 100, 1000),
+        restart_topics=100 if quick else 1000,
+        recovery_bytes=1_000_000_000 if quick else 10_000_000_000,
         output=parsed.output or cache_folder() / "results" / time.strftime("%Y%m%d-%H%M%S"),
         source=parsed.source,
     )

@@ -1,13 +1,14 @@
 """Just enough of Kafka's wire protocol to measure brokers: frames built in advance, answers read with few steps.
 
 It shares no code with ottla, so that a mistake there cannot hide itself here. Versions are fixed to some that
-Apache Kafka 4 and every older broker since 2.4 answer: Produce 9, Fetch 12, Metadata 4, CreateTopics 4, DeleteTopics 3.
+Apache Kafka 4 and every older broker since 2.4 answer: Produce 9, Fetch 12, ListOffsets 2, Metadata 4, CreateTopics 4,
+DeleteTopics 3.
 """
 
 import struct
 from typing import NamedTuple
 
-PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 18, 19, 20
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
 CLIENT_ID = b"bench"
 REQUEST_TIMEOUT_MS = 60_000
 FETCH_SESSION_FULL = (0, -1)  # session id 0, epoch -1: no fetch session
@@ -72,6 +73,13 @@ def metadata_request(topics: list[str] | None) -> bytes:
     return _frame(METADATA, 4, names + b"\0", False)  # creates no topics
 
 
+def all_metadata_request(version: int) -> bytes:
+    """Metadata of all topics, in a version before (4) or after (12) the flexible ones."""
+    if version < 9:
+        return metadata_request(None)
+    return _frame(METADATA, version, b"\0" + b"\0\0\0", True)  # null topics; create none, no operations; no tags
+
+
 def read_metadata(answer: bytearray) -> tuple[int, list[Partition]]:
     """Number of brokers, and the partitions of all topics without an error."""
     reader = _Reader(answer, 4 + 4)  # correlation id, throttle time
@@ -87,6 +95,28 @@ def read_metadata(answer: bytearray) -> tuple[int, list[Partition]]:
     for _ in range(reader.int32()):
         partitions += _read_metadata_topic(reader)
     return brokers, partitions
+
+
+def list_offsets_request(partitions: dict[str, list[int]]) -> bytes:
+    """Asks for the end offset of each of these partitions."""
+    body = struct.pack(">ibi", -1, 0, len(partitions))
+    for topic, numbers in partitions.items():
+        body += _string(topic) + struct.pack(">i", len(numbers))
+        body += b"".join(struct.pack(">iq", number, -1) for number in numbers)
+    return _frame(LIST_OFFSETS, 2, body, False)
+
+
+def read_list_offsets(answer: bytearray) -> dict[tuple[str, int], int]:
+    """Error code per partition."""
+    reader = _Reader(answer, 4 + 4)
+    errors = {}
+    for _ in range(reader.int32()):
+        topic = reader.string()
+        for _ in range(reader.int32()):
+            number = reader.int32()
+            errors[topic, number] = reader.int16()
+            reader.skip(8 + 8)  # timestamp, offset
+    return errors
 
 
 def api_versions_request() -> bytes:

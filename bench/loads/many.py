@@ -50,6 +50,14 @@ def create_partitions(target: Target, topics: dict[str, int]) -> Figures:
     }
 
 
+def make_partitions(target: Target, topics: dict[str, int], topics_at_once: int) -> None:
+    """Creates topics, some with each request, and writes one record to each of their partitions."""
+    names = list(topics)
+    for first in range(0, len(names), topics_at_once):
+        create_topics(target, {name: topics[name] for name in names[first : first + topics_at_once]})
+    write_to_each(target, topics)
+
+
 def write_to_each(target: Target, topics: dict[str, int]) -> None:
     batch = batch_of([payloads(100)[0]]).data
     with Connection(target) as connection:

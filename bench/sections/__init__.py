@@ -7,7 +7,7 @@ leave thousands of partitions behind, get a fresh one.
 from collections.abc import Callable
 
 from bench.context import Context
-from bench.sections import cold, end_to_end, librdkafka, partitions, raw, scale, small, startup, sync
+from bench.sections import cold, end_to_end, librdkafka, partitions, raw, recovery, restart, scale, small, startup, sync
 
 RUN: dict[str, Callable[[Context], None]] = {
     "startup": startup.run,
@@ -19,10 +19,14 @@ RUN: dict[str, Callable[[Context], None]] = {
     "cold": cold.run,
     "scale": scale.run,
     "partitions": partitions.run,
+    "restart": restart.run,
+    "recovery": recovery.run,
 }
 LOADS = frozenset(("sync", "small", "raw", "librdkafka", "end_to_end", "cold"))
 GROUPS: tuple[tuple[str, ...], ...] = (
     ("startup", "sync", "small", "raw", "librdkafka", "end_to_end", "cold"),
     ("scale",),
     ("partitions",),
+    ("restart",),
+    ("recovery",),
 )

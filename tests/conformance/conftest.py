@@ -81,21 +81,25 @@ def broker_stays_healthy(bootstrap: str, broker_pid: int, broker: object) -> Ite
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
     """The folder with Apache Kafka's jars, resolved once by Maven into the user's cache."""
+    return find_jars(KAFKA_VERSION)
+
+
+def find_jars(version: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "ottla" / f"kafka-{KAFKA_VERSION}"
+    folder = cache / "ottla" / f"kafka-{version}"
     if not folder.exists():
-        resolve_jars(folder)
+        resolve_jars(folder, version)
     return folder
 
 
-def resolve_jars(folder: Path) -> None:
+def resolve_jars(folder: Path, version: str) -> None:
     """Copy into a temporary folder first: a folder with the right name is always complete."""
     maven = shutil.which("mvn")
     assert maven, "Apache Kafka's jars are needed once: install Maven (Debian: apt-get install maven) and try again"
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     unfinished.mkdir(parents=True)
     command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
-    done = subprocess.run([*command, f"-Dkafka.version={KAFKA_VERSION}"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, f"-Dkafka.version={version}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"Maven could not resolve Apache Kafka's jars:\n{done.stdout[-3000:]}{done.stderr}"
     try:
         unfinished.rename(folder)

@@ -21,7 +21,7 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_every_source_file_that_is_named_exists(page):
-    for name in re.findall(rf"\b(?:{'|'.join(ROOMS)})/[a-z0-9_/]+\.py\b", page.read_text()):
+    for name in re.findall(rf"(?<![\w/])(?:{'|'.join(ROOMS)})/[a-z0-9_/]+\.py\b", page.read_text()):
         assert (ROOT / "src" / "ottla" / name).exists() or (ROOT / name).exists(), name
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from ottla.base.broker_settings import BrokerSettings
+from ottla.base.broker_settings import BrokerSettings, find_key
+from ottla.base.listener_keys import split_listener_key
+from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
 from ottla.base.setting_types import ConfigType, format_value
 from ottla.base.settings import Mode, Setting
@@ -37,6 +39,8 @@ class Source(IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class Wanted(NamedTuple):
@@ -72,15 +76,22 @@ def topic_entries(
     return [_topic_entry(settings, overrides, name, wanted) for name in shown if wanted.has(name)]
 
 
-def group_entries(settings: BrokerSettings, wanted: Wanted) -> list[DescribeConfigsResourceResult]:
-    """All keys of a group; what the broker has under "group." counts for every group."""
-    return [_group_entry(settings, name, wanted) for name in GroupResourceKeys.keys if wanted.has(name)]
+def group_entries(
+    settings: BrokerSettings, overrides: Mapping[str, str], wanted: Wanted
+) -> list[DescribeConfigsResourceResult]:
+    """All keys of a group; what the broker has under "group." counts for every group that does not say otherwise."""
+    return [_group_entry(settings, overrides, name, wanted) for name in GroupResourceKeys.keys if wanted.has(name)]
 
 
-def client_metrics_entries(wanted: Wanted) -> list[DescribeConfigsResourceResult]:
+def client_metrics_entries(overrides: Mapping[str, str], wanted: Wanted) -> list[DescribeConfigsResourceResult]:
     """All keys of a subscription to client metrics."""
-    keys = (key for name, key in ClientMetricsKeys.keys.items() if wanted.has(name))
-    return [_entry(key, key.shown(None), [], wanted) for key in keys]
+    entries = []
+    for name, key in ClientMetricsKeys.keys.items():
+        if wanted.has(name):
+            value = key.shown(overrides.get(name))
+            own = DescribeConfigsSynonym(name=name, value=value, source=Source.CLIENT_METRICS)
+            entries.append(_entry(key, value, [own] if name in overrides else [], wanted))
+    return entries
 
 
 def logger_entries(levels: Mapping[str, str], wanted: Wanted) -> list[DescribeConfigsResourceResult]:
@@ -94,18 +105,25 @@ def logger_entries(levels: Mapping[str, str], wanted: Wanted) -> list[DescribeCo
 
 
 def _broker_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
-    key = settings.keys.get(name)
+    key = find_key(name)
     synonyms = _synonyms(settings, name)
     if key is None:
         return _strange_entry(name, synonyms, wanted)
-    return _entry(key, key.shown(settings.texts.get(name)), synonyms, wanted, read_only=key.mode is Mode.READ_ONLY)
+    of_listener = split_listener_key(name)
+    if of_listener is None:
+        return _entry(key, key.shown(settings.texts.get(name)), synonyms, wanted, read_only=key.mode is Mode.READ_ONLY)
+    synonyms += _synonyms(settings, of_listener.base)
+    entry = _entry(key, key.shown(settings.texts[name]), synonyms, wanted, read_only=True)
+    entry.name = name
+    return entry
 
 
 def _cluster_default_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
-    key = settings.keys[name]
-    synonyms = [item for item in _synonyms(settings, name) if item.source == Source.DYNAMIC_DEFAULT_BROKER]
-    value = None if key.is_sensitive else settings.cluster_default[name]
-    return _entry(key, value, synonyms, wanted, read_only=key.mode is Mode.READ_ONLY)
+    entry = _broker_entry(settings, name, wanted)
+    entry.synonyms = [item for item in entry.synonyms if item.source == Source.DYNAMIC_DEFAULT_BROKER]
+    if not entry.is_sensitive:
+        entry.value = settings.cluster_default[name]  # as it was written
+    return entry
 
 
 def _topic_entry(
@@ -118,14 +136,19 @@ def _topic_entry(
     return _entry(TopicKeys.keys[name], value, synonyms, wanted)
 
 
-def _group_entry(settings: BrokerSettings, name: str, wanted: Wanted) -> DescribeConfigsResourceResult:
+def _group_entry(
+    settings: BrokerSettings, overrides: Mapping[str, str], name: str, wanted: Wanted
+) -> DescribeConfigsResourceResult:
     key = GroupResourceKeys.keys[name]
-    broker_key = settings.keys.get(f"group.{name}")
-    if broker_key is None:
-        value = key.shown(None)
-        return _entry(key, value, [DescribeConfigsSynonym(name=name, value=value, source=Source.DEFAULT)], wanted)
-    value = format_value(getattr(settings, broker_key.attribute))
-    return _entry(key, value, _synonyms(settings, broker_key.name), wanted)
+    value = format_value(inherited_by_groups(name, settings))
+    if f"group.{name}" in settings.keys:
+        synonyms = _synonyms(settings, f"group.{name}")
+    else:
+        synonyms = [DescribeConfigsSynonym(name=name, value=value, source=Source.DEFAULT)]
+    if name in overrides:
+        value = key.shown(overrides[name])
+        synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=Source.GROUP))
+    return _entry(key, value, synonyms, wanted)
 
 
 def _entry(
@@ -177,7 +200,7 @@ def _all_synonyms(settings: BrokerSettings, names: Iterable[str]) -> Iterator[De
     for texts, source in layers:
         for name in names:
             if name in texts:
-                key = settings.keys.get(name)
+                key = find_key(name)
                 value = None if key is None or key.is_sensitive else texts[name]
                 yield DescribeConfigsSynonym(name=name, value=value, source=source)
     for name in names:

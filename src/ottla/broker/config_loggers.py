@@ -8,19 +8,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from ottla.base import log_formats
 from ottla.base.errors import Error, KafkaError
 
 ROOT: Final = "root"
 PACKAGE: Final = "ottla"
-TRACE: Final = 5
-LEVELS: Final = {
-    "DEBUG": logging.DEBUG,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "INFO": logging.INFO,
-    "TRACE": TRACE,
-    "WARN": logging.WARNING,
-}
+LEVELS: Final = {name: number for name, number in log_formats.LEVELS.items() if name != "OFF"}
 
 
 def logger_levels() -> dict[str, str]:

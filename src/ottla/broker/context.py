@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from ottla.base.security import ANONYMOUS, Operation, ResourceType
+from ottla.metrics.requests import RequestMeter
 from ottla.network.connection import Connection, PendingReply
 from ottla.protocol.codec import Encoded
 from ottla.protocol.headers import encode_response_frame
@@ -32,6 +34,9 @@ class Context:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self._place: PendingReply | None = None
+        self.meter: RequestMeter | None = None  # of a parked request, so that its wait is measured
+        self.received_ns = 0
+        self.parked_ns = 0
 
     @property
     def listener_name(self) -> str:
@@ -63,6 +68,9 @@ class Context:
     def answer(self, response: Any | None) -> None:
         """Fill the place of a parked reply; None = no reply."""
         assert self._place is not None, "only a parked request is answered later"
+        if self.meter is not None:
+            now_ns = monotonic_ns()
+            self.meter.answered_later(self.received_ns, self.parked_ns, now_ns)
         self._place.complete(None if response is None else self.encode(response))
 
     def encode(self, response: Any) -> Encoded:

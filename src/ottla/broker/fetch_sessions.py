@@ -93,6 +93,7 @@ class FetchSessions:
 
     def __init__(self, slots: int, first_id: int) -> None:
         self.slots = slots
+        self.evictions = 0
         self._sessions: dict[int, FetchSession] = {}
         self._next_id = first_id
 
@@ -144,6 +145,7 @@ class FetchSessions:
             if not smaller or now_ms - oldest.created_ms <= EVICTION_MS:
                 return False
         del self._sessions[oldest.id]
+        self.evictions += 1
         return True
 
     def _take_id(self) -> int:
@@ -152,6 +154,11 @@ class FetchSessions:
             self._next_id = 1 if candidate >= SESSION_ID_MAX else candidate + 1
             if candidate > NO_SESSION and candidate not in self._sessions:
                 return candidate
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions that all sessions together follow."""
+        return sum(len(session.partitions) for session in self._sessions.values())
 
     def __len__(self) -> int:
         return len(self._sessions)

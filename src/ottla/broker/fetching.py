@@ -19,10 +19,11 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
-from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
 from ottla.storage.page_cache import range_is_cached, read_ahead
+from ottla.storage.segment import RebuildNeededError
 from ottla.storage.verification import check_range, needs_check
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 CONSUMER: Final = -1  # in the place where a follower gives its broker id
 NO_RECORDS: Final = b""
+REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
 Result = tuple[FetchPartition, PartitionData]
 
@@ -61,12 +63,17 @@ class Fetch:
         self.has_error = False
         self._waiting: WaitingFetch | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._rebuild: RebuildNeededError | None = None  # what keeps the last read from being answered
+        self._rebuilds_left = REBUILDS_MAX + len(partitions)
 
     # ---- the way of a fetch
 
     def run(self, max_wait_ms: int) -> FetchResponse | None:
         """The response, or None if it comes later."""
         results = self._read_all()
+        if self._rebuild is not None:
+            self._read_after(self._rebuild, results)
+            return None
         if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
             return self._answer_or_prepare(results)
         _release(results)
@@ -92,9 +99,25 @@ class Fetch:
     def _finish(self) -> None:
         if self.context.connection.is_closed:
             return
-        response = self._answer_or_prepare(self._read_all())
+        results = self._read_all()
+        if self._rebuild is not None:
+            self._read_after(self._rebuild, results)
+            return
+        response = self._answer_or_prepare(results)
         if response is not None:
             self.context.answer(response)
+
+    def _read_after(self, needed: RebuildNeededError, results: list[Result]) -> None:
+        """Read again when a worker has mended the index of a segment that we must look into."""
+        _release(results)
+        self._rebuilds_left -= 1
+        if not self.context.is_parked:
+            self.context.park()
+        self.context.connection.loop.create_task(self._read_again(needed))
+
+    async def _read_again(self, needed: RebuildNeededError) -> None:
+        await self.context.broker.index_rebuilds.wait_for(needed)
+        self._finish()
 
     def cancel(self) -> None:
         """The connection is gone: wait no longer."""
@@ -117,6 +140,7 @@ class Fetch:
     def _read_all(self) -> list[Result]:
         self.found_bytes = 0
         self.has_error = False
+        self._rebuild = None
         results: list[Result] = []
         for asked in self.partitions:
             data = self._read(asked, max(0, self.max_bytes - self.found_bytes))
@@ -140,6 +164,12 @@ class Fetch:
             )
         except KafkaError as error:
             return self._error_data(asked, error.error, is_served=True)
+        except RebuildNeededError as needed:
+            if self._rebuilds_left == 0:  # the disk lies faster than we mend
+                return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)
+            self._rebuild = needed
+            return None
+        partition.traffic.reads += 1
         if file_range is None and self.is_incremental and _is_known(asked, partition):
             return None
         if file_range is not None:
@@ -149,17 +179,23 @@ class Fetch:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=[] if self.is_read_committed else None,
+            aborted_transactions=_aborted(partition, asked, file_range) if self.is_read_committed else None,
             records=NO_RECORDS if file_range is None else file_range,
         )
 
     def _error_data(self, asked: FetchPartition, error: Error, is_served: bool) -> PartitionData:
         self.has_error = True
+        self._note_refusal(asked, error)
         asked.sent_high_watermark = UNKNOWN
         data = _error_data(asked, error)
         if not is_served:
             data.aborted_transactions = []  # Kafka's answers differ in this detail
         return data
+
+    def _note_refusal(self, asked: FetchPartition, error: Error) -> None:
+        self.context.broker.counters.note_error(self.context.api_key, error)
+        if asked.partition is not None:
+            asked.partition.traffic.refuse_read(error)
 
     def _partition(self, asked: FetchPartition) -> Partition:
         partition = asked.partition
@@ -204,6 +240,9 @@ class Fetch:
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         failed = {id(item): outcome for item, outcome in zip(unready, outcomes, strict=True) if outcome is not None}
         checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
+        for (asked, before), (_, after) in zip(results, checked, strict=True):
+            if after is not before:
+                self._note_refusal(asked, Error(after.error_code))
         self.context.answer(self._response(checked))
 
     def _response(self, results: list[Result]) -> FetchResponse:
@@ -215,6 +254,8 @@ class Fetch:
                 topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
                 topics[asked.topic, asked.topic_id] = topic
             topic.partitions.append(data)
+            if isinstance(data.records, FileRange) and asked.partition is not None:
+                asked.partition.traffic.bytes_out += data.records.length
             if session is not None:
                 asked.sent_high_watermark = data.high_watermark
                 asked.sent_log_start_offset = data.log_start_offset
@@ -231,6 +272,16 @@ def _is_known(asked: FetchPartition, partition: Partition) -> bool:
         asked.sent_high_watermark == partition.high_watermark
         and asked.sent_log_start_offset == partition.log.log_start_offset
     )
+
+
+def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange | None) -> list[AbortedTransaction]:
+    """What a reader of committed records must leave out of what it gets."""
+    if file_range is None:
+        return []
+    return [
+        AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
+        for found in partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
+    ]
 
 
 def _prepare_range(file_range: FileRange) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ottla.base.errors import KafkaError
+from ottla.metrics.histogram import TIMES_NS, Histogram
 from ottla.replication.partition import Partition
+from ottla.storage.flush import FlushJob
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +22,7 @@ class Flusher:
 
     def __init__(self, workers: ThreadPoolExecutor) -> None:
         self._workers = workers
+        self.flush_ns = Histogram(TIMES_NS)
         self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self, partition: Partition) -> None:
@@ -47,9 +51,17 @@ class Flusher:
         try:
             job = log.begin_flush(only_rolled=only_rolled)
             if job is not None:
-                await asyncio.get_running_loop().run_in_executor(self._workers, job.run)
+                taken_ns = await asyncio.get_running_loop().run_in_executor(self._workers, _run_timed, job)
+                self.flush_ns.add(taken_ns)
                 log.end_flush(job)
         except KafkaError as error:
             logger.error("%s", error)
             return False
         return True
+
+
+def _run_timed(job: FlushJob) -> int:
+    """In a worker thread: sync, and tell how long the disk took."""
+    started_ns = time.monotonic_ns()
+    job.run()
+    return time.monotonic_ns() - started_ns

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
 from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.services import Services
+from ottla.broker.slices import for_each_partition
 from ottla.replication.partition import Partition
 from ottla.storage.log_dirs import remove_paths
 
 logger = logging.getLogger(__name__)
 
-SLICE_SECONDS = 0.004
 REMOVAL_SECONDS = 1.0
 FLUSH_MS_MIN = 10
+CHECKPOINT_MS_MIN = 10
 
 Chore = Callable[[], Awaitable[None]]
 
@@ -40,9 +42,23 @@ class Housekeeping:
         self._every("retention", first_ms, lambda: self._services.settings.log_retention_check_interval_ms, self.retain)
         self._every("flush", first_ms, self._flush_interval_ms, self.flush_old)
         self._every(
-            "checkpoint", first_ms, lambda: settings.log_flush_offset_checkpoint_interval_ms, self.write_checkpoints
+            "expired producers",
+            first_ms,
+            lambda: settings.producer_id_expiration_check_interval_ms,
+            self.forget_producers,
         )
+        self._start_checkpoints(settings, first_ms)
         self._every("removal", 0, lambda: int(REMOVAL_SECONDS * 1000), self.remove_deleted)
+
+    def _start_checkpoints(self, settings: BrokerSettings, first_ms: int) -> None:
+        """High watermarks are written from the first moment on, as with Kafka: so a dead disk is noticed soon."""
+        checkpoints = self._services.checkpoints
+        recovery_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_offset_checkpoint_interval_ms)
+        start_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_start_offset_checkpoint_interval_ms)
+        watermark_ms = max(CHECKPOINT_MS_MIN, settings.replica_high_watermark_checkpoint_interval_ms)
+        self._every("recovery points", first_ms, lambda: recovery_ms, checkpoints.write_recovery_points)
+        self._every("start offsets", first_ms, lambda: start_ms, checkpoints.write_start_offsets)
+        self._every("high watermarks", watermark_ms, lambda: watermark_ms, checkpoints.write_high_watermarks)
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -71,9 +87,15 @@ class Housekeeping:
         await self._for_each(self._retain_one)
 
     def _retain_one(self, partition: Partition) -> None:
-        partition.log.forget_expired_producers(self._clock.now_ms())
-        if "delete" in partition.log.settings.cleanup_policy:
+        try:
             partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
+        except KafkaError as refusal:  # a full or failing disk: the other partitions may still have their turn
+            logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
+
+    async def forget_producers(self) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms."""
+        now_ms, silent_ms = self._clock.now_ms(), self._services.settings.producer_id_expiration_ms
+        await self._for_each(lambda partition: partition.log.forget_expired_producers(now_ms, silent_ms))
 
     async def flush_old(self) -> None:
         """Flush logs whose oldest unflushed record is older than flush.ms."""
@@ -83,11 +105,6 @@ class Housekeeping:
         for partition in due:
             partition.flushed_ms = now_ms
             await self._flusher.flush(partition)
-
-    async def write_checkpoints(self) -> None:
-        replicas = self._services.replicas
-        for checkpoints in replicas.log_dirs.checkpoints(replicas.high_watermarks()):
-            await self._in_worker(checkpoints.write)
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted segments and partitions once their delay is over."""
@@ -99,13 +116,7 @@ class Housekeeping:
         await asyncio.get_running_loop().run_in_executor(self._services.workers, work)
 
     async def _for_each(self, work: Callable[[Partition], None]) -> None:
-        deadline = time.monotonic() + SLICE_SECONDS
-        for partition in list(self._services.replicas.partitions.values()):
-            if not partition.is_deleted:
-                work(partition)
-            if time.monotonic() > deadline:
-                await asyncio.sleep(0)
-                deadline = time.monotonic() + SLICE_SECONDS
+        await for_each_partition(self._services.replicas, work)
 
 
 def _is_flush_due(partition: Partition, now_ms: int) -> bool:

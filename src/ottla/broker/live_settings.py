@@ -23,14 +23,18 @@ class LiveSettings:
 
     def follow(self, image: MetadataImage) -> bool:
         """Take over the dynamic settings of an image; whether anything changed."""
-        cluster_default = image.broker_configs.get("", {})
-        own = image.broker_configs.get(str(self.broker.node_id), {})
-        if cluster_default == self.broker.cluster_default and own == self.broker.own:
+        after = self.under(image)
+        if after.cluster_default == self.broker.cluster_default and after.own == self.broker.own:
             return False
-        self.broker = self.broker.with_dynamic(cluster_default, own)
+        self.broker = after
         for listener in self._listeners:
             listener(self.broker)
         return True
+
+    def under(self, image: MetadataImage) -> BrokerSettings:
+        """The broker's settings under the changes that an image has."""
+        changes = image.broker_configs
+        return self.broker.with_dynamic(changes.get("", {}), changes.get(str(self.broker.node_id), {}))
 
     def of_topic(self, image: MetadataImage, topic: str) -> TopicSettings:
         return topic_settings(self.broker, image.topic_configs.get(topic, {}))

@@ -11,17 +11,22 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import random
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ottla.base.broker_checks import parse_connection_overrides
+from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
-from ottla.base.logs import log_to_stderr
+from ottla.base.logs import stop_logging
+from ottla.broker.announcing import announce, tell_systemd
+from ottla.broker.cleaning import Cleaning
+from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.failed_folders import FailedFolders
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.file_limits import raise_file_limit
 from ottla.broker.flusher import Flusher
@@ -30,25 +35,34 @@ from ottla.broker.handlers.table import HANDLERS
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.live_settings import LiveSettings
 from ottla.broker.log_loading import LogLoading
+from ottla.broker.log_options import start_broker_logging
+from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
+from ottla.broker.workers import Workers
 from ottla.controller.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.store import StoreUnusableError
-from ottla.network.listener import ConnectionLimits, ConnectionSet, Listener
+from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
+if TYPE_CHECKING:
+    from ottla.broker.monitoring.monitor import Monitor
+
 logger = logging.getLogger(__name__)
 
-WORKERS = 4
 DRAIN_SECONDS_MAX = 10.0
-BACKLOG = 1024
-SEND_BUFFER_BYTES = 307_200
+SWITCH_SECONDS = 0.001  # so long a worker thread that computes may keep the loop waiting; Python's own 5 ms show
+START_SECONDS_FOREVER = 1e9
+
+
+class BrokerFailedError(Exception):
+    """Why a broker that was running ends by itself: one line."""
 
 
 class StartError(Exception):
@@ -57,20 +71,22 @@ class StartError(Exception):
 
 def run_broker(settings: BrokerSettings) -> int:
     """Run a broker until SIGTERM or SIGINT; the result is the process's exit code."""
-    log_to_stderr()
+    start_broker_logging(settings, os.environ)
     for warning in settings.warnings:
         logger.warning("%s", warning)
     raise_file_limit()
     poller = Poller()
     loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]  # it has all that asyncio asks of one
     broker = Broker(settings, poller)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, StoreUnusableError, LogDirError) as error:
+    except (StartError, BrokerFailedError, StoreUnusableError, LogDirError) as error:
         print(f"ottla broker: {error}", file=sys.stderr)
         return 1
     finally:
         loop.close()
+        stop_logging()
     return 0
 
 
@@ -82,7 +98,9 @@ class Broker:
         self._poller = poller
         self._clock = SystemClock()
         self._stopping = asyncio.Event()
-        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+        self._failure: str | None = None
+        self._monitor: Monitor | None = None
+        self._workers = Workers(settings.num_io_threads)
 
     async def run(self) -> None:
         """Start, serve, stop."""
@@ -97,11 +115,17 @@ class Broker:
         try:
             check_metadata_store(settings, log_dirs)
             services = self._assemble(log_dirs)
-            await self._serve(services)
+            async with asyncio.timeout(start_seconds_max(settings)) as patience:
+                await self._serve(services, patience)
+        except TimeoutError:
+            log_dirs.close(clean=False)
+            raise StartError("the start took longer than server.max.startup.time.ms allows: raise it") from None
         except BaseException:
             log_dirs.close(clean=False)
             raise
         finally:
+            if self._monitor is not None:
+                await self._monitor.close()
             self._workers.shutdown()
         log_dirs.close(clean=True)
         logger.info("broker %d has stopped; %s", settings.node_id, self._loop_report())
@@ -131,39 +155,67 @@ class Broker:
             workers=self._workers,
         )
 
-    async def _serve(self, services: Services) -> None:
+    async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
-        dispatcher = Dispatcher(services, HANDLERS, unsupported_version)
+        dispatcher = Dispatcher(services, HANDLERS, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
         services.live.on_change(lambda changed: connections.limit(connection_limits(changed)))
+        services.live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
+        cordon_folders(services.replicas.log_dirs, settings)
+        services.live.on_change(lambda changed: cordon_folders(services.replicas.log_dirs, changed))
         listeners = bind_listeners(settings, connections)
+        self._monitor = monitor = await open_monitor(services, connections, self._poller)
         log_dirs = services.replicas.log_dirs
         await services.controller.start(
             advertised_endpoints(settings, listeners),
             rack=settings.broker_rack,
             cluster_id=log_dirs.cluster_id,
+            jmx_port=monitor.port if monitor is not None else -1,
         )
         log_dirs.claim(services.cluster_id)
+        failed_folders = FailedFolders(
+            services.replicas, services.controller, Path(settings.log_dirs[0]), self._give_up
+        )
         loading = LogLoading(services)
         await loading.run()
+        failed_folders.report(loading.missing())
         services.publisher.on_image(MetadataImage(), services.image)
         services.controller.on_image(services.publisher.on_image)
         await services.publisher.settled()
+        services.moves.resume()
         housekeeping = Housekeeping(services)
         housekeeping.start()
+        cleaning = Cleaning(services)
+        cleaning.start()
         for listener in listeners:
             listener.start()
+        if monitor is not None:
+            monitor.note_serving()
         settle_garbage_collector()
-        print(f"ottla broker {settings.node_id} ready on {listeners[0].host}:{listeners[0].port}", flush=True)
+        patience.reschedule(None)
+        announce(settings, listeners)
+        forget_start(self._poller)
         await self._stopping.wait()
+        if self._failure is not None:
+            raise BrokerFailedError(self._failure)
+        tell_systemd("STOPPING=1")
         logger.info("stopping: answering what was accepted")
+        if monitor is not None:
+            monitor.note_stopping()
         for listener in listeners:
             listener.close()
+        services.moves.stop()
         housekeeping.stop()
+        await cleaning.stop()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await connections.drain(DRAIN_SECONDS_MAX)
         await services.controller.close()
+
+    def _give_up(self, reason: str) -> None:
+        """End now, with what is on disk as it is: the next start recovers it."""
+        self._failure = reason
+        self._stopping.set()
 
     # ---- signals
 
@@ -185,6 +237,9 @@ class Broker:
 
 def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
     """Partitions without the store that knows them would all be taken for strays: rather not start."""
+    failure = log_dirs.dirs[0].failure
+    if failure is not None:
+        raise StartError(f"{failure}. This folder, the first of log.dirs, holds the metadata store.")
     store = Path(settings.log_dirs[0]) / METADATA_FILE
     if log_dirs.found and not store.exists():
         raise StartError(
@@ -193,31 +248,37 @@ def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
         )
 
 
+def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
+    """Tell which folders get no new partitions."""
+    named = settings.cordoned_log_dirs
+    log_dirs.cordoned = frozenset(settings.log_dirs if ALL_FOLDERS in named else named)
+
+
+def start_seconds_max(settings: BrokerSettings) -> float | None:
+    seconds = settings.server_max_startup_time_ms / 1000
+    return seconds if seconds < START_SECONDS_FOREVER else None
+
+
+def forget_start(poller: Poller) -> None:
+    """What took long until now made nobody wait: the loop is measured from here on."""
+    poller.longest_ns = poller.recent_ns = poller.answered_ns = 0
+
+
 def settle_garbage_collector() -> None:
     """What was loaded stays: no collection looks at it again. Requests leave no cycles, so few collections do."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
 
-def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
-    """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
-
-    A receive buffer of 100 KiB switches the kernel's own tuning off, a send buffer of that size is a fifth slower than
-    one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a second.
-    """
-    explicit = settings.explicit
-    return ConnectionLimits(
-        frame_bytes_max=settings.socket_request_max_bytes,
-        connections_max=settings.max_connections,
-        connections_per_host_max=settings.max_connections_per_ip,
-        connections_by_host=parse_connection_overrides(settings.max_connections_per_ip_overrides),
-        idle_ms_max=settings.connections_max_idle_ms,
-        send_buffer_bytes=settings.socket_send_buffer_bytes
-        if "socket.send.buffer.bytes" in explicit
-        else SEND_BUFFER_BYTES,
-        receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
-        backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
-    )
+async def open_monitor(services: Services, connections: ConnectionSet, poller: Poller) -> Monitor | None:
+    try:
+        return await start_monitor(services, connections, poller)
+    except OSError as error:
+        settings = services.settings
+        raise StartError(
+            f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
+            f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."
+        ) from error
 
 
 def bind_listeners(settings: BrokerSettings, connections: ConnectionSet) -> list[Listener]:

@@ -109,7 +109,7 @@ def describe_partition(
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
+        isr_nodes=reachable_isr(brokers, partition),
         offline_replicas=offline_replicas(brokers, partition),
     )
 
@@ -127,7 +127,18 @@ def reachable_leader(
 
 
 def offline_replicas(brokers: Mapping[int, BrokerImage], partition: PartitionImage) -> list[int]:
-    return [replica for replica in partition.replicas if replica not in brokers]
+    """Replicas on brokers that are gone. Without a leader also those that are in sync: only a failed folder keeps a
+    replica that is in sync, and whose broker is alive, from leading."""
+    without_leader = partition.isr if partition.leader == NO_LEADER else ()
+    return [replica for replica in partition.replicas if replica not in brokers or replica in without_leader]
+
+
+def reachable_isr(brokers: Mapping[int, BrokerImage], partition: PartitionImage) -> list[int]:
+    """As Kafka shows it: a replica that is offline is eligible to lead, but not in sync any more."""
+    if partition.leader != NO_LEADER:
+        return list(partition.isr)
+    offline = offline_replicas(brokers, partition)
+    return [replica for replica in partition.isr if replica not in offline]
 
 
 # ---- bytes

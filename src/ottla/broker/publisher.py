@@ -96,8 +96,8 @@ class Publisher:
 
     def _open_partition(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
         name = TopicPartition(topic.name, index)
-        if name in self._replicas.recovering:
-            return  # it joins when its recovery is done
+        if name in self._replicas.recovering or name in self._replicas.offline:
+            return  # it joins when its recovery is done, or its folder is back
         try:
             partition = self._replicas.open(name, topic.topic_id, settings)
         except (OSError, KafkaError) as error:
@@ -106,4 +106,4 @@ class Publisher:
             return
         self.failed.discard(name)
         partition.log.settings = settings
-        partition.lead(state.leader, state.leader_epoch, state.isr)
+        partition.lead(state.leader, state.leader_epoch, state.isr, len(state.replicas))

@@ -9,13 +9,18 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
+from ottla.broker.checkpointing import CheckpointWriter
+from ottla.broker.client_metrics import ClientMetrics
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.flusher import Flusher
+from ottla.broker.index_rebuilds import IndexRebuilds
 from ottla.broker.live_settings import LiveSettings
 from ottla.broker.metadata_topics import MetadataTopics
+from ottla.broker.moving import Moves
 from ottla.broker.publisher import Publisher
 from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
+from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
 
 
@@ -54,6 +59,11 @@ class Services:
         self.workers = workers
         self.authorizer: Authorizer | None = None
         self.metadata_topics = MetadataTopics()
+        self.index_rebuilds = IndexRebuilds(workers)
+        self.checkpoints = CheckpointWriter(replicas, workers)
+        self.moves = Moves(replicas, live, clock, self.checkpoints, flusher, workers)
+        self.counters = BrokerCounters()
+        self.client_metrics = ClientMetrics()
         self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
 
     @property
@@ -73,6 +83,6 @@ class Services:
         """The error for a partition that this broker does not serve (yet)."""
         if self.image.partition(topic, index) is None:
             return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
-        if (topic, index) in self.publisher.failed:
+        if (topic, index) in self.publisher.failed or (topic, index) in self.replicas.offline:
             return KafkaError(Error.KAFKA_STORAGE_ERROR)
         return KafkaError(Error.NOT_LEADER_OR_FOLLOWER)

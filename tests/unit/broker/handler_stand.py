@@ -49,6 +49,7 @@ class Client:
     def __init__(self, broker: Any, *denied: Right, listener: str = "PLAINTEXT") -> None:
         self.broker = broker
         self.listener_name = listener
+        self.connection = SimpleNamespace(client_software_name="unknown", client_software_version="unknown")
         self.api_version = 0
         self.denied = denied
         broker.authorizer = object() if denied else None

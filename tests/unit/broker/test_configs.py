@@ -205,11 +205,15 @@ def test_an_operation_that_nobody_knows(context: FakeContext) -> None:
     assert (code, message) == (Error.INVALID_REQUEST, "Unknown operation type 9 for config key: retention.ms")
 
 
-def test_groups_and_client_metrics_cannot_be_changed_yet(context: FakeContext) -> None:
-    code, message = context.change(ConfigResourceType.GROUP, "g", (SET, "consumer.session.timeout.ms", "46000"))
-    assert (code, message) == (Error.INVALID_REQUEST, "Settings of groups are not kept by this broker yet.")
-    code, message = context.change(ConfigResourceType.CLIENT_METRICS, "m", (SET, "interval.ms", "100"))
-    assert code == Error.INVALID_REQUEST
+def test_groups_and_subscriptions_are_there_while_they_have_settings(context: FakeContext) -> None:
+    group, metrics = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
+    assert context.change(group, "g", (SET, "consumer.session.timeout.ms", "46000")) == (0, None)
+    assert context.change(metrics, "m", (SET, "interval.ms", "100"), (SET, "metrics", "a, b")) == (0, None)
+    assert context.broker.image.group_configs == {"g": {"consumer.session.timeout.ms": "46000"}}
+    assert context.change(group, "g", (DELETE, "consumer.session.timeout.ms", None)) == (0, None)
+    assert context.change(metrics, "m", (DELETE, "interval.ms", None)) == (0, None)
+    assert context.broker.image.group_configs == {}
+    assert context.broker.image.client_metrics_configs == {"m": {"metrics": "a, b"}}
 
 
 def test_a_store_that_fails_is_told_for_each_resource(context: FakeContext) -> None:

@@ -3,6 +3,9 @@
 v1 throttle time; v3 flexible, client software name and version, features; v4 features whose lowest version is 0.
 A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions itself.
 
+The two APIs of client metrics are announced while somebody has subscribed to any, as Kafka announces them only if it
+has a plug-in for them: clients that see them keep a push interval, and librdkafka writes a line about it.
+
 A feature is listed only once it is served: Java producers switch to the second transaction protocol as soon as
 `transaction.version` is finalized, without asking for anything else.
 """
@@ -26,6 +29,7 @@ from ottla.protocol.messages.cluster import (
 
 API_VERSIONS: Final = 18
 NAMES_SINCE: Final = 3
+TELEMETRY: Final = frozenset({71, 72})
 LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a mistake
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -37,11 +41,15 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     version = context.api_version
     if version >= NAMES_SINCE and not has_valid_names(request):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
+    if version >= NAMES_SINCE:
+        context.connection.client_software_name = request.client_software_name
+        context.connection.client_software_version = request.client_software_version
     image = context.broker.image
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
             for key, lowest, highest in context.broker.served_apis
+            if key not in TELEMETRY or image.client_metrics_configs
         ],
         supported_features=supported_features(version),
         finalized_features_epoch=image.features_epoch,

@@ -91,10 +91,10 @@ def entries(resource_type: int, name: str, wanted: Wanted, context: Context) -> 
         return logger_entries(logger_levels(), wanted)
     if resource_type == ConfigResourceType.CLIENT_METRICS:
         check_not_empty(name, "Client metrics subscription name")
-        return client_metrics_entries(wanted)
+        return client_metrics_entries(context.broker.image.client_metrics_configs.get(name, {}), wanted)
     if resource_type == ConfigResourceType.GROUP:
         check_not_empty(name, "Group name")
-        return group_entries(current_settings(context), wanted)
+        return group_entries(current_settings(context), context.broker.image.group_configs.get(name, {}), wanted)
     raise KafkaError(Error.INVALID_REQUEST, MALFORMED)
 
 

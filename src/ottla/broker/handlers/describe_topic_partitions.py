@@ -10,8 +10,8 @@ from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import offline_replicas, reachable_leader
-from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage
+from ottla.broker.metadata_topics import offline_replicas, reachable_isr, reachable_leader
+from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from ottla.protocol.messages.topics import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -94,14 +94,16 @@ def describe_partition(
     brokers: Mapping[int, BrokerImage], listener: str, index: int, partition: PartitionImage
 ) -> DescribeTopicPartitionsResponsePartition:
     leader, error = reachable_leader(brokers, listener, NEWEST_METADATA, partition)
+    offline = offline_replicas(brokers, partition)
+    eligible = [replica for replica in partition.isr if partition.leader == NO_LEADER and replica in offline]
     return DescribeTopicPartitionsResponsePartition(
-        error_code=error,
+        error_code=Error.NONE if partition.leader == NO_LEADER else error,  # Kafka says it here with the leader alone
         partition_index=index,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=offline_replicas(brokers, partition),
+        isr_nodes=reachable_isr(brokers, partition),
+        eligible_leader_replicas=eligible,
+        last_known_elr=eligible,
+        offline_replicas=offline,
     )

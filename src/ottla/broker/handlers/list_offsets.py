@@ -2,10 +2,13 @@
 
 v2 isolation level; v4 leader epochs; v6 flexible; v7 the record with the largest timestamp; v8 earliest local;
 v9 latest tiered; v10 time-out; v11 earliest pending upload. Tiered storage does not exist here: all data is local.
+
+The ends of a partition are known; a moment has to be looked for, in workers where that means reading (time_lookup.py).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final
 
@@ -13,6 +16,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetching import READ_COMMITTED
+from ottla.broker.time_lookup import TimeLookup
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,6 +25,9 @@ from ottla.protocol.messages.offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.replication.partition import Partition
+from ottla.storage.timestamps import FoundOffset
+
+logger = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -41,7 +48,7 @@ Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 NOT_FOUND: Final = (-1, -1, -1)
 
 
-def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+async def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     is_read_committed = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
@@ -54,14 +61,14 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
                     raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
                 if times_asked[asked.partition_index] > 1:
                     raise KafkaError(Error.INVALID_REQUEST)
-                answers.append(_answer(topic.name, asked, context, is_read_committed))
+                answers.append(await _answer(topic.name, asked, context, is_read_committed))
             except KafkaError as error:
                 answers.append(_error(asked, error.error))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
-def _answer(
+async def _answer(
     topic: str, asked: ListOffsetsPartition, context: Context, is_read_committed: bool
 ) -> ListOffsetsPartitionResponse:
     if asked.timestamp < 0 and context.api_version < FIRST_VERSIONS.get(asked.timestamp, 2**15):
@@ -70,13 +77,13 @@ def _answer(
     if partition is None:
         raise context.broker.why_not_here(topic, asked.partition_index)
     partition.require_leader(asked.current_leader_epoch)
-    timestamp, offset, epoch = _find(partition, asked.timestamp, is_read_committed)
+    timestamp, offset, epoch = await _find(context, partition, asked.timestamp, is_read_committed)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
-def _find(partition: Partition, timestamp: int, is_read_committed: bool) -> Found:
+async def _find(context: Context, partition: Partition, timestamp: int, is_read_committed: bool) -> Found:
     log = partition.log
     end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
     if timestamp == LATEST:
@@ -85,11 +92,21 @@ def _find(partition: Partition, timestamp: int, is_read_committed: bool) -> Foun
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
-    found = log.offset_of_max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    found = await _look_up(TimeLookup(context.broker, log), timestamp)
     if found is None or found[0] >= end_offset:
         return NOT_FOUND
     offset, found_timestamp, epoch = found
     return found_timestamp, offset, epoch
+
+
+async def _look_up(lookup: TimeLookup, timestamp: int) -> FoundOffset | None:
+    try:
+        if timestamp == MAX_TIMESTAMP:
+            return await lookup.offset_of_max_timestamp()
+        return await lookup.offset_for_timestamp(timestamp)
+    except OSError as error:
+        logger.error("cannot look for a timestamp with %r: %s", lookup, error)
+        raise KafkaError(Error.KAFKA_STORAGE_ERROR) from error
 
 
 def _error(asked: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:

@@ -12,14 +12,16 @@ milliseconds.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, TypeVar
+from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import describe_topic, encode_response
+from ottla.broker.metadata_topics import describe_topic, encode_response, encode_topic
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.metadata import (
@@ -33,16 +35,20 @@ from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
 SLICE_TOPICS: Final = 500
+SLICE_WANTED: Final = 5000
+AUTO_CREATED_MAX: Final = 2000  # by one request; more would be refused anyway (see controller/auto_create.py)
+
+T = TypeVar("T")
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
-    problem = malformed(request, context.api_version)
-    if problem is not None:
-        return problem
     if is_all_topics(request, context.api_version):
         return await answer(request, context, all_topics(context), [])
-    wanted = request.topics or []
-    if any(topic.topic_id != ZERO_UUID for topic in wanted):
+    wanted = await without_repetitions(request.topics or [])
+    has_wrong, has_ids = await look_at(wanted, context.api_version)
+    if has_wrong:
+        return malformed(wanted)
+    if has_ids:
         return await answer(request, context, *topics_by_id(context, wanted))
     return await answer(request, context, *await topics_by_name(request, context, wanted))
 
@@ -51,15 +57,40 @@ def is_all_topics(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def malformed(request: MetadataRequest, version: int) -> MetadataResponse | None:
-    """Ids in versions that cannot use them, and topics with neither a name nor an id."""
-    topics = request.topics or []
-    if version < IDS_SINCE:
-        is_wrong = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics)
-    else:
-        is_wrong = any(topic.name is None and topic.topic_id == ZERO_UUID for topic in topics)
-    if not is_wrong:
-        return None
+async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once. In slices: a frame of two megabytes can name a million times the same."""
+    if len(wanted) <= 1:
+        return wanted
+    found: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
+    async for some in in_slices(wanted, SLICE_WANTED):
+        for topic in some:
+            found[topic.name, topic.topic_id] = topic
+    return list(found.values())
+
+
+async def in_slices(items: Sequence[T], size: int) -> AsyncIterator[Sequence[T]]:
+    """Some of the items at a time; everybody else is served in between."""
+    for start in range(0, len(items), size):
+        if start:
+            await asyncio.sleep(0)
+        yield items[start : start + size]
+
+
+async def look_at(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
+    """Whether something is wrong (ids in versions that cannot use them, neither a name nor an id), and has an id."""
+    has_wrong = has_ids = False
+    async for some in in_slices(topics, SLICE_WANTED):
+        for topic in some:
+            has_id = topic.topic_id != ZERO_UUID
+            has_ids = has_ids or has_id
+            if topic.name is None:
+                has_wrong = has_wrong or not has_id or version < IDS_SINCE
+            elif has_id and version < IDS_SINCE:
+                has_wrong = True
+    return has_wrong, has_ids
+
+
+def malformed(topics: list[MetadataRequestTopic]) -> MetadataResponse:
     rows = [
         MetadataResponseTopic(error_code=Error.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
         for topic in topics
@@ -82,7 +113,9 @@ async def answer(
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(context) if may_see_cluster else 0
     if not request.include_topic_authorized_operations:
-        return encode_response(response, await encoded_topics(context, image, found), version)
+        response.topics = []
+        rows = await encoded_others(others, version) + await encoded_topics(context, image, found)
+        return encode_response(response, rows, version)
     response.topics = [describe_topic(image, context.listener_name, version, topic) for topic in found] + others
     for row in response.topics:
         row.topic_authorized_operations = topic_operations(context, row.name or "")
@@ -92,12 +125,16 @@ async def answer(
 async def encoded_topics(context: Context, image: MetadataImage, topics: list[TopicImage]) -> list[bytes]:
     """In slices: a client that asks for all of ten thousand topics must not keep everybody else waiting."""
     kept: list[bytes] = []
-    for start in range(0, len(topics), SLICE_TOPICS):
-        if start:
-            await asyncio.sleep(0)
-        some = topics[start : start + SLICE_TOPICS]
+    async for some in in_slices(topics, SLICE_TOPICS):
         kept += context.broker.metadata_topics.encoded(image, context.listener_name, context.api_version, some)
     return kept
+
+
+async def encoded_others(others: list[MetadataResponseTopic], version: int) -> list[bytes]:
+    rows: list[bytes] = []
+    async for some in in_slices(others, SLICE_TOPICS):
+        rows += [encode_topic(topic, version) for topic in some]
+    return rows
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
@@ -138,19 +175,36 @@ def topics_by_id(
 async def topics_by_name(
     request: MetadataRequest, context: Context, wanted: list[MetadataRequestTopic]
 ) -> tuple[list[TopicImage], list[MetadataResponseTopic]]:
-    names = dict.fromkeys(topic.name or "" for topic in wanted)
-    may_describe = {name: None for name in names if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)}
-    others = [unknown(name, Error.TOPIC_AUTHORIZATION_FAILED) for name in names if name not in may_describe]
-    missing = [name for name in may_describe if name not in context.broker.image.topics]
+    names = [topic.name or "" for topic in wanted]
+    may_describe: list[str] = []
+    missing: list[str] = []
+    others: list[MetadataResponseTopic] = []
+    known = context.broker.image.topics
+    async for some in in_slices(names, SLICE_WANTED):
+        for name in some:
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                may_describe.append(name)
+                if name not in known:
+                    missing.append(name)
+            else:
+                others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
     if missing and request.allow_auto_topic_creation and context.broker.settings.auto_create_topics_enable:
         await create_missing(context, missing)
     topics = context.broker.image.topics
-    others += [unknown(name, absence(name)) for name in may_describe if name not in topics]
-    return [topics[name] for name in may_describe if name in topics], others
+    found: list[TopicImage] = []
+    async for some in in_slices(may_describe, SLICE_TOPICS):
+        for name in some:
+            topic = topics.get(name)
+            if topic is None:
+                others.append(unknown(name, absence(name)))
+            else:
+                found.append(topic)
+    return found, others
 
 
 async def create_missing(context: Context, names: list[str]) -> None:
     may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    names = names[:AUTO_CREATED_MAX]
     allowed = [name for name in names if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, name)]
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:

@@ -29,6 +29,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records import InvalidRecords
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
+from ottla.storage.errors import RecompressionNeededError
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -37,17 +38,60 @@ ZSTD_SINCE: Final = 7
 ATTRIBUTES_AT: Final = ATTRIBUTES_POSITION + 1  # their low byte
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 
-# partition, last offset, the answer that becomes an error if replication does not happen in time
-Unreplicated = tuple[Partition, int, PartitionProduceResponse]
+
+class Unreplicated:
+    """A batch that the producer's acks=all still waits for; its answer becomes an error if that takes too long."""
+
+    __slots__ = ("answer", "last_offset", "partition")
+
+    def __init__(self, partition: Partition, last_offset: int, answer: PartitionProduceResponse) -> None:
+        self.partition = partition
+        self.last_offset = last_offset
+        self.answer = answer
+
+
+class Uncompressed:
+    """A large batch that gets the topic's own codec first, in a worker thread."""
+
+    __slots__ = ("answers", "data", "partition", "place", "records")
+
+    def __init__(
+        self, partition: Partition, data: PartitionProduceData, answers: list[PartitionProduceResponse]
+    ) -> None:
+        self.partition = partition
+        self.data = data
+        self.records = bytes(data.records or b"")  # a copy: the buffer behind a request is used again
+        self.answers = answers  # where its answer belongs …
+        self.place = len(answers)  # … and in which place
+
+
+Unfinished = list[Unreplicated | Uncompressed]
 
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
-    unreplicated: list[Unreplicated] = []
+    unfinished: Unfinished = []
     now_ms = context.broker.clock.now_ms()
-    responses = [_append_topic(topic, request, context, now_ms, unreplicated) for topic in request.topic_data]
+    responses = [_append_topic(topic, request, context, now_ms, unfinished) for topic in request.topic_data]
     response = ProduceResponse(responses=responses)
+    if unfinished:
+        uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
+        unreplicated = [item for item in unfinished if isinstance(item, Unreplicated)]
+        if uncompressed:
+            _recompress_first(request, context, response, uncompressed, unreplicated)
+            return None
+        return _end(request, context, response, unreplicated)
+    if request.acks == ACKS_NONE:
+        _end_without_reply(response, context)
+        return None
+    return response
+
+
+def _end(
+    request: ProduceRequest, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated]
+) -> ProduceResponse | None:
+    """Everything is appended: the answer, or None if there is none or not yet."""
     if request.acks == ACKS_NONE:
         _end_without_reply(response, context)
         return None
@@ -58,7 +102,7 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
 
 
 def _append_topic(
-    topic: TopicProduceData, request: ProduceRequest, context: Context, now_ms: int, unreplicated: list[Unreplicated]
+    topic: TopicProduceData, request: ProduceRequest, context: Context, now_ms: int, unfinished: Unfinished
 ) -> TopicProduceResponse:
     name = topic.name
     missing = Error.UNKNOWN_TOPIC_OR_PARTITION
@@ -67,7 +111,7 @@ def _append_topic(
         name = known.name if known is not None else ""
         missing = Error.UNKNOWN_TOPIC_ID if known is None else missing
     allowed = context.may(Operation.WRITE, ResourceType.TOPIC, name)
-    answers = []
+    answers: list[PartitionProduceResponse] = []
     for data in topic.partition_data:
         if not allowed:
             answers.append(_error(data.index, Error.TOPIC_AUTHORIZATION_FAILED, None))
@@ -75,9 +119,14 @@ def _append_topic(
         partition = context.broker.replicas.get(name, data.index)
         if partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
+            context.broker.counters.note_error(context.api_key, error)
             answers.append(_error(data.index, error, None))
         else:
-            answers.append(_append(partition, data, request, context, now_ms, unreplicated))
+            try:
+                answers.append(_append(partition, data, request, context, now_ms, unfinished))
+            except RecompressionNeededError:
+                unfinished.append(Uncompressed(partition, data, answers))
+                answers.append(_error(data.index, Error.NONE, None))
     return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
 
 
@@ -87,7 +136,7 @@ def _append(
     request: ProduceRequest,
     context: Context,
     now_ms: int,
-    unreplicated: list[Unreplicated],
+    unfinished: Unfinished,
 ) -> PartitionProduceResponse:
     records = data.records
     if records is None:
@@ -96,6 +145,7 @@ def _append(
         _check_request(records, request, context.api_version)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as invalid:
+        _note_refusal(partition, invalid.error, records, context)
         answer = _error(data.index, invalid.error, invalid.message)
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -103,11 +153,16 @@ def _append(
         ]
         return answer
     except KafkaError as error:
+        _note_refusal(partition, error.error, records, context)
         if error.error not in SEQUENCE_ERRORS:
             return _error(data.index, error.error, error.message)
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
+    traffic = partition.traffic
+    traffic.appends += 1
+    traffic.messages_in += appended.last_offset - appended.base_offset + 1
+    traffic.bytes_in += len(records)
     answer = PartitionProduceResponse(
         index=data.index,
         base_offset=appended.base_offset,
@@ -116,8 +171,56 @@ def _append(
     )
     must_wait = request.acks == ACKS_ALL or partition.is_flushing
     if must_wait and not partition.is_replicated(appended.last_offset):
-        unreplicated.append((partition, appended.last_offset, answer))
+        unfinished.append(Unreplicated(partition, appended.last_offset, answer))
     return answer
+
+
+def _recompress_first(
+    request: ProduceRequest,
+    context: Context,
+    response: ProduceResponse,
+    uncompressed: list[Uncompressed],
+    unreplicated: list[Unreplicated],
+) -> None:
+    """Large batches of topics with a codec of their own; meanwhile nothing more is taken from this connection, so
+    that the order of a producer's batches stays."""
+    context.park()
+    context.connection.is_exclusive = True
+    work = _append_recompressed(request, context, response, uncompressed, unreplicated)
+    context.connection.loop.create_task(work)
+
+
+async def _append_recompressed(
+    request: ProduceRequest,
+    context: Context,
+    response: ProduceResponse,
+    uncompressed: list[Uncompressed],
+    unreplicated: list[Unreplicated],
+) -> None:
+    loop = context.connection.loop
+    broker = context.broker
+    unfinished: Unfinished = []
+    for item in uncompressed:
+        partition, data = item.partition, item.data
+        try:
+            batch = await loop.run_in_executor(broker.workers, partition.log.recompressed, item.records)
+            data.records = memoryview(batch)
+            answer = _append(partition, data, request, context, broker.clock.now_ms(), unfinished)
+        except KafkaError as refusal:
+            answer = _error(data.index, refusal.error, refusal.message)
+        except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again
+            answer = _error(data.index, Error.NOT_LEADER_OR_FOLLOWER, None)
+        item.answers[item.place] = answer
+    context.connection.is_exclusive = False
+    unreplicated += [item for item in unfinished if isinstance(item, Unreplicated)]
+    ready = _end(request, context, response, unreplicated)
+    if ready is not None or request.acks == ACKS_NONE:
+        context.answer(ready)
+
+
+def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
+    partition.traffic.refuse_append(error, len(records))
+    context.broker.counters.note_error(context.api_key, error)
 
 
 def _check_request(records: memoryview, request: ProduceRequest, api_version: int) -> None:
@@ -178,19 +281,20 @@ class _ReplicationWait:
         self._response = response
         self._unreplicated = unreplicated
         self._waiting = WaitingProduce(len(unreplicated), self._on_ready)
-        context.park()
+        if not context.is_parked:
+            context.park()
         context.connection.waiting.add(self)
-        for partition, last_offset, _ in unreplicated:
-            partition.wait_for_replication(last_offset, self._waiting)
+        for item in unreplicated:
+            item.partition.wait_for_replication(item.last_offset, self._waiting)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(max(0, timeout_ms) / 1000, self._waiting.wake)
 
     def _on_ready(self) -> None:
         self._deadline.cancel()
         self._context.connection.waiting.discard(self)
-        for partition, last_offset, answer in self._unreplicated:
-            if not partition.is_replicated(last_offset):
-                answer.error_code = _why_not_replicated(partition)
+        for item in self._unreplicated:
+            if not item.partition.is_replicated(item.last_offset):
+                item.answer.error_code = _why_not_replicated(item.partition)
         self._context.answer(self._response)
 
     def cancel(self) -> None:

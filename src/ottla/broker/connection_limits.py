@@ -1,0 +1,42 @@
+"""What the settings say about connections, as the network room wants to know it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.broker_checks import parse_connection_overrides
+from ottla.base.broker_settings import BrokerSettings
+from ottla.network.limits import ConnectionLimits, ListenerLimits
+
+BACKLOG: Final = 1024
+SEND_BUFFER_BYTES: Final = 307_200
+
+
+def connection_limits(settings: BrokerSettings) -> ConnectionLimits:
+    """Kafka's limits, but for three defaults that cost dearly: they count only when somebody sets them.
+
+    A receive buffer of 100 KiB switches the kernel's own tuning off, a send buffer of that size is a fifth slower than
+    one of 300 KiB, and a backlog of 50 makes the 51st of many clients that come at once wait for a second.
+    """
+    explicit = settings.explicit
+    return ConnectionLimits(
+        frame_bytes_max=settings.socket_request_max_bytes,
+        connections_max=settings.max_connections,
+        connections_per_host_max=settings.max_connections_per_ip,
+        connections_by_host=parse_connection_overrides(settings.max_connections_per_ip_overrides),
+        creation_rate=settings.max_connection_creation_rate,
+        by_listener={listener.name: listener_limits(settings, listener.name) for listener in settings.listeners},
+        idle_ms_max=settings.connections_max_idle_ms,
+        send_buffer_bytes=settings.socket_send_buffer_bytes
+        if "socket.send.buffer.bytes" in explicit
+        else SEND_BUFFER_BYTES,
+        receive_buffer_bytes=settings.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in explicit else -1,
+        backlog=settings.socket_listen_backlog_size if "socket.listen.backlog.size" in explicit else BACKLOG,
+    )
+
+
+def listener_limits(settings: BrokerSettings, listener: str) -> ListenerLimits:
+    return ListenerLimits(
+        connections_max=settings.of_listener(listener, "max.connections"),
+        creation_rate=settings.of_listener(listener, "max.connection.creation.rate"),
+    )

@@ -1,0 +1,67 @@
+"""AlterReplicaLogDirs (key 34), v1-2: put partitions into other folders of this broker.  v2 flexible.
+
+The answer comes when the move has begun; DescribeLogDirs tells how far it is. For a partition that is not here yet the
+folder is remembered, and the answer says that the partition is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla.storage.log_dir import FOLDER_NAME_LENGTH_MAX, FUTURE_SUFFIX
+
+FUTURE_NAME_LENGTH: Final = len(f".{'0' * 32}{FUTURE_SUFFIX}")
+
+
+def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
+    """Of a partition that is named twice the last folder counts, as with Kafka."""
+    folders = {
+        TopicPartition(topic.name, index): folder.path
+        for folder in request.dirs
+        for topic in folder.topics
+        for index in topic.partitions
+    }
+    is_allowed = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for name, path in folders.items():
+        error = Error.NONE
+        try:
+            if not is_allowed:
+                raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED)
+            move(name, path, context)
+        except KafkaError as refusal:
+            error = refusal.error
+        row = AlterReplicaLogDirPartitionResult(partition_index=name.partition, error_code=error)
+        topics.setdefault(name.topic, AlterReplicaLogDirTopicResult(topic_name=name.topic)).partitions.append(row)
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def move(name: TopicPartition, path: str, context: Context) -> None:
+    broker = context.broker
+    log_dirs = broker.replicas.log_dirs
+    if len(str(name)) + FUTURE_NAME_LENGTH > FOLDER_NAME_LENGTH_MAX:
+        raise KafkaError(Error.INVALID_TOPIC_EXCEPTION, "The topic name is too long")
+    target = log_dirs.folder(path)
+    if target is None:
+        raise KafkaError(Error.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config")
+    if target.failure is not None:
+        raise KafkaError(Error.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+    if path in log_dirs.cordoned:
+        raise KafkaError(Error.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
+    partition = broker.replicas.get(*name)
+    if partition is None:
+        refusal = broker.why_not_here(*name)
+        if refusal.error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+            log_dirs.prefer(name, path)
+        raise refusal
+    broker.moves.start(partition, target)

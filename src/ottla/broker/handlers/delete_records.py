@@ -1,0 +1,78 @@
+"""DeleteRecords (key 21), v0-2: forget the records of a partition below an offset.  v2 flexible.
+
+Segments that lie below as a whole go at once (their files after file.delete.delay.ms). The answer waits until the new
+start of the log would survive a crash: Kafka writes it down within a minute only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.topics import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from ottla.storage.log_dir import LogDir
+
+UNKNOWN_LOW_WATERMARK: Final = -1
+
+
+async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    topics = [DeleteRecordsTopicResult(name=topic.name, partitions=delete(topic, context)) for topic in request.topics]
+    await keep(topics, context)
+    return DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
+
+
+def delete(topic: DeleteRecordsTopic, context: Context) -> list[DeleteRecordsPartitionResult]:
+    """Of a partition that is named twice the last offset counts, as with Kafka."""
+    is_allowed = context.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
+    offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
+    results = []
+    for index, offset in offsets.items():
+        try:
+            if not is_allowed:
+                raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+            low_watermark = delete_below(topic.name, index, offset, context)
+            results.append(DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark))
+        except KafkaError as refusal:
+            results.append(refused(index, refusal.error))
+    return results
+
+
+def refused(index: int, error: Error) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN_LOW_WATERMARK, error_code=error)
+
+
+def delete_below(topic: str, index: int, offset: int, context: Context) -> int:
+    broker = context.broker
+    if topic in INTERNAL_TOPICS and topic in broker.image.topics:
+        raise KafkaError(Error.INVALID_TOPIC_EXCEPTION)
+    partition = broker.replicas.get(topic, index)
+    if partition is None:
+        raise broker.why_not_here(topic, index)
+    partition.require_leader(-1)
+    return partition.delete_records(offset, broker.clock.now_ms())
+
+
+async def keep(topics: list[DeleteRecordsTopicResult], context: Context) -> None:
+    """Write the new starts down, folder by folder; what the disk does not take becomes an error of its partitions."""
+    broker = context.broker
+    by_folder: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
+    for topic in topics:
+        for result in topic.partitions:
+            partition = broker.replicas.get(topic.name, result.partition_index)
+            if partition is not None and result.error_code == Error.NONE:
+                by_folder.setdefault(broker.replicas.log_dirs.folder_of(partition.log), []).append(result)
+    for log_dir, results in by_folder.items():
+        try:
+            await broker.checkpoints.keep_start_offsets(log_dir)
+        except KafkaError as refusal:
+            for result in results:
+                result.low_watermark, result.error_code = UNKNOWN_LOW_WATERMARK, refusal.error

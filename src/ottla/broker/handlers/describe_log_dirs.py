@@ -1,0 +1,83 @@
+"""DescribeLogDirs (key 35), v1-5: which partitions lie in which folder, and how large they are.
+
+v2 flexible; v3 an error of the whole answer; v4 room on disk; v5 folders that get no new partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla.storage.log_dir import LogDir
+from ottla.storage.moving import LogMove
+
+UNKNOWN_BYTES: Final = -1
+
+Row = tuple[TopicPartition, DescribeLogDirsPartition]
+
+
+async def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    log_dirs = context.broker.replicas.log_dirs
+    results = []
+    for log_dir in log_dirs.dirs:
+        result = describe(log_dir, wanted, context)
+        result.is_cordoned = log_dir.path in log_dirs.cordoned
+        if log_dir.failure is None:
+            result.total_bytes, result.usable_bytes = await room(context, log_dir.path)
+        results.append(result)
+    return DescribeLogDirsResponse(results=results)
+
+
+def describe(log_dir: LogDir, wanted: set[TopicPartition] | None, context: Context) -> DescribeLogDirsResult:
+    if log_dir.failure is not None:
+        return DescribeLogDirsResult(error_code=Error.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)
+    names = log_dir.logs if wanted is None else [name for name in wanted if name in log_dir.logs]
+    rows: list[Row] = [(name, current_row(log_dir, name, context)) for name in names]
+    moves = context.broker.moves.into(log_dir.path)
+    rows += [(move.partition, future_row(move)) for move in moves if wanted is None or move.partition in wanted]
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for name, row in rows:
+        topics.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic)).partitions.append(row)
+    return DescribeLogDirsResult(log_dir=log_dir.path, topics=list(topics.values()))
+
+
+def current_row(log_dir: LogDir, name: TopicPartition, context: Context) -> DescribeLogDirsPartition:
+    log = log_dir.logs[name]
+    partition = context.broker.replicas.get(name.topic, name.partition)
+    lag = max(partition.high_watermark - log.end_offset, 0) if partition is not None else 0
+    return DescribeLogDirsPartition(partition_index=name.partition, partition_size=log.size_bytes, offset_lag=lag)
+
+
+def future_row(move: LogMove) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=move.partition.partition,
+        partition_size=move.copied_bytes,
+        offset_lag=move.lag,
+        is_future_key=True,
+    )
+
+
+async def room(context: Context, path: str) -> tuple[int, int]:
+    """Size of the file system and what is free of it. A disk may take its time to answer: not on the loop."""
+    try:
+        found = await asyncio.get_running_loop().run_in_executor(context.broker.workers, os.statvfs, path)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -1,0 +1,69 @@
+"""DescribeProducers (key 61), v0: what a partition remembers of its producers (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import topic_name_problem
+from ottla.base.security import Operation, ResourceType
+from ottla.protocol.messages.transactions import (
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+    ProducerState,
+)
+from ottla.storage.producers import Producer
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+NOT_HERE = "This server does not host this topic-partition."
+
+
+def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        refusal = refusal_of_topic(topic.name, context)
+        partitions = [describe(topic.name, index, refusal, context) for index in topic.partition_indexes]
+        topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+def refusal_of_topic(name: str, context: Context) -> KafkaError | None:
+    problem = topic_name_problem(name)
+    if problem is not None:
+        return KafkaError(Error.INVALID_TOPIC_EXCEPTION, problem)
+    if not context.may(Operation.READ, ResourceType.TOPIC, name):
+        return KafkaError(Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    if name not in context.broker.image.topics:
+        return KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE)
+    return None
+
+
+def describe(
+    topic: str, index: int, refusal: KafkaError | None, context: Context
+) -> DescribeProducersPartitionResponse:
+    answer = DescribeProducersPartitionResponse(partition_index=index)
+    try:
+        if refusal is not None:
+            raise refusal
+        partition = context.broker.replicas.get(topic, index)
+        if partition is None:
+            raise context.broker.why_not_here(topic, index)
+        answer.active_producers = [state_of(producer) for producer in partition.log.producers.by_id.values()]
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.error, error.message
+    return answer
+
+
+def state_of(producer: Producer) -> ProducerState:
+    return ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.transaction_first_offset,
+    )

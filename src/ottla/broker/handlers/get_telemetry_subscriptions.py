@@ -1,0 +1,62 @@
+"""GetTelemetrySubscriptions (key 71), v0: a client asks which metrics it shall push, and how often (KIP-714)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from ottla.base.errors import KafkaError
+from ottla.broker.client_metrics import ACCEPTED_COMPRESSION
+from ottla.controller.tree import encode_uuid
+from ottla.protocol.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
+from ottla.protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+def handle(request: GetTelemetrySubscriptionsRequest, context: Context) -> GetTelemetrySubscriptionsResponse:
+    broker = context.broker
+    instance_id = uuid4() if request.client_instance_id == ZERO_UUID else request.client_instance_id
+    try:
+        instance = broker.client_metrics.ask(
+            instance_id,
+            client_facts(instance_id, context),
+            broker.image.client_metrics_configs,
+            broker.clock.monotonic_ms(),
+        )
+    except KafkaError as refusal:
+        return GetTelemetrySubscriptionsResponse(error_code=refusal.error)
+    return GetTelemetrySubscriptionsResponse(
+        client_instance_id=instance.id,
+        subscription_id=instance.subscription_id,
+        accepted_compression_types=list(ACCEPTED_COMPRESSION),
+        push_interval_ms=instance.interval_ms,
+        telemetry_max_bytes=broker.settings.telemetry_max_bytes,
+        delta_temporality=True,
+        requested_metrics=list(instance.metrics),
+    )
+
+
+def client_facts(instance_id: UUID, context: Context) -> dict[str, str]:
+    """What a subscription can match on."""
+    connection = context.connection
+    return {
+        "client_instance_id": encode_uuid(instance_id),
+        "client_id": context.client_id or "",
+        "client_software_name": connection.client_software_name,
+        "client_software_version": connection.client_software_version,
+        "client_source_address": connection.peer_host,
+        "client_source_port": peer_port(connection.descriptor),
+    }
+
+
+def peer_port(descriptor: int) -> str:
+    """Rarely asked, so connections do not remember it."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        try:
+            return str(sock.getpeername()[1])
+        except OSError:  # gone already
+            return ""

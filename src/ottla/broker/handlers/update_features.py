@@ -1,0 +1,36 @@
+"""UpdateFeatures (key 57), v0-2: another level for a feature (KIP-584).  v1 upgrade types, trial runs; v2 no results.
+
+What can be changed is what api_versions.py lists as supported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.handlers.api_versions import SUPPORTED_FEATURES
+from ottla.controller.features import FeatureUpdate, decide_feature_updates
+from ottla.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+SUCCESS: Final = "NONE"  # what Kafka writes into the message of a feature without error
+
+
+async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return UpdateFeaturesResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+    updates = [
+        FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates
+    ]
+    try:
+        await context.broker.controller.change(
+            lambda image: decide_feature_updates(image, updates, SUPPORTED_FEATURES),
+            validate_only=request.validate_only,
+        )
+    except KafkaError as refusal:
+        return UpdateFeaturesResponse(error_code=refusal.error, error_message=refusal.message)
+    results = [UpdatableFeatureResult(feature=update.name, error_message=SUCCESS) for update in updates]
+    return UpdateFeaturesResponse(results=results)

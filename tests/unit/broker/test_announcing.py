@@ -1,0 +1,71 @@
+"""Telling the world that the broker serves."""
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from ottla.base.broker_settings import load_broker_settings
+from ottla.broker.announcing import address_problem, tell_systemd, warn_about_addresses
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that knows three names."""
+    known = {"good": "10.0.0.1", "debian": "127.0.1.1", "localhost": "127.0.0.1", "10.0.0.9": "10.0.0.9"}
+
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host not in known:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (known[host], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize(
+    ("advertised", "bound", "problem"),
+    [
+        ("good", "", None),
+        ("10.0.0.9", "0.0.0.0", None),
+        ("localhost", "127.0.0.1", None),
+        ("no-such-host", "localhost", None),
+        ("localhost", "", "on any other machine localhost is that machine itself"),
+        ("debian", "0.0.0.0", "on any other machine debian is that machine itself"),
+        ("no-such-host", "", "no-such-host does not resolve, at least not on this machine"),
+        ("no-such-host", "10.0.0.1", "no-such-host does not resolve, at least not on this machine"),
+    ],
+)
+def test_addresses_that_clients_cannot_use(advertised: str, bound: str, problem: str | None) -> None:
+    assert address_problem(advertised, bound) == problem
+
+
+@pytest.mark.usefixtures("names")
+def test_each_bad_address_is_one_line_with_the_cure(caplog: pytest.LogCaptureFixture) -> None:
+    settings = load_broker_settings(
+        None,
+        {
+            "listeners": "PLAINTEXT://:1,INTERNAL://10.0.0.1:2",
+            "advertised.listeners": "PLAINTEXT://no-such-host:1,INTERNAL://good:2",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+        },
+    )
+    with caplog.at_level(logging.WARNING, "ottla"):
+        warn_about_addresses(settings)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("clients are told to connect to PLAINTEXT://no-such-host:1: no-such-host does not resolve")
+    assert "LEADER_NOT_AVAILABLE" in line
+    assert "set advertised.listeners" in line
+
+
+def test_systemd_is_told_where_it_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(path)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        tell_systemd("READY=1")
+        assert systemd.recv(100) == b"READY=1"
+    tell_systemd("STOPPING=1")  # nobody listens any more: a warning at most
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    tell_systemd("READY=1")

@@ -1,0 +1,96 @@
+"""Who writes the checkpoint files, and when he need not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ottla.base.clock import SystemClock
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.broker.checkpointing import CheckpointWriter
+from ottla.protocol.batches import build_batch
+from ottla.protocol.records import Record
+from ottla.replication.replica_set import ReplicaSet
+from ottla.storage import files
+from ottla.storage.log_dirs import LogDirs
+
+NAME = TopicPartition("topic", 0)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> ReplicaSet:
+    dirs = LogDirs.open((str(tmp_path),), node_id=1, cluster_id="cluster", clock=SystemClock())
+    replicas = ReplicaSet(1, dirs, lambda partition: None, lambda partition: None)
+    partition = replicas.open(NAME, uuid.UUID(int=1), TopicSettings())
+    partition.lead(1, 0, (1,))
+    for _ in range(5):
+        partition.append(memoryview(build_batch([Record(-1, 1, None, b"value")])), True, 1)
+    return replicas
+
+
+def write(replicas: ReplicaSet, *chores: str) -> CheckpointWriter:
+    async def run() -> CheckpointWriter:
+        with ThreadPoolExecutor(1) as workers:
+            writer = CheckpointWriter(replicas, workers)
+            for chore in chores:
+                if chore == "keep_start_offsets":
+                    await writer.keep_start_offsets(replicas.log_dirs.dirs[0])
+                else:
+                    await getattr(writer, chore)()
+            return writer
+
+    return asyncio.run(run())
+
+
+def test_each_file_is_written_by_its_own_chore(replicas: ReplicaSet, tmp_path: Path) -> None:
+    write(replicas, "write_high_watermarks")
+    assert (tmp_path / "replication-offset-checkpoint").read_text() == "0\n1\ntopic 0 5\n"
+    assert not (tmp_path / "recovery-point-offset-checkpoint").exists()
+    write(replicas, "write_recovery_points", "write_start_offsets")
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\ntopic 0 0\n"
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def test_the_start_of_a_log_is_kept_before_its_deletion_is_answered(replicas: ReplicaSet, tmp_path: Path) -> None:
+    replicas.partitions[NAME].delete_records(3, 1)
+    write(replicas, "keep_start_offsets")
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\ntopic 0 3\n"
+
+
+def test_nothing_is_written_twice(replicas: ReplicaSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    renamed: list[str] = []
+    real = files.rename
+    monkeypatch.setattr(files, "rename", lambda source, target: (renamed.append(target), real(source, target)))
+    write(replicas, "write_high_watermarks", "write_high_watermarks", "keep_start_offsets", "write_start_offsets")
+    assert [os.path.basename(path) for path in renamed] == [
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+    ]
+
+
+def test_a_full_disk_is_told_and_a_dead_one_takes_the_folder_out(
+    replicas: ReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(code: int) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(files, "write_at", fail)
+
+    refuse(errno.ENOSPC)
+    replicas.partitions[NAME].delete_records(3, 1)
+    with pytest.raises(KafkaError):
+        write(replicas, "keep_start_offsets")
+    assert replicas.log_dirs.is_whole
+    refuse(errno.EIO)
+    with pytest.raises(KafkaError):
+        write(replicas, "keep_start_offsets")
+    assert not replicas.log_dirs.is_whole

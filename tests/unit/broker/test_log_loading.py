@@ -1,0 +1,96 @@
+"""In which order logs are recovered after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+from ottla.base.names import TopicPartition
+from ottla.broker.log_loading import LogLoading, Unclean, measure
+from ottla.controller.image import TopicImage
+from ottla.storage.log_dir import FoundLog
+
+TOPIC = TopicImage("topic", UUID(int=1), ())
+
+
+def found(folder: Path, number: int, sizes: dict[int, int], recovery_point: int = 0) -> FoundLog:
+    directory = folder / f"topic-{number}"
+    directory.mkdir()
+    for base_offset, size in sizes.items():
+        (directory / f"{base_offset:020d}.log").write_bytes(bytes(size))
+    return FoundLog(TopicPartition("topic", number), str(directory), False, recovery_point, 0)
+
+
+def test_what_lies_before_the_recovery_point_is_not_read(tmp_path: Path) -> None:
+    sizes = {0: 100, 10: 200, 20: 400}
+    unclean = [Unclean([found(tmp_path, n, sizes, point)], TOPIC) for n, point in enumerate((0, 15, 20, 99))]
+
+    measure(unclean)
+
+    assert [each.unread_bytes for each in unclean] == [700, 600, 400, 400]
+
+
+def test_a_folder_that_is_gone_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
+    gone = Unclean([FoundLog(TopicPartition("topic", 0), str(tmp_path / "gone"), False, 0, 0)], TOPIC)
+
+    measure([gone])
+
+    assert gone.unread_bytes == 0
+
+
+def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
+    order: list[tuple[str, int]] = []
+    services = SimpleNamespace(replicas=SimpleNamespace(log_dirs=None))
+
+    async def run() -> None:
+        loading = LogLoading(cast("Any", services))
+        queue = deque(Unclean([FoundLog(TopicPartition("topic", n), "", False, 0, 0)], TOPIC) for n in range(6))
+
+        async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            order.append((task.get_name(), copies[0].partition.partition))
+            await asyncio.sleep(0)
+
+        loading._recover = recover  # type: ignore[method-assign]
+        small = asyncio.create_task(loading._recover_all(queue, takes_smallest=True), name="small")
+        large = asyncio.create_task(loading._recover_all(queue, takes_smallest=False), name="large")
+        await asyncio.gather(small, large)
+
+    asyncio.run(run())
+
+    assert [number for name, number in order if name == "small"] == [0, 1, 2]
+    assert [number for name, number in order if name == "large"] == [5, 4, 3]
+
+
+def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
+    settings = SimpleNamespace(num_recovery_threads_per_data_dir=2)
+    live = SimpleNamespace(under=lambda _: settings)
+    services = SimpleNamespace(replicas=SimpleNamespace(log_dirs=None), live=live, image=None, workers=None)
+    at_work: dict[str, int] = {}
+    most: dict[str, int] = {}
+    unclean = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        unclean += [Unclean([found(tmp_path / name, number, {0: 10})], TOPIC) for number in range(5)]
+
+    async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
+        folder = Path(copies[0].directory).parent.name
+        at_work[folder] = at_work.get(folder, 0) + 1
+        most[folder] = max(most.get(folder, 0), at_work[folder])
+        await asyncio.sleep(0)
+        at_work[folder] -= 1
+
+    async def run() -> None:
+        loading = LogLoading(cast("Any", services))
+        loading._recover = recover  # type: ignore[method-assign]
+        await loading._start_recovery(unclean)
+        await asyncio.gather(*loading._tasks)
+
+    asyncio.run(run())
+
+    assert most == {"one": 2, "two": 2}

@@ -1,0 +1,118 @@
+"""Beans about traffic, from counters that a test fills."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from ottla.base.errors import Error
+from ottla.broker.monitoring import traffic_beans
+from ottla.broker.monitoring.traffic_beans import TrafficBeans
+from ottla.metrics.beans import Bean, find, parse_pattern
+from ottla.metrics.counters import BrokerCounters
+from ottla.metrics.traffic import TrafficSet
+from ottla.network.traffic import ListenerTraffic
+
+
+class Stand:
+    """Counters, and the beans that read them at a time that the test says."""
+
+    def __init__(self, monkeypatch: Any, **settings: int) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(traffic_beans, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self.traffic = TrafficSet()
+        self.counters = BrokerCounters()
+        self.listener = ListenerTraffic()
+        self.waiting: list[object] = []
+        connection = SimpleNamespace(
+            listener_name="PLAINTEXT",
+            received_bytes=500,
+            sent_bytes=70,
+            is_waiting=True,
+            out=[b"x"],
+            waiting=self.waiting,
+        )
+        defaults = {"metrics_num_samples": 2, "metrics_sample_window_ms": 30_000}
+        services = SimpleNamespace(
+            replicas=SimpleNamespace(traffic=self.traffic),
+            counters=self.counters,
+            fetch_sessions=SimpleNamespace(evictions=3, partition_count=9, __len__=lambda: 2),
+            settings=SimpleNamespace(**(defaults | settings)),
+        )
+        connections = SimpleNamespace(traffic={"PLAINTEXT": self.listener}, connections=[connection])
+        self.beans = TrafficBeans(services, connections)  # type: ignore[arg-type]
+
+    def tick(self, seconds: float = 5.0) -> None:
+        self.now_s += seconds
+        for _ in self.beans.tick(seconds):
+            pass
+
+    def read(self, name: str) -> Bean:
+        found = [bean for bean in find(self.beans.sources, parse_pattern(name)) if bean is not None]
+        assert len(found) == 1, found
+        return found[0]
+
+
+def test_topics_and_their_sum_have_counts_and_rates(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch)
+    stand.traffic.join("orders").messages_in += 30
+    stand.traffic.join("clicks").messages_in += 70
+    for topic in stand.traffic.topics.values():
+        topic.appends += 1
+    stand.tick()
+    total = stand.read("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec").attributes
+    orders = stand.read("kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders").attributes
+    assert (total["Count"], total["OneMinuteRate"], total["EventType"]) == (100, 20.0, "messages")
+    assert (orders["Count"], orders["OneMinuteRate"]) == (30, 6.0)
+
+
+def test_a_topic_without_traffic_has_no_beans(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch)
+    stand.traffic.join("idle")
+    stand.tick()
+    pattern = parse_pattern("kafka.server:type=BrokerTopicMetrics,name=*,topic=*")
+    assert [bean for bean in find(stand.beans.sources, pattern) if bean is not None] == []
+
+
+def test_requests_errors_and_times(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch)
+    meter = stand.counters.meter(1, "Fetch", 18)
+    for _ in range(10):
+        meter.count_request(17)
+        meter.answered(received_ns=0, now_ns=2_000_000)
+    meter.answered_later(received_ns=0, parked_ns=1_000_000, now_ns=501_000_000)
+    stand.counters.note_error(1, Error.OFFSET_OUT_OF_RANGE)
+    stand.traffic.join("orders").reads += 9
+    stand.tick()
+    rate = stand.read("kafka.network:type=RequestMetrics,name=RequestsPerSec,request=FetchConsumer,version=17")
+    assert (rate.attributes["Count"], rate.attributes["OneMinuteRate"]) == (10, 2.0)
+    times = stand.read("kafka.network:type=RequestMetrics,name=RemoteTimeMs,request=Fetch").attributes
+    assert (times["50thPercentile"], times["Max"]) == (0.0, 500.0)
+    errors = "kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Fetch,error="
+    assert stand.read(f"{errors}OFFSET_OUT_OF_RANGE").attributes["Count"] == 1
+    assert stand.read(f"{errors}NONE").attributes["Count"] == 9
+
+
+def test_connections_are_counted_by_listener(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch)
+    stand.listener.opened, stand.listener.closed, stand.listener.received_bytes = 60, 59, 1000
+    stand.tick()
+    found = stand.read("kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=0").attributes
+    assert (found["connection-count"], found["connection-creation-total"]) == (1, 60)
+    assert found["incoming-byte-total"] == 1500, "closed connections and the open one"
+    assert found["connection-creation-rate"] == 2.0, "60 in the 30 seconds of a window"
+
+
+def test_the_settings_say_how_long_a_rate_looks_back(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch, metrics_num_samples=3, metrics_sample_window_ms=1000)
+    stand.listener.opened = 60
+    stand.tick()
+    found = stand.read("kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=0").attributes
+    assert found["connection-creation-rate"] == 30.0, "two windows of a second before the present one"
+
+
+def test_what_waits_is_told_apart(monkeypatch: Any) -> None:
+    stand = Stand(monkeypatch)
+    stand.waiting.extend([object(), object()])
+    produce = "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize,delayedOperation=Produce"
+    assert stand.read(produce).attributes == {"Value": 2}
+    assert stand.read(produce.replace("Produce", "Fetch")).attributes == {"Value": 0}
+    assert stand.read("kafka.network:type=RequestChannel,name=RequestQueueSize").attributes == {"Value": 1}

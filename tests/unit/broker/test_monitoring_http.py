@@ -1,0 +1,232 @@
+"""The small HTTP server: what it refuses, and that it writes in slices. No sockets: a reader that is fed, a list."""
+
+import asyncio
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from ottla.broker.monitoring import http
+from ottla.broker.monitoring.http import BadRequestError, HttpAnswer, HttpRequest, HttpServer
+from ottla.broker.monitoring.routes import Routes
+from ottla.metrics.beans import Source, gauge
+from ottla.metrics.prometheus import Family, Sample
+
+
+class FakeWriter:
+    """Takes bytes; drain() may be made to wait for ever."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.is_closed = False
+        self.drains = 0
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    async def drain(self) -> None:
+        self.drains += 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeNumbers:
+    """One bean, one family."""
+
+    sources = (
+        Source("kafka.server", "KafkaServer", lambda: iter((gauge("kafka.server", "KafkaServer", "BrokerState", 3),))),
+    )
+    state = (True, "ok")
+
+    def families(self) -> list[Family]:
+        return [Family("ottla_info", "gauge", "What runs here.", [Sample((), 1)])]
+
+    def readiness(self) -> tuple[bool, str]:
+        return self.state
+
+
+def exchange(sent: bytes, host: str = "127.0.0.1", handler=None) -> bytes:
+    """Everything that the server answers to these bytes, until it closes or the bytes end."""
+
+    async def run() -> bytes:
+        reader = asyncio.StreamReader(limit=http.HEAD_BYTES_MAX)
+        reader.feed_data(sent)
+        reader.feed_eof()
+        writer = FakeWriter()
+        await HttpServer(host, handler or Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
+        assert writer.is_closed
+        return writer.data
+
+    return asyncio.run(run())
+
+
+def get(path: str, *headers: str, method: str = "GET", version: str = "HTTP/1.1", body: bytes = b"") -> bytes:
+    lines = [f"{method} {path} {version}", *(headers or ("Host: localhost",))]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ")[1])
+
+
+def test_metrics_are_prometheus_text_in_chunks() -> None:
+    answer = exchange(get("/metrics"))
+    assert status(answer) == 200
+    assert b"Content-Type: text/plain; version=0.0.4" in answer
+    assert b"kafka_server_kafkaserver_brokerstate 3\n" in answer
+    assert b"ottla_info 1\n" in answer
+    assert answer.endswith(b"\r\n0\r\n\r\n")
+
+
+def test_several_requests_share_a_connection() -> None:
+    answer = exchange(get("/healthz") + get("/readyz") + get("/healthz", "Host: localhost", "Connection: close"))
+    assert answer.count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_an_old_client_gets_no_chunks_and_one_answer() -> None:
+    answer = exchange(get("/healthz", version="HTTP/1.0") * 2)
+    assert answer.endswith(b"\r\n\r\nok\n")
+    assert answer.count(b"200 OK") == 1
+
+
+def test_head_has_no_body() -> None:
+    assert exchange(get("/healthz", method="HEAD")).endswith(b"\r\n\r\n")
+
+
+def test_readiness_is_told_by_the_status() -> None:
+    numbers = FakeNumbers()
+    numbers.state = (False, "starting")
+    assert status(exchange(get("/readyz"), handler=Routes(numbers))) == 503
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (get("/gone"), 404),
+        (get("/../../etc/passwd"), 404),
+        (get("/..%2f..%2fetc/passwd"), 404),
+        (get("/%2e%2e/metrics"), 404),
+        (get("//metrics"), 404),
+        (get("/metrics\\..\\x"), 404),
+        (get("/metrics", method="POST"), 405),
+        (get("/metrics", method="DELETE"), 405),
+        (get("/metrics", method="TRACE"), 405),
+        (get("http://evil/metrics"), 400),
+        (get("/metrics", version="HTTP/3"), 400),
+        (b"nonsense\r\n\r\n", 400),
+        (get("/metrics", "X: 1"), 400),
+        (get("/metrics", "Host: localhost", "Host: localhost"), 400),
+        (get("/metrics", "Host: localhost", "no colon"), 400),
+        (get("/metrics", "Host: localhost", "Content-Length: -1"), 400),
+        (get("/metrics", "Host: localhost", "Content-Length: 1e9"), 400),
+        (get("/metrics", "Host: localhost", "Content-Length: 1", "Content-Length: 2"), 400),
+        (get("/metrics", "Host: localhost", "Content-Length: 5", "Transfer-Encoding: chunked"), 400),
+        (get("/jolokia", "Host: localhost", f"Content-Length: {100 << 30}", method="POST"), 413),
+        (get("/metrics", "Host: localhost", "X: " + "y" * 2_000_000), 431),
+        (get("/metrics", "Host: localhost", *(f"X{n}: 1" for n in range(200))), 431),
+        (get("/metrics", "Host: evil.example"), 421),
+        (get("/metrics", "Host: 127.0.0.1.evil.example:9404"), 421),
+        (get("/jolokia", "Host: localhost", "Content-Length: 1", method="POST", body=b"{"), 400),
+    ],
+    ids=range(25),
+)
+def test_bad_requests_get_a_reason_and_the_door(sent: bytes, expected: int) -> None:
+    answer = exchange(sent + get("/healthz"))
+    assert status(answer) == expected
+    assert b"Connection: close" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"Traceback" not in answer
+
+
+@pytest.mark.parametrize("name", ["localhost", "localhost:9404", "127.0.0.1:9404", "[::1]:9404", "10.1.2.3"])
+def test_names_of_this_machine_and_addresses_are_answered_to(name: str) -> None:
+    assert status(exchange(get("/healthz", f"Host: {name}"))) == 200
+
+
+def test_bound_to_the_world_any_name_will_do() -> None:
+    assert status(exchange(get("/healthz", "Host: broker-1.example"), host="0.0.0.0")) == 200
+
+
+def test_jolokia_is_asked_by_get_and_by_post() -> None:
+    path = "/jolokia/read/kafka.server:type=KafkaServer,name=BrokerState/Value"
+    assert b'"value":3' in exchange(get(path))
+    body = b'{"type":"read","mbean":"kafka.server:type=KafkaServer,name=BrokerState","attribute":"Value"}'
+    assert b'"value":3' in exchange(
+        get("/jolokia/", "Host: localhost", f"Content-Length: {len(body)}", method="POST", body=body)
+    )
+
+
+def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
+
+    async def run() -> bytes:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"GET /metr")
+        writer = FakeWriter()
+        await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
+        return writer.data
+
+    assert status(asyncio.run(run())) == 408
+
+
+def test_a_client_that_never_asks_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
+
+    async def run() -> bool:
+        writer = FakeWriter()
+        await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(asyncio.StreamReader(), writer)  # type: ignore[arg-type]
+        return writer.is_closed
+
+    assert asyncio.run(run())
+
+
+def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SEND_SECONDS_MAX", 0.01)
+
+    class Stuck(FakeWriter):
+        async def drain(self) -> None:
+            await asyncio.sleep(60)
+
+    async def run() -> bool:
+        reader = asyncio.StreamReader()
+        reader.feed_data(get("/metrics"))
+        writer = Stuck()
+        await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
+        return writer.is_closed
+
+    assert asyncio.run(run())
+
+
+def test_a_long_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SLICE_SECONDS", 0.0)
+    turns = 0
+
+    def pieces() -> Iterator[str]:
+        for _ in range(50):
+            yield "x" * 1000
+
+    async def run() -> int:
+        nonlocal turns
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.get_running_loop().create_task(count())
+        await http._send_pieces(FakeWriter(), pieces(), is_chunked=True)  # type: ignore[arg-type]
+        other.cancel()
+        return turns
+
+    assert asyncio.run(run()) >= 40
+
+
+def test_a_refusal_of_the_handler_reaches_the_client() -> None:
+    def refuse(request: HttpRequest) -> HttpAnswer:
+        raise BadRequestError(HTTPStatus.METHOD_NOT_ALLOWED, "no", Allow="GET")
+
+    answer = exchange(get("/x"), handler=refuse)
+    assert status(answer) == 405
+    assert b"Allow: GET\r\n" in answer
