@@ -194,3 +194,8 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def pytest_configure() -> None:
+    """A run in the background of a shell begins with Ctrl-C ignored, and so would every tool that a test interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
