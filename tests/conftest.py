@@ -126,6 +126,8 @@ BrokerFactory = Callable[..., Broker]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A run in the background of a shell begins with Ctrl-C ignored, and so would every tool that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "needs_ottla: needs a broker process of its own, not a foreign broker")
     config.addinivalue_line("markers", "other_languages: needs node or go; run with `-m other_languages`")
 
@@ -194,8 +196,3 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def pytest_configure() -> None:
-    """A run in the background of a shell begins with Ctrl-C ignored, and so would every tool that a test interrupts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
