@@ -11,13 +11,16 @@ DATA ?= data
 install: $(VENV)/compiled
 
 $(VENV)/installed: pyproject.toml tools/prepare.sh
+	@echo "setting up, step 1 of 3: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON)
+	@echo "setting up, step 2 of 3: packages from PyPI (about a minute)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
 
 # Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
 $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
+	@echo "setting up, step 3 of 3: compiling the hot files (about half a minute)"
 	bash tools/compile.sh $(BIN)/python
 	$(BIN)/python -m compileall -q src
 	touch $@

@@ -283,6 +283,9 @@ def test_ottla_perf_prints_a_table_of_figures(bootstrap: str, topic: str) -> Non
     assert {"records/s", "MiB/s", "latency 99 % ms"} <= set(figures)
     read = run("ottla", "perf", "consume", topic, "--records", "1000", *server)
     assert dict(line.split("\t") for line in read.out.splitlines())["records"] == "1000"
+    everything = run("ottla", "perf", "consume", topic, *server)
+    assert dict(line.split("\t") for line in everything.out.splitlines())["records"] == "1000"
+    assert everything.err == ""
 
 
 def test_ottla_perf_shows_a_bar_on_a_terminal(bootstrap: str, topic: str) -> None:

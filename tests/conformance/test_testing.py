@@ -46,10 +46,13 @@ def test_a_broker_for_one_block_leaves_nothing_behind() -> None:
             "orders-1",
             "orders-2",
             "changes-0",
+            "changes-1",
         }
         produce(kafka.bootstrap_servers, "orders")
+        address = kafka.bootstrap_servers
     assert not folder.parent.exists()
     assert not is_alive(pid)
+    assert repr(kafka) == f"<Broker {address} <Child {address} stopped>>"
 
 
 def test_data_and_address_survive_a_restart_and_a_crash() -> None:

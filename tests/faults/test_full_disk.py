@@ -21,6 +21,7 @@ from faults.history import History, violations
 from faults.loads import LIBRDKAFKA, read_everything
 
 KAFKA_STORAGE_ERROR = 56
+UNKNOWN_SERVER_ERROR = -1
 DISK_BYTES = 16 << 20
 FILLER_BYTES = 8 << 20
 SMALL_SEGMENTS = {"internal_segment_bytes": 40_000, "index_interval_bytes": 100}
@@ -191,8 +192,8 @@ def test_metadata_survives_a_full_disk(broker_factory: BrokerFactory, small_disk
         filler.fill_up()
         writer.write_until_full(peer)
         errors = {f"made-{number}": create_topic_error(peer, f"made-{number}") for number in range(200)}
-        assert KAFKA_STORAGE_ERROR in errors.values()
-        assert set(errors.values()) <= {0, KAFKA_STORAGE_ERROR}
+        assert UNKNOWN_SERVER_ERROR in errors.values(), "an error that clients do not try again after"
+        assert set(errors.values()) <= {0, KAFKA_STORAGE_ERROR, UNKNOWN_SERVER_ERROR}
         made = {name for name, error in errors.items() if error == 0}
         assert peer.topic_names() == {"full", *made}
         filler.remove()
@@ -241,6 +242,36 @@ def test_a_broker_that_dies_on_a_full_disk_comes_back(
     with Peer(broker.bootstrap) as peer:
         assert not any(writer.write(peer, 20))
     writer.check(broker.bootstrap)
+    broker.assert_no_traceback()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("way", ["goes on", "kill9", "stop"])
+def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
+    broker_factory: BrokerFactory, small_disk: Path, way: str
+) -> None:
+    """The way out: it needs a little room in the metadata store, which is kept for that. A start needs it as well."""
+    filler = Filler(small_disk)
+    broker = broker_factory(log_dirs=small_disk / "data", **CHORES)
+    writer = Writer(0)
+    filler.remove()
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic("full", len(PLACES), file_delete_delay_ms=0, **SMALL_SEGMENTS)
+        writer.write_until_full(peer)
+    filler.fill_up()
+    if way != "goes on":
+        getattr(broker, way)()
+        filler.fill_up()
+        broker.start()
+    filler.fill_up()
+    with Peer(broker.bootstrap) as peer:
+        errors = {create_topic_error(peer, f"more-{number}") for number in range(50)}
+        assert UNKNOWN_SERVER_ERROR in errors
+        started = time.monotonic()
+        assert peer.delete_topics(["full"]) == {"full": 0}
+        assert time.monotonic() - started < 5
+        assert eventually(lambda: create_topic_error(peer, "after") in (0, 36)), "and then there is room"
+    assert broker.log_text.count("are refused until there is room") == 1
     broker.assert_no_traceback()
 
 

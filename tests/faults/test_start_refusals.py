@@ -263,3 +263,23 @@ def test_settings_that_make_no_sense(filled: Any) -> None:
     assert "log.segment.bytes" in text
     assert "server.properties" in text
     assert_unharmed(filled, before)
+
+
+def test_a_port_in_use_leaves_no_new_folder(broker_factory: BrokerFactory) -> None:
+    broker = broker_factory(start=False)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", broker.port))
+        other.listen()
+        assert "listeners" in refusal(broker)
+    assert not broker.data_directory.exists()
+
+
+def test_a_log_folder_that_is_a_file_is_told_once(broker_factory: BrokerFactory, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    broker = broker_factory(start=False, log_dirs=file)
+    line = refusal(broker)
+    assert "it is not a folder" in line
+    assert "writable" not in line
+    assert broker.log_text.count(str(file)) == 1

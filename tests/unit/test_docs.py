@@ -1,6 +1,8 @@
 """The documentation is true: what it names exists."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,16 @@ def test_every_make_target_that_is_named_exists():
         for block in re.findall(r"```.*?```|`make [a-z]+`", page.read_text(), re.DOTALL):
             for target in re.findall(r"\bmake ([a-z]+)\b", block):
                 assert target in targets, f"{page.name}: make {target}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "testing.md"], ids=lambda path: path.name)
+def test_every_python_example_imports_what_it_uses(page):
+    examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert examples
+    for example in examples:
+        command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821,F401", "-"]
+        found = subprocess.run(command, input=example, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_every_row_of_the_feature_list_is_on_its_page():

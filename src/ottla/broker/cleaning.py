@@ -21,6 +21,7 @@ from ottla.base.cleanup_policies import DELETE, is_custom
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
+from ottla.broker.cleaner_backoff import CleanerBackoff
 from ottla.broker.cleaner_process import CleanerDiedError, CleanerProcess
 from ottla.broker.services import Services
 from ottla.broker.slices import for_each_partition
@@ -71,6 +72,10 @@ class Chosen:
     def name(self) -> TopicPartition:
         return self.partition.name
 
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.directory)
+
     def is_current(self) -> bool:
         """Whether the result would still be wanted."""
         is_same = self.partition.log is self.log and not self.partition.is_deleted
@@ -91,6 +96,7 @@ class Cleaning:
         self._in_progress: set[TopicPartition] = set()
         self._deaths: dict[TopicPartition, int] = {}
         self._starved: set[TopicPartition] = set()  # their cleaner waited in vain for an idle processor
+        self._backoff = CleanerBackoff()
         self._cleaner_settings = cleaner_settings(services.settings)
         self.set_aside: dict[TopicPartition, tuple[Log, TopicSettings]] = {}  # not tried again before a change
         self._counters = services.counters.cleaner
@@ -174,7 +180,7 @@ class Cleaning:
 
         def look_at(partition: Partition) -> None:
             nonlocal dirtiest
-            if not self._may_clean(partition):
+            if not self._may_clean(partition, now_ms):
                 return
             try:
                 cleanable = decide_cleanable(facts_of(partition), now_ms)
@@ -196,12 +202,14 @@ class Cleaning:
         current = [chosen for chosen in due if chosen.is_current() and chosen.name not in self._in_progress]
         return max(current, key=lambda chosen: chosen.cleanable.ratio, default=None)
 
-    def _may_clean(self, partition: Partition) -> bool:
+    def _may_clean(self, partition: Partition, now_ms: int) -> bool:
         log = partition.log
         if log.settings.cleanup_policy <= {DELETE} or log.failure is not None or partition.name in self._in_progress:
             return False
         if log.is_moving:
             return False  # what is replaced now would have to be copied again
+        if not self._backoff.may_try(os.path.dirname(log.directory), now_ms):
+            return False
         aside = self.set_aside.get(partition.name)
         if aside is None:
             return True
@@ -252,7 +260,7 @@ class Cleaning:
                     swap.tidy()
                     return True
         except OSError as error:
-            logger.warning("cannot put a cleaned segment of %s into its place: %s", chosen.name, error)
+            self._note_disk_failure(chosen, f"cannot put a cleaned segment of {chosen.name} into its place: {error}")
         except KafkaError as error:  # the log is out of service and has said why
             logger.debug("%s", error)
         finally:
@@ -265,6 +273,7 @@ class Cleaning:
             return False
         chosen.log.cleaned_offset = min(report.end_offset, chosen.log.end_offset)
         self._deaths.pop(chosen.name, None)
+        self._backoff.note_success(chosen.folder)
         self._counters.note_run(
             bytes_read=report.bytes_read,
             bytes_written=report.bytes_written,
@@ -293,7 +302,11 @@ class Cleaning:
         elif failure.kind == STARVED:
             self._starved.add(chosen.name)
         elif failure.kind != GONE:
-            logger.warning("cannot clean %s: %s", chosen.name, failure.message)
+            self._note_disk_failure(chosen, f"cannot clean {chosen.name}: {failure.message}")
+
+    def _note_disk_failure(self, chosen: Chosen, problem: str) -> None:
+        if self._backoff.note_failure(chosen.folder, self._services.clock.now_ms()):
+            logger.warning("%s; logs in %s are tried again now and then", problem, chosen.folder)
 
     def _note_death(self, chosen: Chosen, died: CleanerDiedError) -> None:
         if died.is_our_doing:

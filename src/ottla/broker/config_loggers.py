@@ -1,6 +1,7 @@
 """The broker's loggers as a thing with settings: names and levels, which can be changed while it runs.
 
-"root" is the logger above all of the broker's own; other packages' loggers are nobody's business here.
+"root" is the logger above all of the broker's own; a package, such as `ottla.storage`, stands for all loggers below it.
+Other packages' loggers are nobody's business here.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def set_logger(name: str, level: str | None) -> None:
 
 
 def _loggers() -> dict[str, logging.Logger]:
-    known = logging.Logger.manager.loggerDict.items()
-    found = {name: item for name, item in known if isinstance(item, logging.Logger) and name.startswith(f"{PACKAGE}.")}
-    return {ROOT: logging.getLogger(PACKAGE), **found}
+    """A package that only stands above others is no logger yet: asking for it makes it one."""
+    names = [name for name in logging.Logger.manager.loggerDict if name.startswith(f"{PACKAGE}.")]
+    return {ROOT: logging.getLogger(PACKAGE), **{name: logging.getLogger(name) for name in names}}
 
 
 def _level_name(level: int) -> str:

@@ -4,7 +4,9 @@ Rules:
 1. A fetch that waits holds no file ranges: it reads again when it is woken.
 2. Ranges that this process did not write, or that are not in the page cache, are checked and read by a worker thread
    first; the loop never waits for a disk.
-3. In a session only partitions with something new are answered (KIP-227).
+3. Each range keeps a file open. When very many are out, a fetch takes one range at a time, like one whose max_bytes
+   are used up: the other partitions have their turn with the next fetch.
+4. In a session only partitions with something new are answered (KIP-227).
 """
 
 from __future__ import annotations
@@ -142,8 +144,9 @@ class Fetch:
         self.has_error = False
         self._rebuild = None
         results: list[Result] = []
+        pool = self.context.broker.replicas.log_dirs.pool
         for asked in self.partitions:
-            data = self._read(asked, max(0, self.max_bytes - self.found_bytes))
+            data = self._read(asked, 0 if pool.is_lent_out else max(0, self.max_bytes - self.found_bytes))
             if data is not None:
                 results.append((asked, data))
         return results

@@ -59,8 +59,11 @@ class LogLoading:
         self._small_left = 0  # logs to recover that take no time worth mentioning
         self._small_done = asyncio.Event()
 
-    async def run(self) -> None:
-        """Open all clean logs; start the recovery of the others and wait for it a little."""
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Open all clean logs; start the recovery of the others and wait for it a little.
+
+        A broker that is to stop meanwhile recovers no more than what it has begun with.
+        """
         unclean: list[Unclean] = []
         deadline = time.monotonic() + SLICE_SECONDS
         for copies in group_by_partition(self._log_dirs.found):
@@ -79,13 +82,18 @@ class LogLoading:
                 deadline = time.monotonic() + SLICE_SECONDS
         if unclean:
             await self._start_recovery(unclean)
-            await self._wait_a_little()
+            await self._wait_a_little(stopping)
 
-    async def _wait_a_little(self) -> None:
+    async def _wait_a_little(self, stopping: asyncio.Event) -> None:
         """A small broker comes back whole; with much to read, as soon as all the rest is there."""
-        small_done = asyncio.get_running_loop().create_task(self._small_done.wait())
-        await asyncio.wait({small_done}, timeout=PATIENCE_SECONDS)
-        small_done.cancel()
+        loop = asyncio.get_running_loop()
+        waits = {loop.create_task(event.wait()) for event in (self._small_done, stopping)}
+        await asyncio.wait(waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if stopping.is_set():
+            self.cancel()
+            return
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=LARGE_PATIENCE_SECONDS)
         left = len(self._services.replicas.recovering)

@@ -1,6 +1,6 @@
 """The composition root: puts one broker together, runs it, takes it apart again.
 
-The order of a start: folders are locked, addresses are bound, the metadata store is opened, logs are opened (those
+The order of a start: addresses are bound, folders are locked, the metadata store is opened, logs are opened (those
 that need recovery in worker threads, behind the others), and only then connections are accepted. A stop goes the other
 way round: what was accepted is answered first.
 """
@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.store import StoreUnusableError
-from ottla.network.listener import ConnectionSet, Listener
+from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
@@ -82,6 +83,7 @@ def run_broker(settings: BrokerSettings) -> int:
     try:
         loop.run_until_complete(broker.run())
     except (StartError, BrokerFailedError, StoreUnusableError, LogDirError) as error:
+        stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
         return 1
     finally:
@@ -100,12 +102,14 @@ class Broker:
         self._stopping = asyncio.Event()
         self._failure: str | None = None
         self._monitor: Monitor | None = None
+        self._sockets: list[socket.socket] = []  # one for each listener
         self._workers = Workers(settings.num_io_threads)
 
     async def run(self) -> None:
         """Start, serve, stop."""
         self._watch_signals()
         settings = self._file_settings
+        self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
             node_id=settings.node_id,
@@ -114,6 +118,7 @@ class Broker:
         )
         try:
             check_metadata_store(settings, log_dirs)
+            log_dirs.tell_failures()
             services = self._assemble(log_dirs)
             async with asyncio.timeout(start_seconds_max(settings)) as patience:
                 await self._serve(services, patience)
@@ -163,7 +168,10 @@ class Broker:
         services.live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
         cordon_folders(services.replicas.log_dirs, settings)
         services.live.on_change(lambda changed: cordon_folders(services.replicas.log_dirs, changed))
-        listeners = bind_listeners(settings, connections)
+        listeners = [
+            Listener(listener.name, listener.host, listener.port, connections, bound)
+            for listener, bound in zip(settings.listeners, self._sockets, strict=True)
+        ]
         self._monitor = monitor = await open_monitor(services, connections, self._poller)
         log_dirs = services.replicas.log_dirs
         await services.controller.start(
@@ -177,7 +185,7 @@ class Broker:
             services.replicas, services.controller, Path(settings.log_dirs[0]), self._give_up
         )
         loading = LogLoading(services)
-        await loading.run()
+        await loading.run(self._stopping)
         failed_folders.report(loading.missing())
         services.publisher.on_image(MetadataImage(), services.image)
         services.controller.on_image(services.publisher.on_image)
@@ -281,12 +289,12 @@ async def open_monitor(services: Services, connections: ConnectionSet, poller: P
         ) from error
 
 
-def bind_listeners(settings: BrokerSettings, connections: ConnectionSet) -> list[Listener]:
+def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
     """Bind every address before anything else is touched: a port in use must not leave traces."""
-    bound: list[Listener] = []
+    bound: list[socket.socket] = []
     for listener in settings.listeners:
         try:
-            bound.append(Listener(listener.name, listener.host, listener.port, connections))
+            bound.append(listen(listener.host, listener.port, connection_limits(settings)))
         except OSError as error:
             for earlier in bound:
                 earlier.close()

@@ -26,6 +26,7 @@ from ottla.client.errors import ClientError
 POLL_SECONDS = 0.1  # Python hears signals only between calls of the library
 BATCH_MAX = 500
 NEW_PARTITIONS_SECONDS = 5.0
+SETTLE_SECONDS_MAX = 5.0  # a partition that says nothing for so long at the start is waited for no longer
 EARLIEST = -2  # librdkafka's numbers for the ends of a partition
 LATEST = -1
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
@@ -77,7 +78,9 @@ class Reader:
         self.assigned: set[tuple[str, int]] = set()
         self.at_end: set[tuple[str, int]] = set()
         self.warned: set[str] = set()
+        self.heard: set[tuple[str, int]] = set()
         self.next_look = 0.0
+        self.settle_until = time.monotonic() + SETTLE_SECONDS_MAX
         self.consumer = make_consumer(settings)
         if plan.group is not None:
             self._join_group()
@@ -89,6 +92,8 @@ class Reader:
                 self._assign_new()
             first = self.consumer.poll(POLL_SECONDS)
             raw = [] if first is None else [first, *self.consumer.consume(BATCH_MAX, 0)]
+            if not self.is_settled:
+                self.heard.update((item.topic(), item.partition()) for item in raw)
             batch = [self._message(item) for item in raw if item.error() is None]
             for item in raw:
                 if item.error() is not None:
@@ -96,6 +101,11 @@ class Reader:
             yield batch
             if self.plan.until_end and self.assigned and self.at_end >= self.assigned:
                 return
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every partition has told a record or its end: what comes before is the library finding its way."""
+        return self.heard >= self.assigned or time.monotonic() >= self.settle_until
 
     def printed(self, batch: list[Message]) -> None:
         """Remember for the group what need not be read again."""
@@ -258,5 +268,7 @@ def _pump(reader: Reader, printer: Sink, plan: Plan) -> None:
             last = time.monotonic()
             if plan.max_messages is not None and printer.count >= plan.max_messages:
                 return
+        elif not reader.is_settled:
+            last = time.monotonic()
         elif plan.timeout_ms is not None and (time.monotonic() - last) * 1000 >= plan.timeout_ms:
             return

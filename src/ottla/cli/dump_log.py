@@ -82,6 +82,8 @@ def _files(names: Sequence[str]) -> Iterator[Path]:
     """Files as named; a folder stands for all of its files that can be shown."""
     for name in names:
         path = Path(name)
+        if not path.exists():
+            raise ToolError(f"{name} does not exist")
         if not path.is_dir():
             yield path
             continue

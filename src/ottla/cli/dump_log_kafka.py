@@ -20,6 +20,7 @@ from ottla.cli.dump_indexes import (
     walk_offset_index,
     walk_time_index,
 )
+from ottla.cli.dump_log import SUFFIXES
 from ottla.cli.dump_segment import SegmentWalk, batch_line, record_line
 from ottla.cli.kafka_options import INTEGER_MAX, KafkaOptions, Option, OptionError
 from ottla.cli.record_decoders import Decoder, by_class, decode_offsets, decode_transactions
@@ -86,6 +87,8 @@ def _run(options: KafkaOptions) -> int:
 def dump_file(name: str, options: KafkaOptions, wanted: Wanted, findings: Findings) -> None:
     print(f"Dumping {name}")
     path = Path(name)
+    if path.suffix in SUFFIXES and not path.exists():
+        raise ToolError(f"{name} does not exist")
     try:
         if path.suffix == ".log":
             print(f"Log starting offset: {base_offset_of(path)}")

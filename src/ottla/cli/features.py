@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
 from ottla.cli.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, warn
+from ottla.cli.terminal import EXIT_FAILED, UsageError, warn
 from ottla.client.client import Client
 from ottla.client.cluster import UpgradeType, describe_features, update_features
 
@@ -61,8 +60,8 @@ def _list(client: Client, _options: argparse.Namespace) -> int:
     ]
     if rows:
         print_table(("Feature", "Level", "Lowest", "Highest"), rows)
-    elif is_terminal(sys.stdout):
-        print("This cluster has no feature flags.")
+    else:
+        warn("This cluster has no feature flags.")  # on stderr, so that a pipe gets rows or nothing
     return 0
 
 

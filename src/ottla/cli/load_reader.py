@@ -33,6 +33,7 @@ class Reading(NamedTuple):
     interval_ms: int
     from_latest: bool
     has_groups: bool
+    until_end: bool = False  # stop at the ends of the partitions; only without a group
 
 
 class Figures(NamedTuple):
@@ -68,6 +69,8 @@ class LoadReader:
         self.join_start_ms = now_ms()
         self.last_record_ms = self.join_start_ms
         self.assigned = 0
+        self.places: set[tuple[str, int]] = set()
+        self.at_end: set[tuple[str, int]] = set()
         self.consumer = make_consumer(settings)
 
     def run(
@@ -89,12 +92,19 @@ class LoadReader:
             self.consumer.close()
         return Figures(start_ms, end_ms, self.records, self.bytes, self.join_ms, self.last_record_ms)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all was read that was there."""
+        return self.reading.until_end and self.at_end >= self.places
+
     def _read(self, on_window: Callable[[Figures], None], on_progress: Callable[[int], None] | None) -> None:
         reading = self.reading
         now = last_window = self.last_record_ms = now_ms()
         seen = (0, 0)  # records and bytes at the last window
         consume = self.consumer.consume
         while self.records < reading.records and now - self.last_record_ms <= reading.timeout_ms:
+            if self.is_done:
+                return
             batch = consume(BATCH_MAX, 0)
             if not batch:
                 first = self.consumer.poll(POLL_SECONDS)
@@ -115,7 +125,7 @@ class LoadReader:
         count = size = 0
         for message in batch:
             if message.error() is not None:
-                self._event(message.error())
+                self._event(message)
                 continue
             count += 1
             size += len(message)
@@ -134,9 +144,10 @@ class LoadReader:
             return
         offset = LATEST if reading.from_latest else EARLIEST
         hurry_metadata(self.consumer, reading.topic)
-        self.consumer.assign([self.library.TopicPartition(*place, offset) for place in self._partitions()])
+        self.places = set(self.partitions())
+        self.consumer.assign([self.library.TopicPartition(*place, offset) for place in sorted(self.places)])
 
-    def _partitions(self) -> list[tuple[str, int]]:
+    def partitions(self) -> list[tuple[str, int]]:
         reading = self.reading
         try:
             if reading.include is not None:
@@ -161,8 +172,11 @@ class LoadReader:
         if not self.assigned:
             self.join_start_ms = now_ms()
 
-    def _event(self, error: Any) -> None:
-        if error.fatal() or error.name().endswith("AUTHORIZATION_FAILED"):
+    def _event(self, message: Any) -> None:
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            self.at_end.add((message.topic(), message.partition()))
+        elif error.fatal() or error.name().endswith("AUTHORIZATION_FAILED"):
             raise ToolError(error.str())
 
     def __repr__(self) -> str:

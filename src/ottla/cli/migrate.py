@@ -121,7 +121,7 @@ def _take_from(folders: list[ForeignFolder], options: argparse.Namespace) -> int
     for warning in warnings:
         warn(f"warning: {warning}")
     paths = ",".join(map(os.path.abspath, options.folders if options.in_place else [options.data]))
-    print(f"took {len(plan.taken)} topics. Start the broker with:")
+    print(f"took {len(plan.taken)} topic{'' if len(plan.taken) == 1 else 's'}. Start the broker with:")
     print(f"  ottla broker --override broker.id={owner[0]} --override log.dirs={paths}")
     return 0
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
 from ottla.cli.consuming import DEFAULTS
@@ -20,8 +21,10 @@ from ottla.cli.produce_kafka import CODECS, MAX_BLOCK_MS
 from ottla.cli.producing import producer_settings, wait_for_topic
 from ottla.cli.record_meter import RecordMeter
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError
+from ottla.cli.terminal import ToolError, warn
 from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 
 RECORDS = 1_000_000
 RECORD_BYTES = 100
@@ -46,6 +49,7 @@ def _parser() -> Parser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     produce = _command(commands, "produce", "write records and measure", _produce)
+    produce.add_argument("--records", type=positive, default=RECORDS, metavar="N", help="how many (default 1000000)")
     produce.add_argument(
         "--size", type=positive, default=RECORD_BYTES, metavar="BYTES", help="of a record (default 100)"
     )
@@ -56,6 +60,12 @@ def _parser() -> Parser:
     produce.add_argument("--acks", choices=("0", "1", "all"), default="all")
     produce.add_argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS))
     consume = _command(commands, "consume", "read records and measure", _consume)
+    consume.add_argument(
+        "--records",
+        type=positive,
+        metavar="N",
+        help="how many (default: all that are there; 1000000 of --from-latest or a --group)",
+    )
     consume.add_argument("--from-latest", action="store_true", help="only new records")
     consume.add_argument("--group", metavar="ID", help="read as a member of this group (default: no group)")
     consume.add_argument(
@@ -68,7 +78,6 @@ def _command(commands: Any, name: str, text: str, body: Callable[[argparse.Names
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text.capitalize() + ".")
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap(parser)
-    parser.add_argument("--records", type=positive, default=RECORDS, metavar="N", help="how many (default 1000000)")
     parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
     parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
     parser.set_defaults(run=body)
@@ -95,7 +104,9 @@ def _consume(options: argparse.Namespace) -> int:
     bootstrap, properties = bootstrap_of(options), _properties(options)
     settings: dict[str, Any] = dict(DEFAULTS) | translate({"client.id": "ottla-perf"} | properties)
     settings |= {"bootstrap.servers": bootstrap, "group.id": options.group or f"ottla-perf-{time.time_ns()}"}
-    settings |= {"auto.offset.reset": "latest" if options.from_latest else "earliest", "enable.partition.eof": "false"}
+    until_end = options.records is None and options.group is None and not options.from_latest
+    settings |= {"auto.offset.reset": "latest" if options.from_latest else "earliest"}
+    settings |= {"enable.partition.eof": str(until_end).lower()}
     with make_client(bootstrap, dict(properties)) as client:
         client.cluster()  # no broker: say so at once
         if options.group is not None and not has_groups(client):
@@ -103,17 +114,19 @@ def _consume(options: argparse.Namespace) -> int:
         reading = Reading(
             topic=options.topic,
             include=None,
-            records=options.records,
+            records=sys.maxsize if until_end else options.records or RECORDS,
             timeout_ms=options.timeout_ms,
             interval_ms=QUIET_INTERVAL_MS,
             from_latest=options.from_latest,
             has_groups=options.group is not None,
+            until_end=until_end,
         )
         reader = LoadReader(Admin(client), settings, reading)
-        with RecordMeter("reading", options.records) as meter:
+        total = _span(client, reader.partitions()) if until_end else reading.records
+        with RecordMeter("reading", total) as meter:
             figures = reader.run(lambda _: None, meter.reach)
-    if figures.records < options.records:
-        print(f"Only {figures.records} records came; nothing for {options.timeout_ms} ms.", file=sys.stderr)
+    if figures.records < reading.records and not reader.is_done:
+        warn(f"Stopped after {figures.records} records: no more came for {options.timeout_ms} ms.")
     print_table(("figure", "value"), consumed_rows(figures), ("value",))
     return 0
 
@@ -139,6 +152,13 @@ def consumed_rows(figures: Figures) -> list[tuple[str, str]]:
         ("MiB/s", f"{figures.mebibytes / seconds:.2f}"),
         ("seconds", f"{seconds:.3f}"),
     ]
+
+
+def _span(client: Client, places: Sequence[tuple[str, int]]) -> int:
+    """How many records there are at most, for the bar."""
+    partitions = [TopicPartition(*place) for place in places]
+    first, following = (list_offsets(client, partitions, moment)[0] for moment in (EARLIEST, LATEST))
+    return sum(following[item].offset - first[item].offset for item in first.keys() & following.keys())
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

@@ -89,8 +89,10 @@ class Sender:
         self.sent += 1
         number = self.sent
         details: dict[str, Any] = {}
-        if partition is not None or line.partition is not None:
-            details["partition"] = line.partition if partition is None else partition
+        if partition is not None:
+            line = line._replace(partition=partition)
+        if line.partition is not None:
+            details["partition"] = line.partition
         if line.timestamp is not None:
             details["timestamp"] = line.timestamp
         if line.headers:
@@ -135,7 +137,8 @@ class Sender:
         self.failed += 1
         if self.failed <= FAILURES_SHOWN_MAX:
             size = len(line.key or b"") + len(line.value or b"")
-            warn(f"{self.name}: message {number} ({size} bytes) was not stored in {self.topic}: {sentence(error)}")
+            why = _why(line, error)
+            warn(f"{self.name}: message {number} ({size} bytes) was not stored in {self.topic}: {why}")
 
     def __repr__(self) -> str:
         return f"<Sender {self.topic} sent={self.sent} stored={self.stored} failed={self.failed}>"
@@ -155,6 +158,12 @@ def send_all(sender: Sender, lines: Iterable[Line], *, is_prompting: bool = Fals
         if not is_everything_read:
             sender.flush(FLUSH_SECONDS_ON_STOP)
     return sender.finish()
+
+
+def _why(line: Line, error: Any) -> str:
+    if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
+        return f"it is for partition {line.partition}, which the topic does not have"
+    return sentence(error)
 
 
 def sentence(error: Any) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError
+from ottla.cli.top_reading import add_metrics_url, metrics_url_of, read_page
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
 
@@ -22,13 +21,11 @@ EXAMPLES = """
 ottla client-metrics set everything --metrics '*' --interval 10000
 ottla client-metrics set slow-producers --metrics org.apache.kafka.producer. --match 'client_id=orders-.*'
 ottla client-metrics list
-ottla client-metrics values --url http://127.0.0.1:9100/metrics
+ottla client-metrics values --client 'orders-.*'
 ottla client-metrics delete everything
 """
 KEYS = ("interval.ms", "match", "metrics")
 PREFIX = "ottla_client_"
-TIMEOUT_SECONDS = 10
-PAGE_BYTES_MAX = 64 << 20
 _LINE = re.compile(rf"{PREFIX}(\w+)\{{(.*)\}} (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -56,7 +53,7 @@ def _parser() -> Parser:
     delete.add_argument("names", nargs="+", metavar="NAME")
     delete.set_defaults(action=_delete)
     values = commands.add_parser("values", help="what clients have pushed, from a broker's metrics endpoint")
-    values.add_argument("--url", required=True, metavar="URL", help="http://HOST:PORT/metrics (ottla.metrics.port)")
+    add_metrics_url(values)
     values.add_argument("--client", type=_pattern, metavar="REGEX", help="only clients whose whole client id matches")
     values.set_defaults(action=_values)
     return parser
@@ -99,13 +96,7 @@ def _delete(client: Client, options: argparse.Namespace) -> int:
 
 
 def _values(_client: Client, options: argparse.Namespace) -> int:
-    if not options.url.startswith(("http://", "https://")):
-        raise ToolError(f"{options.url} is not of the form http://HOST:PORT/metrics")
-    try:
-        with urlopen(options.url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 (checked above)
-            page = answer.read(PAGE_BYTES_MAX).decode("utf-8", "replace")
-    except (URLError, OSError) as problem:
-        raise ToolError(f"cannot read {options.url}: {getattr(problem, 'reason', problem)}") from None
+    page = read_page(metrics_url_of(options))
     rows = [row for row in metric_rows(page) if options.client is None or options.client.fullmatch(row[0])]
     print_table(("client id", "client", "metric", "of", "value"), sorted(rows), numbers=("value",))
     return 0

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from ottla.cli.arguments import Parser
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.cli.top_figures import Figures, figures
-from ottla.cli.top_reading import Reading, read_metrics
+from ottla.cli.top_reading import Reading, add_metrics_url, metrics_url_of, read_metrics
 from ottla.cli.top_screen import Trends, rich_screen, text_screen
 
-METRICS_PORT: Final = 9404
-DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
-VARIABLE: Final = "OTTLA_METRICS_URL"
 EXAMPLES = """
 ottla top
 ottla top --url http://127.0.0.1:9404 --interval 5
@@ -27,7 +22,7 @@ ottla top --once
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    url = options.url or os.environ.get(VARIABLE) or DEFAULT_URL
+    url = metrics_url_of(options)
     first = read_metrics(url)
     if options.once or not is_terminal(sys.stdout):
         time.sleep(options.interval)
@@ -42,9 +37,7 @@ def _parser() -> Parser:
         description="Show what a broker is doing: rates, busiest topics, request times, connections. Ctrl-C ends it.",
         examples=EXAMPLES,
     )
-    parser.add_argument(
-        "--url", metavar="URL", help=f"the broker's metrics endpoint (default: ${VARIABLE} or {DEFAULT_URL})"
-    )
+    add_metrics_url(parser)
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between readings (1)")
     parser.add_argument("--once", action="store_true", help="print one plain screen and end, as in a pipe")
     return parser

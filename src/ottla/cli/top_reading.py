@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
 import time
 import urllib.error
@@ -10,6 +12,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.cli.terminal import ToolError
+
+METRICS_PORT: Final = 9404
+DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
+VARIABLE: Final = "OTTLA_METRICS_URL"
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 10.0
@@ -51,14 +57,32 @@ class Reading:
         return f"<Reading {len(self.samples)} names>"
 
 
+def add_metrics_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url", metavar="URL", help=f"the broker's metrics endpoint (default: ${VARIABLE} or {DEFAULT_URL})"
+    )
+
+
+def metrics_url_of(options: argparse.Namespace) -> str:
+    return options.url or os.environ.get(VARIABLE) or DEFAULT_URL
+
+
 def read_metrics(url: str) -> Reading:
+    """What an ottla broker's endpoint tells now."""
+    reading = parse_metrics(read_page(url), time.monotonic())
+    if "ottla_info" not in reading.samples:
+        raise ToolError(f"{url} is not the metrics endpoint of an ottla broker")
+    return reading
+
+
+def read_page(url: str) -> str:
     """Ask the endpoint; ToolError says what is in the way, and the cure."""
     if not url.startswith(("http://", "https://")):
         raise ToolError(f"{url} is not the address of a metrics endpoint: it begins with http://")
     address = url.rstrip("/") if url.rstrip("/").endswith(PATH) else url.rstrip("/") + PATH
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 (checked above)
-            text = answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")
+            return answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")  # type: ignore[no-any-return]
     except urllib.error.HTTPError as problem:
         raise ToolError(f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint") from None
     except (OSError, ValueError) as problem:
@@ -66,12 +90,8 @@ def read_metrics(url: str) -> Reading:
         cause = getattr(cause, "strerror", None) or cause
         raise ToolError(
             f"nobody answers at {address} ({str(cause).lower()}). `ottla up` opens a metrics endpoint by itself; any "
-            "other broker needs ottla.metrics.port=9404 in its settings. Another address: ottla top --url URL"
+            "other broker needs ottla.metrics.port=9404 in its settings. Another address: --url URL"
         ) from None
-    reading = parse_metrics(text, time.monotonic())
-    if "ottla_info" not in reading.samples:
-        raise ToolError(f"{address} is not the metrics endpoint of an ottla broker")
-    return reading
 
 
 def parse_metrics(text: str, taken_s: float) -> Reading:

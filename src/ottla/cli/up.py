@@ -21,7 +21,7 @@ from ottla.cli.arguments import DEFAULT_BOOTSTRAP, Parser
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.supervisor import Child, Supervisor
 from ottla.cli.terminal import ToolError, is_terminal
-from ottla.cli.top import METRICS_PORT
+from ottla.cli.top_reading import METRICS_PORT
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -29,6 +29,9 @@ DATA = "ottla-data"
 BROKER_FOLDER = "broker"
 FILES_NAMED_MAX = 3
 READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
+NO_METRICS = (
+    f"No metrics endpoint: port {METRICS_PORT} is in use. Another one: ottla up --override ottla.metrics.port=PORT"
+)
 EXAMPLES = """
 ottla up
 ottla up --port 9192 --data /tmp/playground
@@ -44,6 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", "ottla.cli.main", "broker"]
     for name, value in overrides.items():
         command += ["--override", f"{name}={value}"]
+    if "ottla.metrics.port" not in overrides:
+        _say(NO_METRICS)
     screen = Screen(Path(options.data), metrics_address(overrides))
     return Supervisor([Child("broker", command)], screen.on_line, _say).run()
 

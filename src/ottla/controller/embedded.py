@@ -26,6 +26,7 @@ from ottla.controller.store import (
 )
 
 FILE_NAME: Final = "ottla.metadata.db"  # inside the first log folder
+RESERVE_CHECK_SECONDS: Final = 60.0  # after its room was used
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,14 +40,18 @@ class EmbeddedStore:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ottla-metadata-store")
         self._watches: dict[int, tuple[str, WatchCallback]] = {}
         self._watches_made = 0
+        self._reserve_check: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<EmbeddedStore {self._tree!r} watches={len(self._watches)}>"
 
     async def open(self) -> None:
         await self._run(self._tree.open)
+        self._watch_reserve()
 
     async def close(self) -> None:
+        if self._reserve_check is not None:
+            self._reserve_check.cancel()
         await self._run(self._tree.close)
         self._thread.shutdown()
 
@@ -60,7 +65,10 @@ class EmbeddedStore:
         return await self._run(self._tree.subtree, path)
 
     async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
-        outcomes = await self._run(self._tree.multi, operations)
+        try:
+            outcomes = await self._run(self._tree.multi, operations)
+        finally:
+            self._watch_reserve()
         if self._watches:
             self._tell_watches(operations, outcomes)
         return outcomes
@@ -74,6 +82,17 @@ class EmbeddedStore:
             self._watches.pop(number, None)
 
         return end_watch
+
+    def _watch_reserve(self) -> None:
+        """Room that was used is set aside again as soon as there is plenty, whether or not anybody changes anything."""
+        if not self._tree.reserve.is_whole and self._reserve_check is None:
+            loop = asyncio.get_running_loop()
+            self._reserve_check = loop.call_later(RESERVE_CHECK_SECONDS, self._fill_reserve)
+
+    def _fill_reserve(self) -> None:
+        self._reserve_check = None
+        filling = asyncio.get_running_loop().run_in_executor(self._thread, self._tree.reserve.fill)
+        filling.add_done_callback(lambda _: self._watch_reserve())
 
     async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs

@@ -28,6 +28,7 @@ from ottla.controller.store import (
     MetadataStore,
     Outcome,
     StoreError,
+    StoreFullError,
     StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 ImageListener = Callable[[MetadataImage, MetadataImage], None]
+COMPLAINT_MS: Final = 60_000  # between two messages about a store that is full
 LOT_MAX: Final = 2**30
 THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would keep the loop too long
 
@@ -80,6 +82,7 @@ class ControllerService:
         self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
         self._must_reload = False
         self._is_deposed = False
+        self._complaint_due_ms = 0
         self._auto_creation = AutoCreation(self.create_topics, clock)
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
@@ -128,7 +131,7 @@ class ControllerService:
         except StoreError as error:
             raise StoreUnusableError(f"the broker cannot be registered: {error}") from error
         await self._take_start(decision.image, broker)
-        logger.info("controller of cluster %s: %r", self._image.cluster_id, self._image)
+        logger.info("cluster %s: %d topics", self._image.cluster_id, len(self._image.topics))
 
     async def _take_start(self, image: MetadataImage, broker: BrokerImage) -> None:
         registration = await self._store.get(tree.broker_path(broker.id))
@@ -264,7 +267,8 @@ class ControllerService:
             except StoreError as error:
                 raise self._store_failed(error) from error
             decision = decide_producer_ids(self._image, node, self._options.node_id)
-            await self._commit(decision.operations)
+            # Producers that wait for an id shall wait for room, too.
+            await self._commit(decision.operations, when_full=Error.KAFKA_STORAGE_ERROR)
             return decision.reply
 
     async def _make_ready(self) -> None:
@@ -276,7 +280,10 @@ class ControllerService:
             except StoreError as error:
                 raise self._store_failed(error) from error
 
-    async def _commit(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
+    async def _commit(
+        self, operations: Sequence[StoreOperation], when_full: Error = Error.UNKNOWN_SERVER_ERROR
+    ) -> list[Outcome]:
+        """`when_full` is what the client is told on a full disk; by default an error that ends its attempts."""
         fence = CheckNode(tree.CONTROLLER_EPOCH, self._epoch_version)
         try:
             return await self._store.multi((fence, *operations))
@@ -286,6 +293,8 @@ class ControllerService:
                 logger.warning("another controller has taken over; this one writes nothing any more")
                 raise KafkaError(Error.NOT_CONTROLLER) from refused
             raise self._store_failed(refused) from refused
+        except StoreFullError as full:
+            raise self._store_full(full, when_full) from full
         except StoreError as error:
             raise self._store_failed(error) from error
 
@@ -293,6 +302,14 @@ class ControllerService:
         self._must_reload = True
         logger.error("the metadata store refused a change: %s", error)
         return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The metadata store refused the change: {error}")
+
+    def _store_full(self, full: StoreFullError, error: Error) -> KafkaError:
+        self._must_reload = True
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._complaint_due_ms:
+            self._complaint_due_ms = now_ms + COMPLAINT_MS
+            logger.error("changes of topics and settings are refused until there is room on the disk: %s", full)
+        return KafkaError(error, f"There is no room on the disk for the change: {full}")
 
     def _publish(self, image: MetadataImage) -> None:
         old, self._image = self._image, image

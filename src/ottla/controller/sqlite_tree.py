@@ -4,6 +4,7 @@ Why SQLite: one file, atomic transactions, and no state between "done" and "not 
 (write-ahead log, synchronous=FULL: a commit has reached the disk when it returns).
 
 A node's key is (parent path, name): children are one range of the primary key, and so is a whole subtree.
+A write that finds the disk full is tried again with room from the reserve beside the file (reserve.py).
 The file is marked with an application id and a schema version, so that a foreign or newer file is refused by name.
 """
 
@@ -12,9 +13,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from ottla.controller import reserve, tree
+from ottla.controller.reserve import Reserve
 from ottla.controller.store import (
     ANY_VERSION,
     CheckNode,
@@ -25,6 +28,7 @@ from ottla.controller.store import (
     Refusal,
     SetNode,
     StoreError,
+    StoreFullError,
     StoreOperation,
     StoreUnusableError,
     TransactionRefusedError,
@@ -36,6 +40,7 @@ APPLICATION_ID: Final = 0x4F54544C  # "OTTL", in the header of the file
 SCHEMA_VERSION: Final = 1
 BUSY_SECONDS_MAX: Final = 5.0
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
+FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")  # the second: no room for the memory shared by connections
 DAMAGE: Final = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB")
 RESTORE: Final = (
     "Topics and settings are in this file: restore it from a backup if there is one; to start with empty metadata, "
@@ -46,6 +51,7 @@ CURES: Final = {
     "SQLITE_READONLY": "Check that the broker may write to it and to its folder.",
     "SQLITE_BUSY": "Another process is using it: stop that process first.",
     "SQLITE_FULL": "Make room on the disk.",
+    "SQLITE_IOERR_SHMSIZE": "Make room on the disk.",
 }
 AFTER_SLASH: Final = "0"  # the character that sorts directly after "/": ends the range of a subtree
 
@@ -73,12 +79,15 @@ SELECT_BELOW: Final = (
     "WHERE parent > ? AND parent < ? ORDER BY parent, name)"
 )
 
+R = TypeVar("R")
+
 
 class SqliteTree:
     """One open file. Every method blocks; every method must be called from the same thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.reserve = Reserve(os.path.splitext(path)[0] + reserve.SUFFIX)
         self._database: sqlite3.Connection | None = None
         self._failure: str | None = None  # why nothing may be written any more
 
@@ -88,7 +97,9 @@ class SqliteTree:
 
     def open(self) -> None:
         """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
-        self._open(self.path, self._prepare)
+        self.reserve.look()
+        self._with_reserve(lambda: self._open(self.path, self._prepare))
+        self.reserve.fill()
 
     def open_to_read(self) -> None:
         """Open a file that exists and write nothing, whether its broker runs or not."""
@@ -104,7 +115,7 @@ class SqliteTree:
             prepare(self._database)
         except sqlite3.Error as error:
             self.close()
-            raise unusable(self.path, str(error), getattr(error, "sqlite_errorname", "")) from error
+            raise unusable(self.path, str(error), error_name(error)) from error
         except StoreUnusableError:
             self.close()
             raise
@@ -135,15 +146,33 @@ class SqliteTree:
         """All or none; on return it is on the disk."""
         if self._failure is not None:
             raise StoreError(self._failure)
+        if makes_topics(operations):
+            outcomes = self._run(operations)
+        else:
+            outcomes = self._with_reserve(lambda: self._run(operations))
+        self.reserve.fill()
+        return outcomes
+
+    def _run(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
         database = self._connection
         try:
             return run_transaction(database, operations)
         except sqlite3.Error as error:
             self._note_failure(error)
-            raise StoreError(f"{self.path} could not save a change: {error}") from error
+            kind = StoreFullError if is_full(error) else StoreError
+            raise kind(f"{self.path} could not save a change: {error}") from error
         finally:
             if database.in_transaction:
                 database.execute("ROLLBACK")
+
+    def _with_reserve(self, work: Callable[[], R]) -> R:
+        """Try again on a full disk, for as long as the reserve gives room."""
+        while True:
+            try:
+                return work()
+            except StoreError as error:
+                if not is_full(error.__cause__) or not self.reserve.give_piece():
+                    raise
 
     def _read(self, statement: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
         try:
@@ -154,7 +183,7 @@ class SqliteTree:
 
     def _note_failure(self, error: sqlite3.Error) -> None:
         """A full disk may have room later. After an I/O error nobody knows what is on the disk: stop writing."""
-        if getattr(error, "sqlite_errorname", "").startswith(DAMAGE):
+        if error_name(error).startswith(DAMAGE) and not is_full(error):
             self._failure = f"{self.path} had an I/O error ({error}): check the disk, then restart the broker"
 
     @property
@@ -195,6 +224,21 @@ class SqliteTree:
                 f"{self.path} has schema version {version}; this ottla reads version {SCHEMA_VERSION}. "
                 "Start the version of ottla that wrote it, or give the broker another folder in log.dirs."
             )
+
+
+def error_name(error: BaseException | None) -> str:
+    """SQLite's own name for an error."""
+    name: str = getattr(error, "sqlite_errorname", "")
+    return name
+
+
+def is_full(error: BaseException | None) -> bool:
+    return error_name(error).startswith(FULL)
+
+
+def makes_topics(operations: Sequence[StoreOperation]) -> bool:
+    """Whether a change adds to what is stored: the reserve is for those that make room, or keep the broker running."""
+    return any(isinstance(each, CreateNode) and each.path.startswith(f"{tree.BROKER_TOPICS}/") for each in operations)
 
 
 def is_new(database: sqlite3.Connection) -> bool:

@@ -86,6 +86,10 @@ class StoreError(Exception):
     """The store could not do what it was asked for; nothing has changed unless the message says otherwise."""
 
 
+class StoreFullError(StoreError):
+    """There is no room for the change, not even in the reserve: it did not happen."""
+
+
 class StoreUnusableError(StoreError):
     """The store cannot be used at all: what is wrong and what to do, in words for the person who runs the broker."""
 

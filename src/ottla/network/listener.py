@@ -20,7 +20,9 @@ logger = logging.getLogger(__name__)
 ACCEPTS_PER_TURN = 100
 SWEEP_SECONDS_MAX = 5.0
 SWEEP_SECONDS_MIN = 0.25
-RETRY_SECONDS = 0.1  # after running out of descriptors
+RETRY_SECONDS = 0.1  # after running out of descriptors; doubled with every failure in a row
+RETRY_SECONDS_MAX = 1.0
+COMPLAINT_SECONDS = 60.0  # between two messages about that
 WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
 
 
@@ -174,14 +176,19 @@ class ConnectionSet:
 class Listener:
     """One listening socket."""
 
-    def __init__(self, name: str, host: str, port: int, connections: ConnectionSet) -> None:
+    def __init__(
+        self, name: str, host: str, port: int, connections: ConnectionSet, bound: socket.socket | None = None
+    ) -> None:
+        """`bound` is what listen() has made of the same address, if it was called already."""
         self.name = name
         self.host = host
         self.connections = connections
         self._loop = asyncio.get_running_loop()
-        self._socket = _listen(host, port, connections.limits)
+        self._socket = bound or listen(host, port, connections.limits)
         self.port: int = self._socket.getsockname()[1]
         self._waiter: asyncio.Task[None] | None = None
+        self._retry_seconds = RETRY_SECONDS
+        self._complaint_due = 0.0
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
@@ -202,11 +209,19 @@ class Listener:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                logger.warning("cannot accept a connection: %s; raise the limit of open files", error.strerror)
-                self._pause(asyncio.sleep(RETRY_SECONDS))
+                self._back_off(error)
                 return
+            self._retry_seconds = RETRY_SECONDS
             # A socket for both kinds of addresses shows IPv4 ones in the form of IPv6.
             self.connections.admit(sock, address[0].removeprefix("::ffff:"), self.name)
+
+    def _back_off(self, error: OSError) -> None:
+        now = self._loop.time()
+        if now >= self._complaint_due:
+            self._complaint_due = now + COMPLAINT_SECONDS
+            logger.warning("cannot accept connections: %s; raise the limit of open files", error.strerror)
+        self._pause(asyncio.sleep(self._retry_seconds))
+        self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
 
     def _pause(self, until: Awaitable[None]) -> None:
         """Leave new connections in the kernel's queue for now."""
@@ -228,7 +243,8 @@ class Listener:
         return f"<Listener {self.name} {self.host}:{self.port}>"
 
 
-def _listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
+def listen(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
+    """A socket to which clients can connect; they are served when a Listener starts on it."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

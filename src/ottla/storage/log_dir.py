@@ -222,6 +222,8 @@ def lock_folder(path: str) -> int:
     try:
         os.makedirs(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FolderUnusableError(f"Cannot use the log folder {path}: it is not a folder; change log.dirs") from error
     except OSError as error:
         raise FolderUnusableError(
             f"Cannot use the log folder {path}: {error.strerror}; make it writable or change log.dirs"

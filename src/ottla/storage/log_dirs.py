@@ -45,7 +45,7 @@ logger = logging.getLogger("ottla.storage.log_dirs")
 PRODUCER_EXPIRATION_MS = 86_400_000
 SYNC_THREADS = 16
 PREFERENCES_MAX = 10_000
-JOBS_AT_ONCE = 256  # each holds a few descriptors
+JOBS_AT_ONCE = 256  # each holds a descriptor or more
 
 
 class LogDirs:
@@ -128,6 +128,12 @@ class LogDirs:
     def is_whole(self) -> bool:
         """Whether every folder is in service: only then a log that is nowhere does not exist."""
         return all(log_dir.failure is None for log_dir in self.dirs)
+
+    def tell_failures(self) -> None:
+        """Log what keeps folders out of service from the start; for a broker that goes on without them."""
+        for log_dir in self.dirs:
+            if log_dir.failure is not None:
+                logger.error("%s", log_dir.failure)
 
     def folder(self, path: str) -> LogDir | None:
         return next((log_dir for log_dir in self.dirs if log_dir.path == path), None)
@@ -347,9 +353,11 @@ class LogDirs:
     def _close_logs(self, log_dir: LogDir) -> bool:
         """Bring everything to disk; whether all logs are safe there. Many syncs at once cost little more than one."""
         logs = list(log_dir.logs.values())
+        self.pool.close_unused()  # the readers are gone: no sync shall fail for want of a descriptor
+        at_once = min(JOBS_AT_ONCE, self.pool.open_files_max // 2)
         with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="sync") as executor:
-            for start in range(0, len(logs), JOBS_AT_ONCE):
-                jobs = [(log, job) for log in logs[start : start + JOBS_AT_ONCE] if (job := begin_close(log))]
+            for start in range(0, len(logs), at_once):
+                jobs = [(log, job) for log in logs[start : start + at_once] if (job := begin_close(log))]
                 list(executor.map(FlushJob.run, [job for _, job in jobs]))
                 for log, job in jobs:
                     with contextlib.suppress(KafkaError):  # the log is out of service and has said why
@@ -379,7 +387,6 @@ def lock_if_possible(path: str) -> LogDir:
     try:
         return LogDir(path)
     except FolderUnusableError as error:
-        logger.error("%s", error)
         return LogDir(path, str(error))
 
 
@@ -393,7 +400,6 @@ def look_if_possible(log_dir: LogDir, node_id: int, cluster_id: str | None) -> s
     except OSError as error:
         log_dir.failure = f"Cannot read the log folder {log_dir.path}: {error.strerror}"
         log_dir.found.clear()
-        logger.error("%s", log_dir.failure)
     return cluster_id
 
 

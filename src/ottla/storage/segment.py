@@ -137,14 +137,18 @@ class Segment:
     def make_range(self, position: int, length: int) -> FileRange:
         """Lend a piece of the file; the file stays open until the range is released."""
         descriptor = self.open_descriptor()
+        if self.references == 0:
+            self._pool.lent_count += 1
         self.references += 1
         return FileRange(self, descriptor, position, length)
 
     def release_range(self) -> None:
         assert self.references > 0, "a range was released twice"
         self.references -= 1
-        if self.references == 0 and self.is_closing:
-            self.close_descriptor()
+        if self.references == 0:
+            self._pool.lent_count -= 1
+            if self.is_closing:
+                self.close_descriptor()
 
     def close_if_unused(self) -> bool:
         """Give the descriptor and what was loaded back, unless somebody reads or the disk does not take it."""

@@ -44,7 +44,9 @@ class Broker:
     """One broker process. Use it as a context manager, plain or async, or call start() and close().
 
     `settings` are a broker's, under Kafka's names. `topics` are made at the start: names alone, names with a number of
-    partitions, or names with settings of the topic (`partitions` among them). The data folder is made in `folder`.
+    partitions, or names with settings of the topic (`partitions` among them); where no number is given, it is the
+    broker's num.partitions. The data folder is made in `folder`. A setting that no broker has is an error, unless
+    `ignores_unknown`.
     """
 
     def __init__(
@@ -54,7 +56,10 @@ class Broker:
         topics: Topics = (),
         folder: Path | None = None,
         start_seconds_max: float = START_SECONDS_MAX,
+        ignores_unknown: bool = False,
     ) -> None:
+        if settings and not ignores_unknown:
+            check_names(settings)
         self.topics = topics
         self.start_seconds_max = start_seconds_max
         self._folder = Folder(folder)
@@ -170,11 +175,11 @@ class Broker:
 
     # ---- topics
 
-    def create_topic(self, name: str, partitions: int = 1, settings: Settings | None = None) -> str:
-        """Create a topic and return its name; it can be written to at once."""
+    def create_topic(self, name: str, partitions: int | None = None, settings: Settings | None = None) -> str:
+        """Create a topic and return its name; it can be written to at once. Partitions: None is num.partitions."""
         configs = {key: as_text(value) for key, value in (settings or {}).items()}
         with self._admin(f"cannot create topic {name!r}") as admin:
-            admin.create_topic(name, partitions=partitions, configs=configs)
+            admin.create_topic(name, partitions=-1 if partitions is None else partitions, configs=configs)
         return name
 
     def delete_topic(self, name: str) -> None:
@@ -194,13 +199,14 @@ class Broker:
                 raise BrokerError(f"{complaint}: {problem}") from None
 
     def _create_topics(self) -> None:
-        topics = self.topics if isinstance(self.topics, Mapping) else dict.fromkeys(self.topics, 1)
+        topics = self.topics if isinstance(self.topics, Mapping) else {name: {} for name in self.topics}
         for name, wanted in topics.items():
             if isinstance(wanted, int):
                 self.create_topic(name, wanted)
             else:
                 settings = dict(wanted)
-                self.create_topic(name, int(settings.pop("partitions", 1)), settings)
+                partitions = settings.pop("partitions", None)
+                self.create_topic(name, None if partitions is None else int(partitions), settings)
 
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap_servers} {self._child}>"
@@ -215,6 +221,16 @@ def broker(
 ) -> Broker:
     """A broker for one `with` or `async with` block."""
     return Broker(settings, topics=topics, folder=folder, start_seconds_max=start_seconds_max)
+
+
+def check_names(settings: Settings) -> None:
+    """A misspelt setting would have no effect, and the test would not test what it says."""
+    from ottla.base.broker_settings import BrokerSettings  # noqa: PLC0415 (25 ms, and most tests have no settings)
+    from ottla.base.legacy_keys import is_heard_of, nearest_key  # noqa: PLC0415
+
+    for name in settings:
+        if not is_heard_of(name, BrokerSettings.keys):
+            raise BrokerError(f"no setting of a broker is called {name}{nearest_key(name, BrokerSettings.keys)}")
 
 
 def as_text(value: Value) -> str:

@@ -45,11 +45,7 @@ class Child:
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._reservation.bind((HOST, 0))
-
-    @property
-    def reserved_address(self) -> str:
-        host, port = self._reservation.getsockname()
-        return f"{host}:{port}"
+        self.reserved_address = f"{HOST}:{self._reservation.getsockname()[1]}"
 
     @property
     def is_running(self) -> bool:

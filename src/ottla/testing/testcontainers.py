@@ -134,7 +134,7 @@ class KafkaContainer:
 
     def start(self, timeout: int = 30) -> Self:
         if self._broker is None:
-            self._broker = Broker(self.settings(), start_seconds_max=timeout)
+            self._broker = Broker(self.settings(), start_seconds_max=timeout, ignores_unknown=True)  # as the image does
             self._broker.start()
         return self
 

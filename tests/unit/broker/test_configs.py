@@ -276,6 +276,14 @@ def test_a_level_is_changed_until_the_broker_stops(context: FakeContext, quiet_l
     assert quiet_logger.level == logging.NOTSET
 
 
+def test_a_package_stands_for_the_loggers_below_it(context: FakeContext, quiet_logger: logging.Logger) -> None:
+    kind = ConfigResourceType.BROKER_LOGGER
+    assert context.change(kind, "1", (SET, "ottla.test", "DEBUG")) == (0, None)
+    assert quiet_logger.getEffectiveLevel() == logging.DEBUG
+    assert context.entry(kind, "1", quiet_logger.name).value == "DEBUG"
+    assert context.change(kind, "1", (DELETE, "ottla.test", None)) == (0, None)
+
+
 def test_one_bad_logger_leaves_the_others_alone(context: FakeContext, quiet_logger: logging.Logger) -> None:
     kind = ConfigResourceType.BROKER_LOGGER
     code, message = context.change(kind, "1", (SET, quiet_logger.name, "DEBUG"), (SET, "nobody", "DEBUG"))

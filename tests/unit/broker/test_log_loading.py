@@ -94,3 +94,29 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
     asyncio.run(run())
 
     assert most == {"one": 2, "two": 2}
+
+
+def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
+    settings = SimpleNamespace(num_recovery_threads_per_data_dir=1)
+    live = SimpleNamespace(under=lambda _: settings)
+    replicas = SimpleNamespace(log_dirs=None, recovering=set())
+    services = SimpleNamespace(replicas=replicas, live=live, image=None, workers=None)
+    begun: list[int] = []
+
+    async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
+        begun.append(copies[0].partition.partition)
+        stopping.set()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        loading = LogLoading(cast("Any", services))
+        loading._recover = recover  # type: ignore[method-assign]
+        await loading._start_recovery([Unclean([found(tmp_path, number, {0: 10})], TOPIC) for number in range(5)])
+        async with asyncio.timeout(1):
+            await loading._wait_a_little(stopping)
+        await asyncio.gather(*loading._tasks, return_exceptions=True)
+
+    stopping = asyncio.Event()
+    asyncio.run(run())
+
+    assert begun == [0]

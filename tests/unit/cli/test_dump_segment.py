@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli import dump_log, dump_log_kafka
 from ottla.cli.dump_indexes import (
     Findings,
     base_offset_of,
@@ -187,3 +188,9 @@ def test_members_of_a_group_are_spelled_out_where_they_can_be() -> None:
     shown = decode_offsets(Record(0, 0, b"\x00\x02\x00\x01g", value)).value
     assert shown is not None
     assert '"subscription":{"topics":["t"],"userData":null},"assignment":"fw=="' in shown
+
+
+@pytest.mark.parametrize("run", [dump_log.run, lambda words: dump_log_kafka.run(["--files", *words])])
+def test_a_file_that_is_not_there_is_told_before_its_name_is_judged(run, tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"nope\.log does not exist$"):
+        run([str(tmp_path / "nope.log")])

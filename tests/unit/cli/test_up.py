@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli import up
 from ottla.cli.supervisor import Child
 from ottla.cli.terminal import ToolError
 from ottla.cli.up import Screen, banner, broker_settings, prepare_folder
@@ -75,3 +76,15 @@ def test_the_banner_tells_what_to_type_next(tmp_path: Path) -> None:
     assert "export OTTLA_BOOTSTRAP_SERVER=127.0.0.1:9192" in text
     assert "\x1b" not in text
     assert "OTTLA_BOOTSTRAP_SERVER" not in banner("127.0.0.1:9092", tmp_path, is_coloured=False)
+
+
+def test_a_metrics_port_that_is_taken_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up, "metrics_settings", dict)
+    monkeypatch.setattr(up, "check_port", lambda _: None)
+    monkeypatch.setattr(up.Supervisor, "run", lambda _: 0)
+    assert up.run(["--data", str(tmp_path / "data")]) == 0
+    assert capsys.readouterr().err.startswith("No metrics endpoint: port 9404 is in use.")
+    assert up.run(["--data", str(tmp_path / "data"), "--override", "ottla.metrics.port=0"]) == 0
+    assert capsys.readouterr().err == ""

@@ -1,11 +1,14 @@
 """Listeners on real sockets of the loopback: what the settings of sockets come to."""
 
 import asyncio
+import errno
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla.network import listener as listener_module
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
@@ -120,3 +123,36 @@ def test_a_refused_connection_is_counted() -> None:
                 await until(lambda: connections.traffic_of("PLAINTEXT").refused == 1)
 
     run(ConnectionLimits(connections_per_host_max=1), check)
+
+
+def test_running_out_of_descriptors_is_told_once_and_waited_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+
+    class Starving:
+        """The listening socket of a process that has no descriptor left, five times."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self._real = real
+
+        def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+            tries.append(1)
+            if len(tries) <= 5:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self._real.accept()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+    async def check(connections: ConnectionSet, listener: Listener) -> None:
+        listener._socket = Starving(listener._socket)  # type: ignore[assignment]
+        listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            await until(lambda: bool(connections.connections))
+
+    monkeypatch.setattr(listener_module, "RETRY_SECONDS_MAX", 0.1)
+    logging.getLogger("ottla").propagate = True
+    run(ConnectionLimits(), check)
+    assert len(tries) > 5
+    assert caplog.text.count("cannot accept connections") == 1
