@@ -38,7 +38,7 @@ def test_nodes_are_listed_and_shown(folder: Path, capsys: pytest.CaptureFixture[
     assert shown(capsys, folder, "get", "/brokers/ids/1") == '{"port":9092}\n'
     assert shown(capsys, folder, "tree", "/") == '/\n  brokers\n    ids\n      1  {"port":9092}\n'
     assert "dataVersion = 0\ndataLength = 13\nnumChildren = 0\n" in shown(capsys, folder, "get", "-s", "/brokers/ids/1")
-    assert os.listdir(folder) == ["ottla.metadata.db", "ottla.metadata.reserve"]
+    assert sorted(os.listdir(folder)) == ["ottla.metadata.db", "ottla.metadata.reserve"]
 
 
 def test_a_running_broker_is_no_obstacle(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
