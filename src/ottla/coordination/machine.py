@@ -1,0 +1,85 @@
+"""The contract of a coordinator's machine: it decides and remembers, somebody else writes and waits.
+
+A machine owns the state of one partition of an internal topic. It never awaits, reads no clock and touches no file:
+
+* `decide`-like methods read the state and return a Decision: records to append, replies, and an event for later.
+* `apply(key, value)` is the only writer of what the log remembers. It runs directly after the append, in order, and in
+  the same way when the partition is loaded.
+* Replies and the event wait until the high watermark has passed the records. A decision without records is answered at
+  once, unless it is a read: that one waits until all that was appended before it is committed.
+* When an append is refused, nothing of it was written: the replies are replaced by `refused`, and the event comes back
+  with the error. When leadership is lost, the machine is thrown away and built again by replay.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from ottla.base.errors import Error
+
+ReplyTo = Any  # whom a reply goes to: opaque to machines, a parked request for the broker, a number in a simulation
+
+
+class Record(NamedTuple):
+    """One record of an internal topic; without value it says that its key is to be forgotten."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Reply(NamedTuple):
+    to: ReplyTo
+    response: Any
+
+
+class Stamp(NamedTuple):
+    """Whose transaction the records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Decision:
+    """What a machine wants to happen."""
+
+    __slots__ = ("event", "is_read", "records", "replies", "stamp")
+
+    def __init__(
+        self,
+        records: list[Record] | None = None,
+        replies: list[Reply] | None = None,
+        event: Any = None,
+        *,
+        stamp: Stamp | None = None,
+        is_read: bool = False,
+    ) -> None:
+        self.records = records if records is not None else []
+        self.replies = replies if replies is not None else []
+        self.event = event
+        self.stamp = stamp
+        self.is_read = is_read
+
+    def __repr__(self) -> str:
+        return f"<Decision {len(self.records)} records, {len(self.replies)} replies, event {self.event!r}>"
+
+
+class Machine(Protocol):
+    """What the runtime asks of every machine."""
+
+    def apply(self, key: bytes, value: bytes | None, stamp: Stamp | None) -> None:
+        """Take in one record of the log."""
+
+    def apply_marker(self, stamp: Stamp, is_commit: bool) -> None:
+        """A transaction that wrote here has ended."""
+
+    def settle(self, event: Any, error: Error, now_ms: int) -> list[Decision]:
+        """The records of a decision with this event are committed (NONE) or were refused."""
+
+    def loaded(self, now_ms: int) -> list[Decision]:
+        """The whole log was replayed: start the clocks of what it holds."""
+
+    def next_wakeup_ms(self) -> int | None:
+        """When tick() has something to do, if nothing else happens."""
+
+    def tick(self, now_ms: int) -> list[Decision]:
+        """What is due by now."""

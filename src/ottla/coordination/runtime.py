@@ -1,0 +1,250 @@
+"""All shards of one kind of coordinator on this broker: loads them, finds them, wakes them in time.
+
+A shard is loaded when this broker becomes the leader of its partition: the log is read piece by piece in a worker
+thread, and until it is done whoever asks is told COORDINATOR_LOAD_IN_PROGRESS. Nothing acknowledged can be missing
+then, because the log holds all that was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from ottla.base.clock import Clock
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.coordination.machine import Decision, Machine, Stamp
+from ottla.coordination.partitioning import partition_for
+from ottla.coordination.shard import Refuse, Shard
+from ottla.protocol.batches import HEADER_BYTES, control_record_type, read_batch_header, read_records
+from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+
+PIECE_BYTES = 1 << 20
+COMMIT_MARKER = 1
+LOADS_AT_ONCE = 2
+
+
+class SteadyClock:
+    """Wall time that never jumps: sessions and transactions must not end because somebody set the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = clock.now_ms() - clock.monotonic_ms()
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms() + self._offset_ms
+
+
+class Runtime(Generic[M]):
+    """Coordinators of one internal topic."""
+
+    def __init__(
+        self,
+        topic: str,
+        replicas: ReplicaSet,
+        workers: ThreadPoolExecutor,
+        clock: Clock,
+        make_machine: Callable[[], M],
+        refuse: Refuse,
+        codec: int = 0,
+    ) -> None:
+        self.topic = topic
+        self._replicas = replicas
+        self._workers = workers
+        self._clock = SteadyClock(clock)
+        self._make_machine = make_machine
+        self._refuse = refuse
+        self._codec = codec
+        self._shards: dict[int, Shard[M]] = {}
+        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._timers: dict[int, tuple[int, asyncio.TimerHandle]] = {}
+        self.partition_count = 0
+        self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    # ---- finding
+
+    def shard(self, key: str) -> Shard[M]:
+        """The shard that this key belongs to, ready to be asked; raises what clients are told otherwise."""
+        if self.partition_count == 0:
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        return self.shard_at(partition_for(key, self.partition_count))
+
+    def shard_at(self, index: int) -> Shard[M]:
+        shard = self._shards.get(index)
+        if shard is not None and shard.is_ours:
+            return shard
+        partition = self._replicas.get(self.topic, index)
+        if partition is None and (self.topic, index) in self._replicas.recovering:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+        if partition is None or not partition.is_leader:
+            raise KafkaError(Error.NOT_COORDINATOR)
+        self._start(index, partition)
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def shards(self) -> Iterator[Shard[M]]:
+        """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is missing."""
+        for index in range(self.partition_count):
+            partition = self._replicas.get(self.topic, index)
+            is_recovering = (self.topic, index) in self._replicas.recovering
+            if is_recovering or (partition is not None and partition.is_leader):
+                yield self.shard_at(index)
+
+    def loaded(self) -> list[Shard[M]]:
+        """The shards that are at work now."""
+        return list(self._shards.values())
+
+    def loaded_at(self, index: int) -> Shard[M] | None:
+        return self._shards.get(index)
+
+    def run(self, shard: Shard[M], decision: Decision) -> None:
+        """Make a decision happen, and be there when the machine next wants to be woken."""
+        shard.run(decision)
+        self._arm(shard)
+
+    # ---- loading
+
+    def follow(self, partition_count: int) -> None:
+        """The topic has so many partitions now, and we may have become the leader of some."""
+        self.partition_count = partition_count
+        for index in range(partition_count):
+            self.look_at(index)
+        for index, shard in list(self._shards.items()):
+            if not shard.is_ours:
+                self._drop(index)
+
+    def look_at(self, index: int) -> None:
+        """This partition may have become ours."""
+        partition = self._replicas.get(self.topic, index)
+        if partition is not None and partition.is_leader:
+            self._start(index, partition)
+
+    def _start(self, index: int, partition: Partition) -> None:
+        shard = self._shards.get(index)
+        if index in self._loading or (shard is not None and shard.is_ours):
+            return
+        self._drop(index)
+        if partition.log.log_start_offset == partition.log.end_offset:
+            self._take(index, partition, self._make_machine())
+            return
+        task = asyncio.get_running_loop().create_task(self._load(index, partition))
+        self._loading[index] = task
+        task.add_done_callback(lambda _: self._loading.pop(index, None))
+
+    async def _load(self, index: int, partition: Partition) -> None:
+        epoch = partition.leader_epoch
+        machine = self._make_machine()
+        async with self._slots:
+            started_ms = self._clock.now_ms()
+            try:
+                await self._replay(partition, machine)
+            except (OSError, KafkaError) as error:
+                logger.error("cannot load %s: %s", partition.name, error)
+                return
+        if partition.is_leader and partition.leader_epoch == epoch:
+            self._take(index, partition, machine)
+            logger.info("loaded %s in %d ms: %r", partition.name, self._clock.now_ms() - started_ms, machine)
+
+    async def _replay(self, partition: Partition, machine: M) -> None:
+        """Nobody appends meanwhile: only the shard does, and it does not exist yet."""
+        loop = asyncio.get_running_loop()
+        offset = partition.log.log_start_offset
+        while offset < partition.log.end_offset:
+            piece = partition.log.read(offset, PIECE_BYTES, partition.log.end_offset, True)
+            if piece is None:
+                return
+            try:
+                offset = await loop.run_in_executor(self._workers, replay_piece, piece, machine, offset)
+            finally:
+                piece.release()
+
+    def _take(self, index: int, partition: Partition, machine: M) -> None:
+        shard = self._shards[index] = Shard(
+            partition, machine, self._refuse, self._clock.now_ms, self.on_settled, self._codec
+        )
+        for decision in machine.loaded(self._clock.now_ms()):
+            shard.run(decision)
+        self.on_settled(shard)
+        self._arm(shard)
+
+    def _drop(self, index: int) -> None:
+        shard = self._shards.pop(index, None)
+        if shard is not None:
+            shard.abandon()
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer[1].cancel()
+
+    # ---- time
+
+    def _arm(self, shard: Shard[M]) -> None:
+        """One timer a shard. Most deadlines only move away: the timer then fires for nothing and is set again."""
+        wakeup_ms = shard.machine.next_wakeup_ms()
+        if wakeup_ms is None:
+            return
+        index = shard.partition.name.partition
+        armed = self._timers.get(index)
+        if armed is not None:
+            if armed[0] <= wakeup_ms:
+                return
+            armed[1].cancel()
+        delay_seconds = max(wakeup_ms - self._clock.now_ms(), 0) / 1000
+        handle = asyncio.get_running_loop().call_later(delay_seconds, self._wake, index)
+        self._timers[index] = (wakeup_ms, handle)
+
+    def _wake(self, index: int) -> None:
+        self._timers.pop(index, None)
+        shard = self._shards.get(index)
+        if shard is None:
+            return
+        if shard.is_ours:
+            shard.tick()
+            self._arm(shard)
+        else:
+            self._drop(index)
+
+    def close(self) -> None:
+        for task in self._loading.values():
+            task.cancel()
+        for index in list(self._shards):
+            self._drop(index)
+
+    def __repr__(self) -> str:
+        return f"<Runtime of {self.topic}: {len(self._shards)} shards, {len(self._loading)} loading>"
+
+
+def replay_piece(piece: FileRange, machine: Machine, offset: int) -> int:
+    """Hand all records of these batches to the machine; where the next piece starts. Runs in a worker thread."""
+    data = memoryview(os.pread(piece.descriptor, piece.length, piece.position))
+    position = 0
+    next_offset = offset
+    while len(data) - position >= HEADER_BYTES:
+        header = read_batch_header(data, position)
+        batch = data[position : position + header.batch_bytes]
+        if len(batch) < header.batch_bytes:
+            break
+        stamp = Stamp(header.producer_id, header.producer_epoch) if header.is_transactional else None
+        for record in read_records(batch):
+            if header.is_control:
+                if stamp is not None:
+                    machine.apply_marker(stamp, control_record_type(record.key) == COMMIT_MARKER)
+            elif record.key is not None:
+                machine.apply(record.key, record.value, stamp)
+        next_offset = header.next_offset
+        position += header.batch_bytes
+    return next_offset

@@ -1,0 +1,133 @@
+"""One partition of an internal topic at work: its machine, what was written for it, and who waits for that.
+
+The order is always: decide, append, apply, and, when the high watermark has passed the records, answer. Decisions are
+answered in the order of their records; one without records is answered at once, or, if it only reads, after all that
+was appended before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ottla.base.errors import Error, KafkaError
+from ottla.coordination.machine import Decision, Machine, Record, Stamp
+from ottla.protocol.batches import build_batch
+from ottla.protocol.records import Record as StoredRecord
+from ottla.replication.partition import Partition
+from ottla.replication.waiting import WaitingProduce
+
+logger = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+Refuse = Callable[[object, Error], object]
+"""Makes of a response the same response with an error in it."""
+
+
+class Shard(Generic[M]):
+    """A loaded partition. When leadership is lost or a write fails half-way, it is thrown away as a whole."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: M,
+        refuse: Refuse,
+        now_ms: Callable[[], int],
+        on_settled: Callable[[Shard[M]], None],
+        codec: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self._refuse = refuse
+        self._now_ms = now_ms
+        self._on_settled = on_settled
+        self._codec = codec
+        self._leader_epoch = partition.leader_epoch
+        self._waiting: deque[tuple[int, Decision]] = deque()
+        self._is_releasing = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Still the leader, and of the very epoch in which the machine was loaded."""
+        return self.partition.is_leader and self.partition.leader_epoch == self._leader_epoch
+
+    def run(self, decision: Decision) -> None:
+        """Make a decision of the machine happen."""
+        if decision.records:
+            try:
+                last_offset = self._append(decision.records, decision.stamp)
+            except KafkaError as error:
+                self._settle_refused(decision, error.error)
+                return
+            for record in decision.records:
+                self.machine.apply(record.key, record.value, decision.stamp)
+            self._waiting.append((last_offset, decision))
+            self._release()
+        elif decision.is_read and self._waiting:
+            self._waiting.append((self._waiting[-1][0], decision))
+        else:
+            self._deliver(decision)
+
+    def _append(self, records: list[Record], stamp: Stamp | None) -> int:
+        now_ms = self._now_ms()
+        stored = [StoredRecord(-1, now_ms, record.key, record.value) for record in records]
+        batch = build_batch(
+            stored,
+            codec=self._codec,
+            producer_id=stamp.producer_id if stamp is not None else -1,
+            producer_epoch=stamp.producer_epoch if stamp is not None else -1,
+            is_transactional=stamp is not None,
+        )
+        last_offset = self.partition.append_own(batch, now_ms)
+        if not self.partition.is_replicated(last_offset):
+            self.partition.wait_for_replication(last_offset, WaitingProduce(1, self._release))
+        return last_offset
+
+    def _release(self) -> None:
+        """Answer what is committed by now; an answer may lead to new decisions, so this is no recursion."""
+        if self._is_releasing:
+            return
+        self._is_releasing = True
+        try:
+            while self._waiting and self.partition.is_replicated(self._waiting[0][0]):
+                self._deliver(self._waiting.popleft()[1])
+        finally:
+            self._is_releasing = False
+        if not self.is_ours:
+            self.abandon()
+
+    def _deliver(self, decision: Decision) -> None:
+        for reply in decision.replies:
+            reply.to(reply.response)
+        self._settle(decision, Error.NONE)
+
+    def _settle_refused(self, decision: Decision, error: Error) -> None:
+        """Nothing was written: whoever waits is told so."""
+        logger.info("%s could not be written to: %s", self.partition.name, error.name)
+        for reply in decision.replies:
+            reply.to(self._refuse(reply.response, error))
+        self._settle(decision, error)
+
+    def _settle(self, decision: Decision, error: Error) -> None:
+        if decision.event is not None:
+            for following in self.machine.settle(decision.event, error, self._now_ms()):
+                self.run(following)
+            self._on_settled(self)
+
+    def tick(self) -> None:
+        for decision in self.machine.tick(self._now_ms()):
+            self.run(decision)
+
+    def abandon(self) -> None:
+        """Leadership is lost: nobody knows what becomes of the records, so clients ask the new coordinator."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, decision in waiting:
+            for reply in decision.replies:
+                reply.to(self._refuse(reply.response, Error.NOT_COORDINATOR))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Shard {self.partition.name} epoch {self._leader_epoch}, {len(self._waiting)} waiting, {self.machine!r}>"
+        )

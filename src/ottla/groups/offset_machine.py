@@ -1,0 +1,283 @@
+"""The half of the group coordinator's machine that is about offsets: commits, their deletion, their expiry.
+
+Who may commit: members, in their generation or epoch; anybody else only while the group has no members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.base.errors import Error
+from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
+from ottla.groups.classic import ClassicGroups, check_member
+from ottla.groups.classic_group import ClassicGroup, State
+from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
+from ottla.groups.consumer_group import ConsumerGroup
+from ottla.groups.consumer_plan import FindTopics
+from ottla.groups.consumer_records import forget_group
+from ottla.groups.offsets import Committed, Offsets, committed_value
+from ottla.groups.records import group_tombstone, offset_record
+from ottla.groups.settings import GroupSettings
+from ottla.groups.subscription import subscribed_topics
+from ottla.protocol.messages.consumer_protocol import CONSUMER
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ottla.protocol.messages.transaction_steps import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+Refused = dict[tuple[str, int], Error]
+"""Partitions (topic, index) of a request that the handler does not let pass."""
+
+
+class OffsetMachine:
+    """Offsets of the groups of one partition; the groups themselves are looked after in machine.py."""
+
+    def __init__(self, settings: GroupSettings, find_topics: FindTopics) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+        self.classic = ClassicGroups(self.groups, settings)
+        self.consumer = ConsumerGroups(settings, find_topics)
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self.classic.settings
+
+    # ---- commits
+
+    def commit(
+        self,
+        request: OffsetCommitRequest,
+        reply_to: ReplyTo,
+        refused: list[OffsetCommitResponseTopic],
+        now_ms: int,
+        version: int = MEMBER_EPOCHS_SINCE,
+    ) -> Decision:
+        """OffsetCommit, by members and by those who assign partitions to themselves.
+
+        `refused` are answers for what the handler took out of the request; all topics have names and ids.
+        """
+        error = self._commit_problem(request, version)
+        decision = Decision()
+        answers = {topic.name or topic.topic_id: topic for topic in refused}
+        for topic in request.topics:
+            answer = answers.setdefault(
+                topic.name, OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+            )
+            for row in topic.partitions:
+                metadata = row.committed_metadata or ""
+                row_error = error or self._metadata_problem(metadata)
+                if row_error is Error.NONE:
+                    commit = Committed(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
+                    value = committed_value(commit, topic.topic_id)
+                    decision.records.append(offset_record(request.group_id, topic.name, row.partition_index, value))
+                answer.partitions.append(
+                    OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=row_error)
+                )
+        group = self.groups.get(request.group_id)
+        if error is Error.NONE and group is not None:
+            self.classic.seen(group, request.member_id, now_ms)
+        decision.replies.append(Reply(reply_to, OffsetCommitResponse(topics=list(answers.values()))))
+        return decision
+
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, refused: Refused, reply_to: ReplyTo, now_ms: int
+    ) -> Decision:
+        """TxnOffsetCommit: pending until the marker of the transaction is in the log."""
+        error = self._transactional_problem(request)
+        decision = Decision(stamp=Stamp(request.producer_id, request.producer_epoch))
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                metadata = row.committed_metadata or ""
+                row_error = refused.get((topic.name, row.partition_index)) or error or self._metadata_problem(metadata)
+                if row_error is Error.NONE:
+                    value = committed_value(
+                        Committed(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
+                    )
+                    decision.records.append(offset_record(request.group_id, topic.name, row.partition_index, value))
+                rows.append(TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=row_error))
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+        decision.replies.append(Reply(reply_to, TxnOffsetCommitResponse(topics=topics)))
+        return decision
+
+    def _metadata_problem(self, metadata: str) -> Error:
+        is_long = len(metadata) > self.settings.offset_metadata_bytes_max
+        return Error.OFFSET_METADATA_TOO_LARGE if is_long else Error.NONE
+
+    def _commit_problem(self, request: OffsetCommitRequest, version: int) -> Error:
+        member_id, instance_id = request.member_id, request.group_instance_id
+        generation = request.generation_id_or_member_epoch
+        consumer_group = self.consumer.groups.get(request.group_id)
+        if consumer_group is not None:
+            places = ((topic.topic_id, row.partition_index) for topic in request.topics for row in topic.partitions)
+            return self.consumer.commit_problem(consumer_group, member_id, generation, places, version)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            unknown = Error.GROUP_ID_NOT_FOUND if version >= MEMBER_EPOCHS_SINCE else Error.ILLEGAL_GENERATION
+            return Error.NONE if generation < 0 else unknown
+        if generation < 0 and group.state is State.EMPTY:
+            return Error.NONE
+        if _claims_nothing(generation, member_id, instance_id):
+            return Error.UNKNOWN_MEMBER_ID
+        error = _generation_problem(group, member_id, instance_id, generation)
+        if error is Error.NONE and group.state is State.COMPLETING_REBALANCE:
+            error = Error.REBALANCE_IN_PROGRESS
+        return error
+
+    def _transactional_problem(self, request: TxnOffsetCommitRequest) -> Error:
+        """A producer that says which member it commits for must be of the current generation (KIP-447)."""
+        generation, member_id, instance_id = request.generation_id, request.member_id, request.group_instance_id
+        group = self.groups.get(request.group_id)
+        consumer_group = self.consumer.groups.get(request.group_id)
+        if _claims_nothing(generation, member_id, instance_id):
+            return Error.NONE
+        if consumer_group is not None:
+            return self.consumer.commit_problem(consumer_group, member_id, generation, ())
+        if group is None:
+            return Error.NONE if generation < 0 else Error.ILLEGAL_GENERATION
+        if generation < 0 and group.state is State.EMPTY:
+            return Error.NONE
+        return _generation_problem(group, member_id, instance_id, generation)
+
+    def fetch_problem(self, group_id: str, member_id: str | None, member_epoch: int) -> Error:
+        """Whether who asks for offsets may have them (OffsetFetch v9)."""
+        group = self.consumer.groups.get(group_id)
+        return Error.NONE if group is None else self.consumer.fetch_problem(group, member_id, member_epoch)
+
+    # ---- deletion
+
+    def delete_offsets(self, request: OffsetDeleteRequest, refused: Refused, reply_to: ReplyTo) -> Decision:
+        """OffsetDelete: what the group does not read now."""
+        group = self.groups.get(request.group_id)
+        consumer_group = self.consumer.groups.get(request.group_id)
+        if group is None and consumer_group is None:
+            return _all_refused(Error.GROUP_ID_NOT_FOUND, reply_to)
+        if group is not None and group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+            return _all_refused(Error.NON_EMPTY_GROUP, reply_to)
+        decision = Decision()
+        topics = []
+        for topic in request.topics:
+            verdict = Error.GROUP_SUBSCRIBED_TO_TOPIC if self._reads(request.group_id, topic.name) else Error.NONE
+            errors = {
+                row.partition_index: refused.get((topic.name, row.partition_index), verdict) for row in topic.partitions
+            }
+            allowed = [index for index, error in errors.items() if error is Error.NONE]
+            decision.records += self._forgotten(request.group_id, topic.name, allowed)
+            rows = [OffsetDeleteResponsePartition(partition_index=row, error_code=errors[row]) for row in errors]
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+        decision.replies.append(Reply(reply_to, OffsetDeleteResponse(topics=topics)))
+        return decision
+
+    def _reads(self, group_id: str, topic: str) -> bool:
+        """Whether the group's members read this topic, or nobody knows what they read."""
+        consumer_group = self.consumer.groups.get(group_id)
+        if consumer_group is not None:
+            return topic in consumer_group.subscribed_topics()
+        group = self.groups[group_id]
+        if group.state is State.EMPTY:
+            return False
+        subscribed = subscribed_topics(group)
+        return subscribed is None or topic in subscribed
+
+    def _forgotten(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[Record]:
+        return [
+            offset_record(group_id, topic, partition, None)
+            for partition in partitions
+            if self.offsets.get(group_id, topic, partition) is not None
+            or self.offsets.is_pending(group_id, topic, partition)
+        ]
+
+    def topics_deleted(self, names: set[str]) -> Decision:
+        """Offsets of a topic go with it: a new topic of the same name begins at its own beginning."""
+        return Decision([offset_record(*place, None) for place in sorted(self.offsets.places_in(names))])
+
+    def all_forgotten(self, group_id: str) -> list[Record]:
+        """All that a group has committed."""
+        return [offset_record(*place, None) for place in sorted(self.offsets.places_of(group_id))]
+
+    # ---- expiry
+
+    def expire(self, now_ms: int) -> list[Decision]:
+        """Offsets that nobody uses any more, and groups that have neither members nor offsets left."""
+        decisions = []
+        for group_id, group in list(self.groups.items()):
+            records = self._expired_offsets(group, now_ms)
+            kept = sum(map(len, self.offsets.topics(group_id).values())) - len(records)
+            has_pending = kept > 0 or (self.offsets.has_any(group_id) and not self.offsets.topics(group_id))
+            if group.state is State.EMPTY and not has_pending and not group.announced:
+                records.append(group_tombstone(group_id))
+            if records:
+                decisions.append(Decision(records))
+        decisions += [
+            Decision(records)
+            for consumer_group in list(self.consumer.groups.values())
+            if (records := self._expired_of_consumers(consumer_group, now_ms))
+        ]
+        return decisions
+
+    def _expired_of_consumers(self, group: ConsumerGroup, now_ms: int) -> list[Record]:
+        """Offsets of topics that nobody of the group reads any more; the group goes with its last offset."""
+        subscribed = group.subscribed_topics()
+        topics = self.offsets.topics(group.group_id)
+        records = [
+            offset_record(group.group_id, topic, partition, None)
+            for topic, partitions in topics.items()
+            if topic not in subscribed
+            for partition, commit in partitions.items()
+            if now_ms - commit.commit_ms >= self.settings.offsets_retention_ms
+            and not self.offsets.is_pending(group.group_id, topic, partition)
+        ]
+        if not group.members and len(records) == sum(map(len, topics.values())) and records:
+            records += forget_group(group)
+        return records
+
+    def _expired_offsets(self, group: ClassicGroup, now_ms: int) -> list[Record]:
+        subscribed: set[str] | None = set()
+        if group.state is not State.EMPTY:
+            subscribed = subscribed_topics(group) if group.state is State.STABLE else None
+            if subscribed is None:
+                return []
+        return [
+            offset_record(group.group_id, topic, partition, None)
+            for topic, partitions in self.offsets.topics(group.group_id).items()
+            if topic not in (subscribed or ())
+            for partition, commit in partitions.items()
+            if self._has_expired(group, commit, now_ms)
+            and not self.offsets.is_pending(group.group_id, topic, partition)
+        ]
+
+    def _has_expired(self, group: ClassicGroup, commit: Committed, now_ms: int) -> bool:
+        """A group that had members counts from when the last one left, others from the commit itself (KIP-211)."""
+        if commit.expire_ms >= 0:
+            return now_ms >= commit.expire_ms
+        had_members = group.state is State.EMPTY and group.protocol_type is not None
+        since_ms = group.state_since_ms if had_members else commit.commit_ms
+        return now_ms - since_ms >= self.settings.offsets_retention_ms
+
+
+def _claims_nothing(generation: int, member_id: str, instance_id: str | None) -> bool:
+    return generation < 0 and not member_id and instance_id is None
+
+
+def _generation_problem(group: ClassicGroup, member_id: str, instance_id: str | None, generation: int) -> Error:
+    error = check_member(group, member_id, instance_id)
+    if error is Error.NONE and generation != group.generation:
+        return Error.ILLEGAL_GENERATION
+    return error
+
+
+def _all_refused(error: Error, reply_to: ReplyTo) -> Decision:
+    return Decision(replies=[Reply(reply_to, OffsetDeleteResponse(error_code=error))])

@@ -1,0 +1,472 @@
+"""The transaction coordinator's machine: all transactional ids of one partition of `__transaction_state`.
+
+It follows the contract of coordination/machine.py. A transaction ends in two steps: the prepare record decides, and is
+what the client is told about; then markers go to every partition that took part, and the complete record closes it.
+Whatever happens between the two, after a restart the markers are sent again: the end is the one that prepare says.
+
+Rules that are easy to get wrong:
+1. While a record of a transaction is on its way, every other change of it is refused (CONCURRENT_TRANSACTIONS).
+2. A producer that starts anew, and the clock, fence: they raise the epoch and abort what is open, and the client asks
+   again.
+3. With transaction version 2 the epoch goes up with every transaction, so the epoch itself tells a repeated request
+   (one less than ours) from the next one (equal to ours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ottla.base.errors import Error
+from ottla.coordination.machine import Decision, Reply, ReplyTo, Stamp
+from ottla.protocol.messages.transaction_steps import DescribedTransaction, DescribedTransactionTopic, ListedTransaction
+from ottla.transactions.records import read_key, read_value, tombstone, transaction_record
+from ottla.transactions.transaction import (
+    ENDED,
+    EPOCH_MAX,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIME,
+    PREPARED,
+    State,
+    Transaction,
+)
+
+RAISES_EPOCHS = 2  # the transaction version since which every transaction has an epoch of its own
+FENCE_EPOCH = 32_767
+
+
+class TransactionSettings(NamedTuple):
+    """Kafka's `transaction.*` and `transactional.*` keys; the defaults are Kafka's."""
+
+    timeout_ms_max: int = 900_000
+    abort_interval_ms: int = 10_000
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    id_expiration_interval_ms: int = 3_600_000
+
+
+class Identity(NamedTuple):
+    """What a producer believes to be."""
+
+    producer_id: int
+    epoch: int
+
+
+class Initialized(NamedTuple):
+    """The answer to InitProducerId."""
+
+    error: Error
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_EPOCH
+
+
+class Ended(NamedTuple):
+    """The answer to EndTxn: with transaction version 2 also who the producer is from now on."""
+
+    error: Error
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_EPOCH
+
+
+class Changed(NamedTuple):
+    """A record of this transaction was committed or refused."""
+
+    transactional_id: str
+
+
+class SendMarkers(NamedTuple):
+    """To do for the driver: write these markers, then call markers_written()."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    is_commit: bool
+    partitions: frozenset[tuple[str, int]]
+    version: int
+
+
+class TransactionMachine:
+    """Decides about transactions; `to_send` is what the driver must do about markers."""
+
+    def __init__(self, settings: TransactionSettings) -> None:
+        self.settings = settings
+        self.transactions: dict[str, Transaction] = {}
+        self.to_send: list[SendMarkers] = []
+        self._on_the_way: dict[str, Transaction] = {}  # for apply(): the log does not keep everything
+        self._abort_due_ms: int | None = None
+        self._expiry_due_ms: int | None = None
+
+    # ---- a producer starts
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        known: Identity | None,
+        fresh_id: int,
+        reply_to: ReplyTo,
+        now_ms: int,
+    ) -> Decision:
+        """InitProducerId; `known` is who the producer was, if it goes on (KIP-360)."""
+        if not 0 < timeout_ms <= self.settings.timeout_ms_max:
+            return _answer(reply_to, Initialized(Error.INVALID_TRANSACTION_TIMEOUT))
+        transaction = self.transactions.get(transactional_id) or Transaction(transactional_id, fresh_id, timeout_ms)
+        if transaction.is_pending or transaction.state in PREPARED:
+            return _answer(reply_to, Initialized(Error.CONCURRENT_TRANSACTIONS))
+        if known is not None and not _may_go_on(transaction, known):
+            return _answer(reply_to, Initialized(Error.PRODUCER_FENCED))
+        if transaction.state is State.ONGOING:
+            decision = self._fence(transaction, now_ms)
+            decision.replies.append(Reply(reply_to, Initialized(Error.CONCURRENT_TRANSACTIONS)))
+            return decision
+        after = transaction.copy()
+        after.state = State.EMPTY
+        after.timeout_ms = timeout_ms
+        after.partitions = set()
+        after.start_ms, after.last_update_ms = NO_TIME, now_ms
+        if transaction.is_exhausted and not _is_repeated(transaction, known):
+            after.producer_id, after.producer_epoch = fresh_id, 0
+            after.last_epoch = transaction.producer_epoch if known is not None else NO_EPOCH
+        elif not _is_repeated(transaction, known):
+            after.producer_epoch = transaction.producer_epoch + 1
+            after.last_epoch = transaction.producer_epoch if known is not None else NO_EPOCH
+        return self._change(after, Reply(reply_to, Initialized(Error.NONE, after.producer_id, after.producer_epoch)))
+
+    # ---- partitions take part
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        who: Identity,
+        partitions: Iterable[tuple[str, int]],
+        version: int,
+        reply_to: ReplyTo,
+        now_ms: int,
+    ) -> Decision:
+        """AddPartitionsToTxn and AddOffsetsToTxn; the answer is an Error."""
+        wanted = set(partitions)
+        transaction = self.transactions.get(transactional_id)
+        error = self._problem(transaction, who)
+        if transaction is None or error is not Error.NONE:
+            return _answer(reply_to, error)
+        if transaction.is_pending or transaction.state in PREPARED:
+            return _answer(reply_to, Error.CONCURRENT_TRANSACTIONS)
+        if transaction.state is State.ONGOING and wanted <= transaction.partitions:
+            return _answer(reply_to, Error.NONE)
+        after = transaction.copy()
+        if transaction.state is not State.ONGOING:
+            after.start_ms = now_ms
+            after.partitions = set()
+        after.state = State.ONGOING
+        after.partitions |= wanted
+        after.last_update_ms = now_ms
+        after.client_version = version
+        return self._change(after, Reply(reply_to, Error.NONE))
+
+    def verify_partitions(
+        self, transactional_id: str, who: Identity, partitions: Iterable[tuple[str, int]]
+    ) -> tuple[Error, dict[tuple[str, int], Error]]:
+        """Whether these partitions belong to the open transaction of this producer (KIP-890)."""
+        transaction = self.transactions.get(transactional_id)
+        error = self._problem(transaction, who)
+        if transaction is None or error is not Error.NONE:
+            return error, {}
+        if transaction.is_pending or transaction.state in PREPARED:
+            return Error.CONCURRENT_TRANSACTIONS, {}
+        is_open = transaction.state is State.ONGOING
+        return Error.NONE, {
+            each: Error.NONE if is_open and each in transaction.partitions else Error.TRANSACTION_ABORTABLE
+            for each in partitions
+        }
+
+    def _problem(self, transaction: Transaction | None, who: Identity) -> Error:
+        if transaction is None or transaction.producer_id != who.producer_id:
+            return Error.INVALID_PRODUCER_ID_MAPPING
+        return Error.NONE if transaction.producer_epoch == who.epoch else Error.PRODUCER_FENCED
+
+    # ---- the end
+
+    def needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether end() may need a fresh producer id because the epochs of this one are used up."""
+        transaction = self.transactions.get(transactional_id)
+        return transaction is not None and transaction.is_exhausted
+
+    def end(
+        self,
+        transactional_id: str,
+        who: Identity,
+        is_commit: bool,
+        version: int,
+        fresh_id: int,
+        reply_to: ReplyTo,
+        now_ms: int,
+    ) -> Decision:
+        """EndTxn by a client; the answer is an Ended."""
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            return _answer(reply_to, Ended(Error.INVALID_PRODUCER_ID_MAPPING))
+        if transaction.is_pending:
+            return _answer(reply_to, Ended(Error.CONCURRENT_TRANSACTIONS))
+        is_second = version >= RAISES_EPOCHS
+        is_overflow = (
+            is_second
+            and transaction.previous_producer_id == who.producer_id
+            and who.epoch == EPOCH_MAX
+            and transaction.producer_epoch == 0
+        )
+        is_repeated = is_overflow or (is_second and transaction.producer_epoch == who.epoch + 1)
+        if transaction.producer_id != who.producer_id and not is_overflow:
+            return _answer(reply_to, Ended(Error.INVALID_PRODUCER_ID_MAPPING))
+        if not _is_epoch_valid(transaction, who, is_second, is_repeated):
+            return _answer(reply_to, Ended(Error.PRODUCER_FENCED))
+        verdict = _end_verdict(transaction, is_commit, is_second, is_repeated)
+        if verdict is not None:
+            identity = (transaction.producer_id, transaction.producer_epoch) if verdict is Error.NONE else ()
+            return _answer(reply_to, Ended(verdict, *identity))
+        after = self._prepared(transaction, is_commit, version, fresh_id, now_ms)
+        next_identity = (after.producer_id, after.producer_epoch)
+        if after.next_producer_id != NO_PRODUCER_ID:
+            next_identity = (after.next_producer_id, 0)
+        return self._change(after, Reply(reply_to, Ended(Error.NONE, *next_identity)))
+
+    def _prepared(
+        self, transaction: Transaction, is_commit: bool, version: int, fresh_id: int, now_ms: int
+    ) -> Transaction:
+        after = transaction.copy()
+        after.state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        after.last_update_ms = now_ms
+        after.client_version = version
+        if transaction.state is not State.ONGOING:  # version 2 may abort what it never began
+            after.start_ms = now_ms
+            after.partitions = set()
+        if version >= RAISES_EPOCHS:
+            after.last_epoch = transaction.producer_epoch
+            after.producer_epoch = transaction.producer_epoch + 1
+            if transaction.is_exhausted:
+                after.next_producer_id = fresh_id
+        return after
+
+    def _fence(self, transaction: Transaction, now_ms: int) -> Decision:
+        """Abort what is open under an epoch that its producer does not have."""
+        after = transaction.copy()
+        after.state = State.PREPARE_ABORT
+        after.producer_epoch = FENCE_EPOCH if transaction.is_exhausted else transaction.producer_epoch + 1
+        # A producer whose transactions have epochs of their own may find out and go on (KIP-890).
+        after.last_epoch = transaction.producer_epoch if transaction.client_version >= RAISES_EPOCHS else NO_EPOCH
+        after.last_update_ms = now_ms
+        return self._change(after)
+
+    def markers_written(self, transactional_id: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
+        """Every partition has its marker: the transaction is over."""
+        transaction = self.transactions.get(transactional_id)
+        is_current = (
+            transaction is not None
+            and transaction.state in PREPARED
+            and (transaction.producer_id, transaction.producer_epoch) == (producer_id, epoch)
+        )
+        if transaction is None or not is_current:
+            return Decision()
+        after = transaction.copy()
+        is_commit = transaction.state is State.PREPARE_COMMIT
+        after.state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        after.partitions = set()
+        after.last_update_ms = now_ms
+        if transaction.next_producer_id != NO_PRODUCER_ID:
+            after.producer_id, after.producer_epoch = transaction.next_producer_id, 0
+            after.next_producer_id = NO_PRODUCER_ID
+        return self._change(after)
+
+    # ---- looking
+
+    def describe(self, transactional_id: str) -> DescribedTransaction:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None or transaction.state is State.DEAD:
+            return unknown_transaction(transactional_id, Error.TRANSACTIONAL_ID_NOT_FOUND)
+        topics: dict[str, list[int]] = {}
+        for topic, partition in sorted(transaction.partitions):
+            topics.setdefault(topic, []).append(partition)
+        return DescribedTransaction(
+            error_code=Error.NONE,
+            transactional_id=transactional_id,
+            transaction_state=transaction.state.shown,
+            transaction_timeout_ms=transaction.timeout_ms,
+            transaction_start_time_ms=transaction.start_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            topics=[DescribedTransactionTopic(topic=topic, partitions=ids) for topic, ids in topics.items()],
+        )
+
+    def list_transactions(
+        self, states: set[State], producer_ids: set[int], duration_ms: int, now_ms: int
+    ) -> Iterable[ListedTransaction]:
+        for transaction in self.transactions.values():
+            is_wanted = (
+                (not states or transaction.state in states)
+                and (not producer_ids or transaction.producer_id in producer_ids)
+                and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
+            )
+            if is_wanted and transaction.state is not State.DEAD:
+                yield ListedTransaction(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.shown,
+                )
+
+    # ---- the log
+
+    def _change(self, after: Transaction, reply: Reply | None = None) -> Decision:
+        after.is_pending = True
+        before = self.transactions.get(after.transactional_id, after)
+        after.previous_producer_id = before.producer_id
+        event = Changed(after.transactional_id)
+        self._on_the_way[after.transactional_id] = after
+        return Decision([transaction_record(after)], [reply] if reply is not None else [], event)
+
+    def apply(self, key: bytes, value: bytes | None, stamp: Stamp | None) -> None:  # noqa: ARG002
+        transactional_id = read_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self.transactions.pop(transactional_id, None)
+            return
+        transaction = read_value(transactional_id, value)
+        mine = self._on_the_way.pop(transactional_id, None)
+        if mine is not None:
+            transaction.last_epoch = mine.last_epoch
+            transaction.is_pending = True
+        self.transactions[transactional_id] = transaction
+
+    def apply_marker(self, stamp: Stamp, is_commit: bool) -> None:
+        """No transaction writes to this topic."""
+
+    def settle(self, event: Any, error: Error, now_ms: int) -> list[Decision]:  # noqa: ARG002
+        if not isinstance(event, Changed):
+            return []
+        self._on_the_way.pop(event.transactional_id, None)
+        transaction = self.transactions.get(event.transactional_id)
+        if transaction is not None:
+            transaction.is_pending = False
+            if error is Error.NONE and transaction.state in PREPARED:
+                self._send_markers(transaction)
+        return []
+
+    def _send_markers(self, transaction: Transaction) -> None:
+        self.to_send.append(
+            SendMarkers(
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.state is State.PREPARE_COMMIT,
+                frozenset(transaction.partitions),
+                transaction.client_version,
+            )
+        )
+
+    def loaded(self, now_ms: int) -> list[Decision]:
+        """What was decided and not yet told to every partition is told now."""
+        self._abort_due_ms = now_ms + self.settings.abort_interval_ms
+        self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
+        for transaction in self.transactions.values():
+            transaction.is_pending = False
+            if transaction.state in PREPARED:
+                self._send_markers(transaction)
+        return []
+
+    # ---- time
+
+    def next_wakeup_ms(self) -> int | None:
+        times = [at_ms for at_ms in (self._abort_due_ms, self._expiry_due_ms) if at_ms is not None]
+        return min(times, default=None)
+
+    def tick(self, now_ms: int) -> list[Decision]:
+        """Decisions come one by one: each must be carried out before the next is made."""
+        decisions = []
+        if self._abort_due_ms is not None and self._abort_due_ms <= now_ms:
+            self._abort_due_ms = now_ms + self.settings.abort_interval_ms
+            decisions += [
+                self._fence(transaction, now_ms)
+                for transaction in list(self.transactions.values())
+                if _has_timed_out(transaction, now_ms)
+            ]
+        if self._expiry_due_ms is not None and self._expiry_due_ms <= now_ms:
+            self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
+            gone = [
+                tombstone(each.transactional_id) for each in self.transactions.values() if self._is_old(each, now_ms)
+            ]
+            if gone:
+                decisions.append(Decision(gone))
+        return decisions
+
+    def _is_old(self, transaction: Transaction, now_ms: int) -> bool:
+        age_ms = now_ms - transaction.last_update_ms
+        return transaction.state in ENDED and not transaction.is_pending and age_ms >= self.settings.id_expiration_ms
+
+    def __repr__(self) -> str:
+        return f"<TransactionMachine {len(self.transactions)} ids>"
+
+
+def _may_go_on(transaction: Transaction, known: Identity) -> bool:
+    """A producer that was just made here, the current one, or the one whose epochs ran out just now."""
+    if transaction.producer_epoch == NO_EPOCH:
+        return True
+    if known.producer_id == transaction.producer_id:
+        return known.epoch in (transaction.producer_epoch, transaction.last_epoch)
+    return known.producer_id == transaction.previous_producer_id and known.epoch >= EPOCH_MAX
+
+
+def _is_repeated(transaction: Transaction, known: Identity | None) -> bool:
+    """The answer to the same request got lost: nothing is raised twice."""
+    if known is None or transaction.producer_epoch == NO_EPOCH:
+        return False
+    if known.producer_id == transaction.producer_id:
+        return known.epoch != transaction.producer_epoch and known.epoch == transaction.last_epoch
+    return known.producer_id == transaction.previous_producer_id
+
+
+def _is_epoch_valid(transaction: Transaction, who: Identity, is_second: bool, is_repeated: bool) -> bool:
+    is_equal = who.epoch == transaction.producer_epoch
+    if not is_second:
+        return is_equal
+    if transaction.state in PREPARED:
+        return is_repeated
+    if transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+        return is_repeated or is_equal
+    return is_equal
+
+
+def _end_verdict(transaction: Transaction, is_commit: bool, is_second: bool, is_repeated: bool) -> Error | None:
+    """The answer to an EndTxn that changes nothing; None when it does."""
+    state = transaction.state
+    if state is State.ONGOING:
+        return None
+    if state in PREPARED:
+        is_same = is_commit == (state is State.PREPARE_COMMIT)
+        return Error.CONCURRENT_TRANSACTIONS if is_same else Error.INVALID_TXN_STATE
+    if state is State.EMPTY:
+        return None if is_second and not is_commit else Error.INVALID_TXN_STATE
+    is_same = is_commit == (state is State.COMPLETE_COMMIT)
+    if not is_second or is_repeated:
+        return Error.NONE if is_same else Error.INVALID_TXN_STATE
+    return Error.INVALID_TXN_STATE if is_commit else None
+
+
+def _has_timed_out(transaction: Transaction, now_ms: int) -> bool:
+    is_open = transaction.state is State.ONGOING and not transaction.is_pending
+    return is_open and transaction.start_ms + transaction.timeout_ms < now_ms
+
+
+def _answer(reply_to: ReplyTo, response: Any) -> Decision:
+    return Decision(replies=[Reply(reply_to, response)])
+
+
+def unknown_transaction(transactional_id: str, error: Error) -> DescribedTransaction:
+    return DescribedTransaction(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

@@ -1,0 +1,267 @@
+"""Commands of dialogues about classic groups.
+
+NAME joins [as MEMBER] [instance X] [protocols p,q] [session N] [v3|v9]
+NAME syncs generation N [MEMBER=assignment ...]
+NAME beats generation N            NAME leaves             instance X leaves
+NAME commits TOPIC-P=OFFSET generation N                    somebody commits TOPIC-P=OFFSET
+N ms pass          committed       writes fail with ERROR  writes work        restart
+who                (the group as DescribeGroups tells)      offsets           delete group
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tests.dialogues.stage import Stage, with_error
+from tests.dialogues.topics import OneTopic
+
+from ottla.base.errors import Error, KafkaError
+from ottla.coordination.machine import Decision, Reply
+from ottla.coordination.shard import Shard
+from ottla.groups.classic import Client
+from ottla.groups.machine import GroupMachine
+from ottla.groups.records import read_record
+from ottla.groups.settings import GroupSettings
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
+
+GROUP = "g"
+
+
+class ClassicStage(Stage):
+    """One group named g."""
+
+    def __init__(self, settings: GroupSettings, is_held: bool) -> None:
+        super().__init__(is_held)
+        self.settings = settings
+        self.member_ids: dict[str, str] = {}  # short name in the dialogue -> member id
+        self.instances: dict[str, str] = {}
+        self._written = 0
+        self._fresh = 0
+        self.start(GroupMachine(settings, lambda pattern, catalog: frozenset(), OneTopic))
+
+    def start(self, machine: GroupMachine) -> None:
+        self.machine = machine
+        for key, value in self.partition.records():
+            machine.apply(key, value, None)
+        self.shard = Shard(self.partition, machine, with_error, lambda: self.now_ms, lambda _: None)  # type: ignore[arg-type]
+        for decision in machine.loaded(self.now_ms):
+            self.shard.run(decision)
+
+    def perform(self, line: str) -> list[str]:
+        for pattern, method in COMMANDS:
+            found = re.fullmatch(pattern, line)
+            if found is not None:
+                method(self, **{name: value for name, value in found.groupdict().items() if value is not None})
+                break
+        else:
+            raise ValueError(f"nobody understands {line!r}")
+        self._note_written()
+        heard, self.heard = self.heard, []
+        return heard
+
+    def _note_written(self) -> None:
+        records = self.partition.records()
+        new = records[self._written :]
+        self._written = len(records)
+        for key, value in new:
+            self.hear(f"log: {describe_record(key, value)}")
+
+    # ---- commands
+
+    def join(
+        self,
+        name: str,
+        instance: str | None = None,
+        protocols: str = "range",
+        session: str = "10000",
+        version: str = "9",
+        type: str = "consumer",  # noqa: A002
+        metadata: str = "",
+    ) -> None:
+        if instance is not None:
+            self.instances[name] = instance
+        self._fresh += 1
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=int(session),
+            rebalance_timeout_ms=60_000,
+            member_id=self.member_ids.get(name, ""),
+            group_instance_id=self.instances.get(name),
+            protocol_type=type,
+            protocols=[
+                JoinGroupRequestProtocol(name=each, metadata=(metadata or name).encode())
+                for each in protocols.split(",")
+                if each != "-"
+            ],
+        )
+        client = Client(name, "/host", int(version) >= 4, int(version) >= 9)
+        decision = self.machine.join(request, client, f"{name}{self._fresh}", self._to(name), self.now_ms)
+        self.shard.run(decision)
+
+    def sync(self, name: str, generation: str, plan: str = "") -> None:
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=int(generation),
+            member_id=self.member_ids.get(name, name),
+            group_instance_id=self.instances.get(name),
+            assignments=[
+                SyncGroupRequestAssignment(member_id=self.member_ids.get(who, who), assignment=what.encode())
+                for who, _, what in (each.partition("=") for each in plan.split())
+            ],
+        )
+        self.shard.run(self.machine.sync(request, self._to(name), self.now_ms))
+
+    def beat(self, name: str, generation: str) -> None:
+        request = HeartbeatRequest(
+            group_id=GROUP,
+            generation_id=int(generation),
+            member_id=self.member_ids.get(name, name),
+            group_instance_id=self.instances.get(name),
+        )
+        self._to(name)(self.machine.heartbeat(request, self.now_ms))
+
+    def leave(self, name: str) -> None:
+        member = MemberIdentity(member_id=self.member_ids.get(name, name), group_instance_id=self.instances.get(name))
+        self._leave(name, member)
+
+    def leave_instance(self, instance: str) -> None:
+        self._leave("admin", MemberIdentity(member_id="", group_instance_id=instance))
+
+    def _leave(self, name: str, member: MemberIdentity) -> None:
+        request = LeaveGroupRequest(group_id=GROUP, members=[member])
+        self.shard.run(self.machine.leave(request, self._to(name), self.now_ms))
+
+    def commit(self, name: str, topic: str, partition: str, offset: str, generation: str = "-1") -> None:
+        row = OffsetCommitRequestPartition(partition_index=int(partition), committed_offset=int(offset))
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=int(generation),
+            member_id=self.member_ids.get(name, ""),
+            group_instance_id=self.instances.get(name),
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
+        )
+        self.shard.run(self.machine.commit(request, self._to(name), [], self.now_ms))
+
+    def wait(self, milliseconds: str) -> None:
+        end_ms = self.now_ms + int(milliseconds)
+        while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
+            self.now_ms = max(self.now_ms, at_ms)
+            self.shard.tick()
+        self.now_ms = end_ms
+
+    def release(self) -> None:
+        self.partition.commit()
+
+    def fail_writes(self, error: str) -> None:
+        self.partition.refusal = KafkaError(Error[error])
+
+    def let_write(self) -> None:
+        self.partition.refusal = None
+
+    def restart(self) -> None:
+        self.start(GroupMachine(self.settings, lambda pattern, catalog: frozenset(), OneTopic))
+
+    def describe(self) -> None:
+        group = self.machine.describe(GROUP)
+        if group is None:
+            self.hear("no group")
+            return
+        members = " ".join(f"{member.member_id}={member.member_assignment.decode() or '-'}" for member in group.members)
+        live = self.machine.groups[GROUP]
+        self.hear(f"{group.group_state}, generation {live.generation}, {members or 'nobody'}")
+
+    def show_offsets(self) -> None:
+        for topic, partitions in self.machine.offsets.topics(GROUP).items():
+            for partition, commit in partitions.items():
+                self.hear(f"{topic}-{partition}={commit.offset}")
+
+    def delete(self) -> None:
+        records, error = self.machine.delete_group(GROUP)
+        self.shard.run(Decision(records, [Reply(lambda code: self.hear(f"admin: {Error(code).name}"), error)]))
+
+    def _to(self, name: str) -> Callable[[Any], None]:
+        def answered(response: Any) -> None:
+            if getattr(response, "member_id", ""):
+                self.member_ids[name] = response.member_id
+            self.hear(f"{name}: {describe_response(response)}")
+
+        return answered
+
+
+JOINS = (
+    r"(?P<name>\w+) joins(?: type (?P<type>\S+))?(?: instance (?P<instance>\w+))?(?: protocols (?P<protocols>\S+))?"
+    r"(?: session (?P<session>-?\d+))?(?: metadata (?P<metadata>\w+))?(?: v(?P<version>\d+))?"
+)
+COMMANDS: list[tuple[str, Callable[..., None]]] = [
+    (
+        JOINS,
+        ClassicStage.join,
+    ),
+    (r"(?P<name>\w+) syncs generation (?P<generation>-?\d+)(?::? (?P<plan>.+))?", ClassicStage.sync),
+    (r"(?P<name>\w+) beats generation (?P<generation>-?\d+)", ClassicStage.beat),
+    (r"instance (?P<instance>\w+) leaves", ClassicStage.leave_instance),
+    (r"(?P<name>\w+) leaves", ClassicStage.leave),
+    (
+        r"(?P<name>\w+) commits (?P<topic>\w+)-(?P<partition>\d+)=(?P<offset>\d+)(?: generation (?P<generation>\d+))?",
+        ClassicStage.commit,
+    ),
+    (r"(?P<milliseconds>\d+) ms pass", ClassicStage.wait),
+    (r"committed", ClassicStage.release),
+    (r"writes fail with (?P<error>\w+)", ClassicStage.fail_writes),
+    (r"writes work", ClassicStage.let_write),
+    (r"restart", ClassicStage.restart),
+    (r"who", ClassicStage.describe),
+    (r"offsets", ClassicStage.show_offsets),
+    (r"delete group", ClassicStage.delete),
+]
+
+
+def describe_response(response: Any) -> str:
+    """What a client reads out of an answer, in few words."""
+    members = list(getattr(response, "members", []))
+    if type(response).__name__ == "LeaveGroupResponse" and response.error_code == 0:
+        return " ".join(
+            f"left {row.member_id or row.group_instance_id} {Error(row.error_code).name}" for row in members
+        )
+    if type(response).__name__ == "OffsetCommitResponse":
+        return " ".join(Error(row.error_code).name for topic in response.topics for row in topic.partitions)
+    if response.error_code != Error.NONE:
+        given = f", you are {response.member_id}" if response.error_code == Error.MEMBER_ID_REQUIRED else ""
+        return Error(response.error_code).name + given
+    if type(response).__name__ == "JoinGroupResponse":
+        known = f", members {' '.join(row.member_id for row in members)}" if members else ""
+        skip = ", do not assign" if response.skip_assignment else ""
+        return (
+            f"joined generation {response.generation_id} as {response.member_id}, leader {response.leader}{known}{skip}"
+        )
+    if type(response).__name__ == "SyncGroupResponse":
+        return f"assigned {response.assignment.decode() or 'nothing'}"
+    return "fine"
+
+
+def describe_record(key: bytes, value: bytes | None) -> str:
+    found = read_record(key, value)
+    assert found is not None
+    kind, key_message, value_message = found
+    if kind == 2:
+        if value_message is None:
+            return "group forgotten"
+        members = " ".join(f"{row.member_id}={row.assignment.decode() or '-'}" for row in value_message.members)
+        return f"group generation {value_message.generation} {members or 'nobody'}"
+    place = f"{key_message.topic}-{key_message.partition}"
+    return f"offset {place} {'forgotten' if value_message is None else value_message.offset}"
