@@ -1,4 +1,4 @@
-"""`ottla completion bash|zsh|fish`: a script that has the shell complete commands, options and topic names.
+"""`ottla completion bash|zsh|fish`: a script that has the shell complete commands, options, names of topics and groups.
 
 The scripts are small: at each Tab they ask `ottla completion words ...`, which reads the same argparse definitions
 that the commands use, so nothing can be out of date. (argcomplete does this too, but wants a marker in every script
@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ottla.cli.arguments import Parser, bootstrap_of
 from ottla.cli.main import COMMANDS
 from ottla.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from ottla.client.client import Client
 
 EXAMPLES = """
 source <(ottla completion bash)                          in ~/.bashrc
 source <(ottla completion zsh)                           in ~/.zshrc, after compinit
 ottla completion fish > ~/.config/fish/completions/ottla.fish
 """
-PATIENCE_MS = 300  # for the names of topics: nobody waits longer for a Tab
+PATIENCE_MS = 300  # for names of topics and groups: nobody waits longer for a Tab
 GLOBAL_OPTIONS = ("--help", "--version")
 TOPIC_PLACES = ("names", "topic", "topics")  # what positional arguments and options for topics are called
 FILE_PLACES = ("FILE", "DIR")
@@ -160,19 +163,32 @@ def _values(action: argparse.Action, before: Sequence[str], begun: str) -> list[
     is_topic = action.dest == "name" and before[-1:] == ["topic"]  # ottla configs ... topic NAME
     if is_topic or action.dest in TOPIC_PLACES or action.metavar in ("TOPIC", "REGEX"):
         return _starting(topic_names(before), begun)
+    if action.metavar == "GROUP":
+        return _starting(group_names(before), begun)
     return [FILES] if action.metavar in FILE_PLACES else []
 
 
 def topic_names(words: Sequence[str]) -> list[str]:
-    """The topics of the broker that the command line names; none if it does not answer at once."""
     from ottla.client.admin import Admin  # noqa: PLC0415 (only needed for topics)
+
+    return _asked(words, lambda client: [topic.name for topic in Admin(client).topics() if not topic.is_internal])
+
+
+def group_names(words: Sequence[str]) -> list[str]:
+    from ottla.client.groups import list_groups  # noqa: PLC0415 (only needed for groups)
+
+    return _asked(words, lambda client: [group.group_id for group in list_groups(client)])
+
+
+def _asked(words: Sequence[str], ask: Callable[[Client], list[str]]) -> list[str]:
+    """What the broker that the command line names says; nothing if it does not answer at once."""
     from ottla.client.client import Client  # noqa: PLC0415
 
     given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--bootstrap-server"]
     bootstrap = bootstrap_of(argparse.Namespace(bootstrap_server=given[-1] if given else None))
     try:
         with Client(bootstrap, timeout_ms=PATIENCE_MS, patience_ms=0) as client:
-            return [topic.name for topic in Admin(client).topics() if not topic.is_internal]
+            return ask(client)
     except ClientError:
         return []
 

@@ -20,6 +20,7 @@ from ottla.client.configs import (
     resources_with_configs,
 )
 from ottla.client.errors import ClientError
+from ottla.client.groups import list_groups
 
 DEFAULT = ""  # the name of the settings that all brokers share
 RESOURCES = {
@@ -102,7 +103,7 @@ def _names(client: Client, kind: str) -> list[str]:
         return [*map(str, admin.live_brokers()), DEFAULT]
     if kind == METRICS:
         return resources_with_configs(client, Resource.CLIENT_METRICS)
-    groups = admin.group_ids()
+    groups = [group.group_id for group in list_groups(client)]
     try:
         groups += resources_with_configs(client, Resource.GROUP)
     except ClientError as problem:

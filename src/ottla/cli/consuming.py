@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import make_client
-from ottla.cli.coordinators import NO_GROUPS, has_groups
 from ottla.cli.deserializers import DeserializationError
 from ottla.cli.formatters import Formatter, Message
 from ottla.cli.librdkafka import hurry_metadata, library, make_consumer, translate
@@ -119,12 +118,6 @@ class Reader:
         self.consumer.close()
 
     def _join_group(self) -> None:
-        if not has_groups(self.admin.client):
-            raise ClientError(NO_GROUPS, Error.COORDINATOR_NOT_AVAILABLE)
-        try:
-            self.admin.coordinator_of_group(self.plan.group or "")
-        except ClientError as problem:
-            self._warn_once(f"warning: group {self.plan.group} has no coordinator yet: {problem}")
         topics = [self.plan.topic] if self.plan.topic is not None else []
         if self.plan.include is not None:
             topics = [f"^({self.plan.include.pattern})$"]

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ottla.base.errors import Error
+from ottla.cli.terminal import ToolError
 from ottla.client.errors import ClientError, RefusedError
 
 PACKAGE = "org.apache.kafka.common.errors."
@@ -30,6 +34,11 @@ _CLASSES = {
     Error.SASL_AUTHENTICATION_FAILED: "SaslAuthenticationException",
     Error.NON_EMPTY_GROUP: "GroupNotEmptyException",
     Error.INVALID_RECORD: "InvalidRecordException",
+    Error.OFFSET_METADATA_TOO_LARGE: "OffsetMetadataTooLarge",
+    Error.INVALID_PRODUCER_ID_MAPPING: "InvalidPidMappingException",
+    Error.INVALID_TRANSACTION_TIMEOUT: "InvalidTxnTimeoutException",
+    Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TransactionalIdAuthorizationException",
+    Error.INVALID_REGULAR_EXPRESSION: "InvalidRegularExpression",
 }
 
 # What Java says where the broker sends only the code.
@@ -47,6 +56,16 @@ _SENTENCES = {
     Error.POLICY_VIOLATION: "Request parameters do not satisfy the configured policy.",
     Error.KAFKA_STORAGE_ERROR: "Disk error when trying to access log file on the disk.",
     Error.TOPIC_DELETION_DISABLED: "Topic deletion is disabled.",
+    Error.COORDINATOR_LOAD_IN_PROGRESS: "The coordinator is loading and hence can't process requests.",
+    Error.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    Error.NOT_COORDINATOR: "This is not the correct coordinator.",
+    Error.INVALID_GROUP_ID: "The group id is invalid.",
+    Error.GROUP_ID_NOT_FOUND: "The group id does not exist.",
+    Error.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Error.NON_EMPTY_GROUP: "The group is not empty.",
+    Error.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is actively "
+    "subscribed to it.",
+    Error.UNKNOWN_MEMBER_ID: "The coordinator is not aware of this member.",
 }
 
 
@@ -68,3 +87,12 @@ def java_text(problem: ClientError) -> str:
     if not isinstance(problem, RefusedError):
         return str(problem)
     return f"{java_class(problem.error)}: {java_sentence(problem)}"
+
+
+@contextmanager
+def wrapped_refusals() -> Iterator[None]:
+    """What a broker refuses here reaches the user as Java wraps it where it waits for an answer."""
+    try:
+        yield
+    except RefusedError as problem:
+        raise ToolError(WRAPPER + java_text(problem)) from None

@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     timeout_ms: int
     interval_ms: int
     from_latest: bool
-    has_groups: bool
+    has_group: bool  # else it takes all partitions itself
     until_end: bool = False  # stop at the ends of the partitions; only without a group
 
 
@@ -138,7 +138,7 @@ class LoadReader:
 
     def _start(self) -> None:
         reading = self.reading
-        if reading.has_groups:
+        if reading.has_group:
             wanted = reading.topic if reading.include is None else f"^({reading.include.pattern})$"
             self.consumer.subscribe([wanted], on_assign=self._assigned, on_revoke=self._revoked)
             return

@@ -12,7 +12,6 @@ from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
 from ottla.cli.consuming import DEFAULTS
-from ottla.cli.coordinators import NO_GROUPS, has_groups
 from ottla.cli.librdkafka import translate
 from ottla.cli.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.load_reader import Figures, LoadReader, Reading
@@ -21,7 +20,7 @@ from ottla.cli.produce_kafka import CODECS, MAX_BLOCK_MS
 from ottla.cli.producing import producer_settings, wait_for_topic
 from ottla.cli.record_meter import RecordMeter
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, warn
+from ottla.cli.terminal import warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
@@ -109,8 +108,6 @@ def _consume(options: argparse.Namespace) -> int:
     settings |= {"enable.partition.eof": str(until_end).lower()}
     with make_client(bootstrap, dict(properties)) as client:
         client.cluster()  # no broker: say so at once
-        if options.group is not None and not has_groups(client):
-            raise ToolError(NO_GROUPS)
         reading = Reading(
             topic=options.topic,
             include=None,
@@ -118,7 +115,7 @@ def _consume(options: argparse.Namespace) -> int:
             timeout_ms=options.timeout_ms,
             interval_ms=QUIET_INTERVAL_MS,
             from_latest=options.from_latest,
-            has_groups=options.group is not None,
+            has_group=options.group is not None,
             until_end=until_end,
         )
         reader = LoadReader(Admin(client), settings, reading)

@@ -9,7 +9,6 @@ from typing import Any
 
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
 from ottla.cli.consuming import DEFAULTS
-from ottla.cli.coordinators import has_groups
 from ottla.cli.java_dates import DatePatternError, format_java_date
 from ottla.cli.kafka_options import (
     BOOTSTRAP,
@@ -26,7 +25,7 @@ from ottla.cli.library_metrics import LibraryMetrics
 from ottla.cli.librdkafka import translate
 from ottla.cli.load_reader import Figures, LoadReader, Reading
 from ottla.cli.patterns import topic_pattern
-from ottla.cli.terminal import ToolError, warn
+from ottla.cli.terminal import ToolError
 from ottla.client.admin import Admin
 
 TOOL = "kafka-consumer-perf-test.sh"
@@ -88,9 +87,8 @@ def _run(options: KafkaOptions) -> int:
     write_date = partial(format_java_date, options.text("date-format") or DATE_FORMAT)
     write_date(0)  # a bad pattern: say so before anything is read
     with make_client(bootstrap, dict(properties)) as client:
-        reading = make_reading(options, has_groups(client))
-        if options.has("group") and not reading.has_groups:
-            warn("warning: this broker has no consumer groups: all partitions are read without one")
+        reading = make_reading(options)
+        client.cluster()  # no broker: say so at once
         if not options.has("hide-header"):
             print(header(options.has("show-detailed-stats")), flush=True)
         metrics = LibraryMetrics("consumer", properties.get("client.id", CLIENT_ID))
@@ -139,7 +137,7 @@ def check_options(options: KafkaOptions, has_bootstrap: bool) -> None:
         print("Warning: --consumer.config is deprecated. Use --command-config instead.")
 
 
-def make_reading(options: KafkaOptions, groups: bool) -> Reading:
+def make_reading(options: KafkaOptions) -> Reading:
     include = options.text("include")
     records = options.number("num-records", LONG_MAX)
     timeout_ms = options.number("timeout", LONG_MAX)
@@ -153,7 +151,7 @@ def make_reading(options: KafkaOptions, groups: bool) -> Reading:
         timeout_ms=TIMEOUT_MS if timeout_ms is None else timeout_ms,
         interval_ms=INTERVAL_MS if interval_ms is None else interval_ms,
         from_latest=options.has("from-latest"),
-        has_groups=groups,
+        has_group=True,
     )
 
 

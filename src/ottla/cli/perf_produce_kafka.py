@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ottla.cli.arguments import Parser
-from ottla.cli.client_settings import load_properties, make_client
-from ottla.cli.coordinators import NO_TRANSACTIONS, has_transactions
+from ottla.cli.client_settings import load_properties
 from ottla.cli.library_metrics import LibraryMetrics
 from ottla.cli.load_generator import (
     Generator,
@@ -64,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
             print(f"Option --{old} has been deprecated and will be removed in a future version. Use --{new} instead.")
     transaction_ms = transactions(options, properties)
     bootstrap = properties.pop("bootstrap.servers")
-    prepare(bootstrap, options.topic, properties)
+    wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
     load = Load(
         topic=options.topic,
         records=options.num_records,
@@ -96,15 +95,6 @@ def generate(bootstrap: str, properties: dict[str, str], load: Load, *, has_metr
         metrics.wait(generator.producer.poll)
         print("\n".join(metrics.lines()))
     return code
-
-
-def prepare(bootstrap: str, topic: str, properties: dict[str, str]) -> None:
-    """See that broker, topic and coordinator are there before anything is measured."""
-    wait_for_topic(bootstrap, topic, properties, MAX_BLOCK_MS)
-    if "transactional.id" in properties:
-        with make_client(bootstrap, dict(properties)) as client:
-            if not has_transactions(client):
-                raise ToolError(NO_TRANSACTIONS)
 
 
 def make_parser() -> PerfParser:

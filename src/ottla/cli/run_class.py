@@ -16,6 +16,9 @@ USAGE = f"USAGE: {TOOL} [-daemon] [-name servicename] [-loggc] classname [opts]"
 MODULES = {
     "TopicCommand": "ottla.cli.topics_kafka",
     "ConfigCommand": "ottla.cli.configs_kafka",
+    "ConsumerGroupCommand": "ottla.cli.groups_kafka",
+    "GroupsCommand": "ottla.cli.group_list_kafka",
+    "TransactionsCommand": "ottla.cli.transactions_kafka",
     "GetOffsetShell": "ottla.cli.get_offsets_kafka",
     "DeleteRecordsCommand": "ottla.cli.delete_records_kafka",
     "LogDirsCommand": "ottla.cli.log_dirs_kafka",
@@ -31,7 +34,14 @@ MODULES = {
     "DumpLogSegments": "ottla.cli.dump_log_kafka",
     "Kafka": "ottla.cli.server_start",
 }
-PACKAGES = ("kafka", "kafka.admin", "kafka.tools", "org.apache.kafka.tools", "org.apache.kafka.tools.consumer")
+PACKAGES = (
+    "kafka",
+    "kafka.admin",
+    "kafka.tools",
+    "org.apache.kafka.tools",
+    "org.apache.kafka.tools.consumer",
+    "org.apache.kafka.tools.consumer.group",
+)
 
 
 def run(arguments: Sequence[str]) -> int:

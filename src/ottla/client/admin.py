@@ -146,26 +146,6 @@ class Admin:
         )
         self.client.call_controller(request, wire.DeleteTopicsResponse, lambda answer: _check(answer.responses))
 
-    def coordinator_of_group(self, group: str) -> int:
-        """The broker that coordinates a consumer group, asked once: a new cluster needs a moment to have one."""
-        from ottla.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse  # noqa: PLC0415
-
-        answer = self.client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]), FindCoordinatorResponse)
-        _check([answer, *answer.coordinators])
-        return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
-
-    def group_ids(self) -> list[str]:
-        """The groups of all brokers; each tells those that it coordinates."""
-        from ottla.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse  # noqa: PLC0415
-
-        found: dict[str, None] = {}
-        for broker in self.live_brokers():
-            answer = self.client.call_broker(broker, ListGroupsRequest(), ListGroupsResponse)
-            if answer.error_code:
-                raise refusal(answer.error_code)
-            found |= dict.fromkeys(group.group_id for group in answer.groups)
-        return list(found)
-
     def topic_configs(self, names: Iterable[str]) -> dict[str, list[Config]]:
         """The settings of topics, in the order in which the broker lists them."""
         from ottla.client.configs import Resource, describe_configs  # noqa: PLC0415 (most calls do not need it)

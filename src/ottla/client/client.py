@@ -73,9 +73,16 @@ class Client:
         """Ask the controller: what changes topics and other metadata goes there."""
         return self._call(self._controller, request, response, check)
 
-    def call_broker(self, broker_id: int, request: object, response: type[R], check: Check[R] | None = None) -> R:
-        """Ask one certain broker."""
-        return self._call(lambda: self._broker(broker_id), request, response, check)
+    def call_broker(
+        self,
+        broker_id: int,
+        request: object,
+        response: type[R],
+        check: Check[R] | None = None,
+        version_max: int | None = None,
+    ) -> R:
+        """Ask one certain broker, on request in no newer version than `version_max`."""
+        return self._call(lambda: self._broker(broker_id), request, response, check, version_max)
 
     def call_leader(
         self, topic: str, partition: int, request: object, response: type[R], check: Check[R] | None = None
@@ -83,9 +90,16 @@ class Client:
         """Ask the leader of a partition."""
         return self._call(lambda: self._broker(self._leader(topic, partition)), request, response, check)
 
-    def _call(self, find: Callable[[], Connection], request: object, response: type[R], check: Check[R] | None) -> R:
+    def _call(
+        self,
+        find: Callable[[], Connection],
+        request: object,
+        response: type[R],
+        check: Check[R] | None,
+        version_max: int | None = None,
+    ) -> R:
         def attempt() -> R:
-            answer = self._send(find(), request, response)
+            answer = self._send(find(), request, response, version_max)
             if check is not None:
                 check(answer)
             return answer
@@ -118,10 +132,6 @@ class Client:
         version = best_version(layout_of(request), self._any_broker().versions)
         return -1 if version is None else version
 
-    def offers(self, api_key: int) -> bool:
-        """Whether the cluster knows this API at all."""
-        return api_key in self._any_broker().versions
-
     def cluster(self) -> MetadataResponse:
         """The brokers and the controller, asked for once."""
         if self.metadata is None:
@@ -134,9 +144,11 @@ class Client:
             connection.close()
         self.connections.clear()
 
-    def _send(self, connection: Connection, request: object, response: type[R]) -> R:
+    def _send(self, connection: Connection, request: object, response: type[R], version_max: int | None = None) -> R:
         layout = layout_of(type(request))
         version = best_version(layout, connection.versions)
+        if version is not None and version_max is not None:
+            version = min(version, version_max)
         if version is None:
             name = type(request).__name__.removesuffix("Request")
             raise RefusedError(

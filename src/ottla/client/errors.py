@@ -15,6 +15,7 @@ RETRIABLE = frozenset(
         Error.COORDINATOR_LOAD_IN_PROGRESS,
         Error.COORDINATOR_NOT_AVAILABLE,
         Error.NOT_COORDINATOR,
+        Error.CONCURRENT_TRANSACTIONS,  # the one before is still being ended
         Error.NOT_ENOUGH_REPLICAS,
         Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         Error.NOT_CONTROLLER,
@@ -47,6 +48,15 @@ SENTENCES = {
     Error.POLICY_VIOLATION: "a policy of the cluster forbids it",
     Error.TOPIC_DELETION_DISABLED: "the cluster does not delete topics (delete.topic.enable=false)",
     Error.UNKNOWN_TOPIC_ID: "no topic has this id",
+    Error.COORDINATOR_NOT_AVAILABLE: "the group or transaction has no coordinator at the moment",
+    Error.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading; try again in a moment",
+    Error.INVALID_GROUP_ID: "the name of the group is not valid",
+    Error.GROUP_ID_NOT_FOUND: "the group does not exist",
+    Error.NON_EMPTY_GROUP: "the group has members: stop its consumers first",
+    Error.GROUP_SUBSCRIBED_TO_TOPIC: "the group reads this topic: stop its consumers first",
+    Error.UNKNOWN_MEMBER_ID: "the group has members: stop its consumers first",
+    Error.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id is not known",
+    Error.INVALID_REGULAR_EXPRESSION: "the regular expression is not valid",
 }
 
 

@@ -45,7 +45,7 @@ def list_offsets(
                 name=topic,
                 partitions=[wire.ListOffsetsPartition(partition_index=number, timestamp=time) for number in numbers],
             )
-            for topic, numbers in _by_topic(led).items()
+            for topic, numbers in by_topic(led).items()
         ]
         request = wire.ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=client.timeout_ms)
         for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
@@ -71,7 +71,7 @@ def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> tupl
                     for number in numbers
                 ],
             )
-            for topic, numbers in _by_topic(led).items()
+            for topic, numbers in by_topic(led).items()
         ]
         request = wire.DeleteRecordsRequest(topics=topics, timeout_ms=client.timeout_ms)
         for result in client.call_broker(leader, request, wire.DeleteRecordsResponse).topics:
@@ -135,8 +135,9 @@ def partitions_by_leader(
     return by_leader, failures
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions of each topic."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
     for partition in partitions:
-        by_topic[partition.topic].append(partition.partition)
-    return by_topic
+        numbers[partition.topic].append(partition.partition)
+    return numbers

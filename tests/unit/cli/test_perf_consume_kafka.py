@@ -35,13 +35,13 @@ def test_a_run_without_time_divides_by_no_zero() -> None:
 
 
 def test_options_become_a_reading() -> None:
-    reading = make_reading(options("--topic t --messages 7 --timeout --from-latest"), True)
-    assert (reading.records, reading.timeout_ms, reading.from_latest, reading.has_groups) == (7, 10_000, True, True)
-    pattern = make_reading(options("--include a.* --num-records 5"), False).include
+    reading = make_reading(options("--topic t --messages 7 --timeout --from-latest"))
+    assert (reading.records, reading.timeout_ms, reading.from_latest, reading.has_group) == (7, 10_000, True, True)
+    pattern = make_reading(options("--include a.* --num-records 5")).include
     assert pattern is not None
     assert pattern.fullmatch("abc")
     with pytest.raises(OptionError, match="Reporting interval must be greater than 0"):
-        make_reading(options("--topic t --num-records 5 --reporting-interval 0"), False)
+        make_reading(options("--topic t --num-records 5 --reporting-interval 0"))
 
 
 def test_options_win_over_properties() -> None:
