@@ -39,9 +39,10 @@ check: install
 unit: install
 	$(BIN)/pytest tests/unit tests/fuzz
 
-# The very same files without their compiled twins.
+# The very same files without their compiled twins. Logs made for a dialogue or a simulation fit only these.
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest tests/unit/protocol tests/unit/storage tests/unit/network tests/unit/replication tests/unit/broker
+	OTTLA_PURE=1 $(BIN)/pytest tests/dialogues tests/simulation
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults

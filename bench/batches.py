@@ -41,7 +41,7 @@ def payloads(size: int, count: int = VALUES_IN_POOL) -> list[bytes]:
 
 def batch_of(values: list[bytes]) -> Batch:
     now_ms = int(time.time() * 1000)
-    records = b"".join(_record(delta, value) for delta, value in enumerate(values))
+    records = b"".join(record_of(delta, value) for delta, value in enumerate(values))
     count = len(values)
     body = BATCH_BODY.pack(0, count - 1, now_ms, now_ms, -1, -1, -1, count) + records
     return Batch(BATCH_HEAD.pack(0, 9 + len(body), 0, 2, crc32c(body)) + body, count)
@@ -76,7 +76,7 @@ def read_batches(records: bytes | bytearray | memoryview) -> list[ReadBatch]:
     return found
 
 
-def _record(offset_delta: int, value: bytes) -> bytes:
+def record_of(offset_delta: int, value: bytes) -> bytes:
     # attributes, timestamp delta, offset delta, no key, value, no headers
     body = b"\0" + _varint(0) + _varint(offset_delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
     return _varint(len(body)) + body

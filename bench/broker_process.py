@@ -21,8 +21,12 @@ STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.002
 LOG_TAIL_BYTES = 2000
 # For both systems: the files of a deleted topic go away at once, and with them what the kernel would still write back
-# during the next measurement. All other settings are the systems' defaults.
-SHARED_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "1000"}
+# during the next measurement; a group starts when its first member asks. All other settings are the systems' defaults.
+SHARED_SETTINGS = {
+    "log.segment.delete.delay.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 
 class BrokerProcess(ABC):

@@ -91,6 +91,8 @@ def rows() -> list[Row]:
         *_growth_rows(),
         *_restart_rows(),
         *_recovery_rows(),
+        *_group_rows(),
+        *_offset_rows(),
         Row("longest callback of the event loop", "loop.all.longest_callback_ms", "ms", at_most(10)),
         *_callback_rows(),
     ]
@@ -110,6 +112,8 @@ def section_titles() -> dict[str, str]:
         "partitions": "Cost of a request with many partitions and connections",
         "restart": "10,000 partitions",
         "recovery": "Recovery after kill -9",
+        "groups": "Consumer groups and transactions",
+        "offsets": "Many committed offsets",
         "loop": "Event loop",
     }
     assert set(SECTIONS) <= set(titles)
@@ -277,6 +281,39 @@ def _recovery_rows() -> list[Row]:
             Row(f"{label}, p99 of the small partition meanwhile", f"{path}.small_p99_ms", "ms"),
         ]
     return found
+
+
+def _group_rows() -> list[Row]:
+    cpu = "cpu_us_per_request"
+    who = "1,000 members in 100 groups"
+    return [
+        Row(f"Heartbeat, {who}", "groups.heartbeat.requests_per_s", "requests/s", at_least_kafka(1), cpu),
+        Row(f"OffsetCommit, {who}", "groups.commit.requests_per_s", "requests/s", at_least_kafka(1), cpu),
+        Row("200 members join one group until it has settled", "groups.join_200.seconds", "s", at_most_kafka(1)),
+        Row(
+            "transactions, one in flight, raw",
+            "groups.transactions_raw.requests_per_s",
+            "transactions/s",
+            at_least_kafka(2),
+            cpu,
+        ),
+        Row(
+            "transactions, one in flight, librdkafka",
+            "groups.transactions_librdkafka.requests_per_s",
+            "transactions/s",
+            at_least_kafka(2),
+            cpu,
+        ),
+    ]
+
+
+def _offset_rows() -> list[Row]:
+    return [
+        Row("memory of 10,000 groups with 10 offsets each", "offsets.memory.more_mb", "MB", at_most(150)),
+        Row("start with 1,000,000 offsets until all groups answer", "offsets.clean.all_loaded_s", "s", at_most(10)),
+        Row("the same after kill -9", "offsets.killed.all_loaded_s", "s"),
+        Row("memory with 1,000,000 offsets", "offsets.clean.rss_mb", "MB"),
+    ]
 
 
 def _callback_rows() -> list[Row]:

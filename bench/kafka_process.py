@@ -64,7 +64,6 @@ class KafkaProcess(BrokerProcess):
             "transaction.state.log.min.isr": "1",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
         }
         return properties(settings | SHARED_SETTINGS)
 

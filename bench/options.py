@@ -23,6 +23,8 @@ SECTIONS = (
     "partitions",
     "restart",
     "recovery",
+    "groups",
+    "offsets",
 )
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000
@@ -49,6 +51,7 @@ class Options:
     connection_counts: tuple[int, ...]
     restart_topics: int  # of ten partitions each
     recovery_bytes: int
+    offset_groups: int  # of a hundred offsets each
     output: Path
     source: Path | None
 
@@ -83,6 +86,7 @@ def read_options(arguments: list[str] | None = None) -> Options:
         connection_counts=(1, 100) if quick else (1, 100, 1000),
         restart_topics=100 if quick else 1000,
         recovery_bytes=1_000_000_000 if quick else 10_000_000_000,
+        offset_groups=1000 if quick else 10_000,
         output=parsed.output or cache_folder() / "results" / time.strftime("%Y%m%d-%H%M%S"),
         source=parsed.source,
     )

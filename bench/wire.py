@@ -36,8 +36,8 @@ class FetchAnswer(NamedTuple):
 
 
 def produce_request(topic: str, partition: int, batch: bytes, acks: int = -1) -> bytes:
-    head = b"\0" + struct.pack(">hi", acks, REQUEST_TIMEOUT_MS) + b"\2" + _compact_string(topic)
-    return _frame(PRODUCE, 9, head + b"\2" + struct.pack(">i", partition) + _compact_bytes(batch) + b"\0\0\0", True)
+    head = b"\0" + struct.pack(">hi", acks, REQUEST_TIMEOUT_MS) + b"\2" + compact_string(topic)
+    return frame(PRODUCE, 9, head + b"\2" + struct.pack(">i", partition) + compact_bytes(batch) + b"\0\0\0", True)
 
 
 def produce_error_position(topic: str) -> int:
@@ -46,9 +46,9 @@ def produce_error_position(topic: str) -> int:
 
 
 def fetch_request(topic: str, partition: int, offset: int, bytes_max: int, wait_ms: int = 500) -> bytes:
-    head = struct.pack(">iiiibii", -1, wait_ms, 1, bytes_max, 0, *FETCH_SESSION_FULL) + b"\2" + _compact_string(topic)
+    head = struct.pack(">iiiibii", -1, wait_ms, 1, bytes_max, 0, *FETCH_SESSION_FULL) + b"\2" + compact_string(topic)
     body = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, bytes_max)
-    return _frame(FETCH, 12, head + b"\2" + body + b"\0\0\1\1\0", True)
+    return frame(FETCH, 12, head + b"\2" + body + b"\0\0\1\1\0", True)
 
 
 def fetch_head_bytes(topic: str) -> int:
@@ -69,20 +69,20 @@ def read_fetch_head(answer: bytearray | memoryview, topic: str) -> FetchAnswer:
 
 
 def metadata_request(topics: list[str] | None) -> bytes:
-    names = struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(_string, topics))
-    return _frame(METADATA, 4, names + b"\0", False)  # creates no topics
+    names = struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(string, topics))
+    return frame(METADATA, 4, names + b"\0", False)  # creates no topics
 
 
 def all_metadata_request(version: int) -> bytes:
     """Metadata of all topics, in a version before (4) or after (12) the flexible ones."""
     if version < 9:
         return metadata_request(None)
-    return _frame(METADATA, version, b"\0" + b"\0\0\0", True)  # null topics; create none, no operations; no tags
+    return frame(METADATA, version, b"\0" + b"\0\0\0", True)  # null topics; create none, no operations; no tags
 
 
 def read_metadata(answer: bytearray) -> tuple[int, list[Partition]]:
     """Number of brokers, and the partitions of all topics without an error."""
-    reader = _Reader(answer, 4 + 4)  # correlation id, throttle time
+    reader = Reader(answer, 4 + 4)  # correlation id, throttle time
     brokers = reader.int32()
     for _ in range(brokers):
         reader.skip(4)
@@ -101,14 +101,14 @@ def list_offsets_request(partitions: dict[str, list[int]]) -> bytes:
     """Asks for the end offset of each of these partitions."""
     body = struct.pack(">ibi", -1, 0, len(partitions))
     for topic, numbers in partitions.items():
-        body += _string(topic) + struct.pack(">i", len(numbers))
+        body += string(topic) + struct.pack(">i", len(numbers))
         body += b"".join(struct.pack(">iq", number, -1) for number in numbers)
-    return _frame(LIST_OFFSETS, 2, body, False)
+    return frame(LIST_OFFSETS, 2, body, False)
 
 
 def read_list_offsets(answer: bytearray) -> dict[tuple[str, int], int]:
     """Error code per partition."""
-    reader = _Reader(answer, 4 + 4)
+    reader = Reader(answer, 4 + 4)
     errors = {}
     for _ in range(reader.int32()):
         topic = reader.string()
@@ -120,23 +120,23 @@ def read_list_offsets(answer: bytearray) -> dict[tuple[str, int], int]:
 
 
 def api_versions_request() -> bytes:
-    return _frame(API_VERSIONS, 0, b"", False)
+    return frame(API_VERSIONS, 0, b"", False)
 
 
 def create_topics_request(topics: dict[str, int], configs: dict[str, str]) -> bytes:
     """Topics by name with their number of partitions, one replica each."""
     settings = struct.pack(">i", len(configs)) + b"".join(
-        _string(name) + _string(value) for name, value in configs.items()
+        string(name) + string(value) for name, value in configs.items()
     )
-    entries = b"".join(_string(name) + struct.pack(">ihi", count, 1, 0) + settings for name, count in topics.items())
-    return _frame(
+    entries = b"".join(string(name) + struct.pack(">ihi", count, 1, 0) + settings for name, count in topics.items())
+    return frame(
         CREATE_TOPICS, 4, struct.pack(">i", len(topics)) + entries + struct.pack(">ib", REQUEST_TIMEOUT_MS, 0), False
     )
 
 
 def read_create_topics(answer: bytearray) -> dict[str, int]:
     """Error code per topic."""
-    reader = _Reader(answer, 4 + 4)
+    reader = Reader(answer, 4 + 4)
     errors = {}
     for _ in range(reader.int32()):
         name = reader.string()
@@ -146,8 +146,8 @@ def read_create_topics(answer: bytearray) -> dict[str, int]:
 
 
 def delete_topics_request(topics: list[str]) -> bytes:
-    body = struct.pack(">i", len(topics)) + b"".join(map(_string, topics)) + struct.pack(">i", REQUEST_TIMEOUT_MS)
-    return _frame(DELETE_TOPICS, 3, body, False)
+    body = struct.pack(">i", len(topics)) + b"".join(map(string, topics)) + struct.pack(">i", REQUEST_TIMEOUT_MS)
+    return frame(DELETE_TOPICS, 3, body, False)
 
 
 def unsigned_varint(value: int) -> bytes:
@@ -159,7 +159,7 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(out)
 
 
-class _Reader:
+class Reader:
     """Walks over an answer of an older, not flexible version."""
 
     def __init__(self, buffer: bytearray, position: int) -> None:
@@ -167,7 +167,7 @@ class _Reader:
         self.position = position
 
     def __repr__(self) -> str:
-        return f"<_Reader at {self.position} of {len(self.buffer)}>"
+        return f"<Reader at {self.position} of {len(self.buffer)}>"
 
     def skip(self, count: int) -> None:
         self.position += count
@@ -186,7 +186,7 @@ class _Reader:
         return self.buffer[self.position - length : self.position].decode()
 
 
-def _read_metadata_topic(reader: _Reader) -> list[Partition]:
+def _read_metadata_topic(reader: Reader) -> list[Partition]:
     topic_error = reader.int16()
     name = reader.string()
     reader.skip(1)  # is internal
@@ -200,7 +200,7 @@ def _read_metadata_topic(reader: _Reader) -> list[Partition]:
     return partitions if topic_error == 0 else []
 
 
-def _frame(api_key: int, version: int, body: bytes, flexible: bool) -> bytes:
+def frame(api_key: int, version: int, body: bytes, flexible: bool) -> bytes:
     header = struct.pack(">hhih", api_key, version, 1, len(CLIENT_ID)) + CLIENT_ID + (b"\0" if flexible else b"")
     return struct.pack(">i", len(header) + len(body)) + header + body
 
@@ -210,15 +210,15 @@ def _fetch_error_position(topic: str) -> int:
     return 4 + 1 + 4 + 2 + 4 + 1 + 1 + len(topic) + 1 + 4
 
 
-def _string(text: str) -> bytes:
+def string(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
 
 
-def _compact_string(text: str) -> bytes:
-    return _compact_bytes(text.encode())
+def compact_string(text: str) -> bytes:
+    return compact_bytes(text.encode())
 
 
-def _compact_bytes(data: bytes) -> bytes:
+def compact_bytes(data: bytes) -> bytes:
     return unsigned_varint(len(data) + 1) + data
 
 

@@ -151,7 +151,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
     if FOREIGN_BOOTSTRAP:
         yield None
         return
-    shared = Broker(tmp_path_factory.mktemp("broker"), {})
+    # As in the server.properties that comes with Apache Kafka: a new group does not wait for more members.
+    shared = Broker(tmp_path_factory.mktemp("broker"), {"group.initial.rebalance.delay.ms": "0"})
     try:
         yield shared.start()
         shared.stop()

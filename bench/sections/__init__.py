@@ -7,7 +7,21 @@ leave thousands of partitions behind, get a fresh one.
 from collections.abc import Callable
 
 from bench.context import Context
-from bench.sections import cold, end_to_end, librdkafka, partitions, raw, recovery, restart, scale, small, startup, sync
+from bench.sections import (
+    cold,
+    end_to_end,
+    groups,
+    librdkafka,
+    offsets,
+    partitions,
+    raw,
+    recovery,
+    restart,
+    scale,
+    small,
+    startup,
+    sync,
+)
 
 RUN: dict[str, Callable[[Context], None]] = {
     "startup": startup.run,
@@ -21,6 +35,8 @@ RUN: dict[str, Callable[[Context], None]] = {
     "partitions": partitions.run,
     "restart": restart.run,
     "recovery": recovery.run,
+    "groups": groups.run,
+    "offsets": offsets.run,
 }
 LOADS = frozenset(("sync", "small", "raw", "librdkafka", "end_to_end", "cold"))
 GROUPS: tuple[tuple[str, ...], ...] = (
@@ -29,4 +45,6 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ("partitions",),
     ("restart",),
     ("recovery",),
+    ("groups",),
+    ("offsets",),
 )

@@ -4,19 +4,23 @@ import itertools
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from conformance.group_calls import find_coordinator
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).parent / "java" / "pom.xml"
+APPLICATIONS_POM = POM.with_name("applications.xml")
 
 GROWTH_BYTES_MAX = 256 << 20
+COORDINATOR_SECONDS_MAX = 30
 
 NewTopic = Callable[..., str]
 
@@ -64,6 +68,17 @@ def peer(bootstrap: str) -> Iterator[Peer]:
 
 
 @pytest.fixture(scope="session")
+def coordinator(bootstrap: str) -> None:
+    """Groups and transactions can be used: their internal topics are made when a client first asks for them."""
+    deadline = time.monotonic() + COORDINATOR_SECONDS_MAX
+    with Peer(bootstrap) as peer:
+        for key_type in (0, 1):
+            while (error := find_coordinator(peer, "anybody", key_type).error_code) != 0:
+                assert time.monotonic() < deadline, f"no coordinator: {error}"
+                time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
 def broker_pid(bootstrap: str) -> int:
     return listening_pid(bootstrap)
 
@@ -84,21 +99,27 @@ def kafka_jars() -> Path:
     return find_jars(KAFKA_VERSION)
 
 
-def find_jars(version: str) -> Path:
+@pytest.fixture(scope="session")
+def application_jars() -> Path:
+    """The same for Kafka Streams, Connect and MirrorMaker 2."""
+    return find_jars(KAFKA_VERSION, "kafka-applications", APPLICATIONS_POM)
+
+
+def find_jars(version: str, name: str = "kafka", pom: Path = POM) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "ottla" / f"kafka-{version}"
+    folder = cache / "ottla" / f"{name}-{version}"
     if not folder.exists():
-        resolve_jars(folder, version)
+        resolve_jars(folder, version, pom)
     return folder
 
 
-def resolve_jars(folder: Path, version: str) -> None:
+def resolve_jars(folder: Path, version: str, pom: Path) -> None:
     """Copy into a temporary folder first: a folder with the right name is always complete."""
     maven = shutil.which("mvn")
     assert maven, "Apache Kafka's jars are needed once: install Maven (Debian: apt-get install maven) and try again"
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     unfinished.mkdir(parents=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={unfinished}"]
     done = subprocess.run([*command, f"-Dkafka.version={version}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"Maven could not resolve Apache Kafka's jars:\n{done.stdout[-3000:]}{done.stderr}"
     try:

@@ -9,6 +9,9 @@ PROGRAM = Path(__file__).parent / "java" / "Tools.java"
 CLASSES = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-groups.sh": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-get-offsets.sh": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-delete-records.sh": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-log-dirs.sh": "org.apache.kafka.tools.LogDirsCommand",

@@ -49,6 +49,22 @@ def test_kafkajs(workshop: Path, bootstrap: str, topic_name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
+def test_kafkajs_in_groups_and_transactions(workshop: Path, bootstrap: str, topic_name: str) -> None:
+    run(["npm", "install", "--no-audit", "--no-fund", "--silent"], workshop)
+    assert json.loads(run(["node", "groups.js", bootstrap, topic_name], workshop)) == {
+        "read": 100,
+        "copied": 100,
+        "aborted": True,
+        "committed": 100,
+        "readers": [[0, "50"], [1, "50"]],
+        "copiers": [[0, "50"], [1, "50"]],
+        "state": "Empty",
+        "listed": True,
+        "reset": "7",
+    }
+
+
 @pytest.mark.parametrize("workshop", ["franz_go"], indirect=True)
 def test_franz_go(workshop: Path, bootstrap: str, topic_name: str) -> None:
     run(["go", "mod", "tidy"], workshop)
@@ -62,4 +78,22 @@ def test_franz_go(workshop: Path, bootstrap: str, topic_name: str) -> None:
         "brokers": 1,
         "partitions": 3,
         "retention": "777777",
+        "group range": 300,
+        "lag range": 0,
+        "group cooperative": 300,
+        "lag cooperative": 0,
+        "copied": 300,
+        "aborted unseen": True,
+    }
+
+
+@pytest.mark.parametrize("workshop", ["sarama"], indirect=True)
+def test_sarama(workshop: Path, bootstrap: str, topic_name: str) -> None:
+    run(["go", "mod", "tidy"], workshop)
+    assert json.loads(run(["go", "run", ".", bootstrap, topic_name], workshop)) == {
+        "read": 300,
+        "copied": 300,
+        "committed": 300,
+        "readers": [100, 100, 100],
+        "copiers": [100, 100, 100],
     }

@@ -1,13 +1,14 @@
 """A TCP proxy in front of a broker that loses answers: the request has arrived and was obeyed, nobody gets to know.
 
-Frames are forwarded whole. Of the answers to Produce requests a part is thrown away and the connection closed instead,
-as a network that breaks at the worst moment would do.
+Frames are forwarded whole. Of the answers to Produce requests, or to others that a test names, a part is thrown away
+and the connection closed instead, as a network that breaks at the worst moment would do.
 """
 
 import asyncio
 import random
 import struct
 import threading
+from collections import Counter
 from concurrent.futures import Future
 from typing import Self
 
@@ -18,11 +19,15 @@ HEAD = struct.Struct(">hhi")  # api key, version, correlation id
 class LossyProxy:
     """Listens on a free port of its own; a context manager. `target` may be set once the broker's port is known."""
 
-    def __init__(self, seed: int, *, losses_max: int, loss_rate: float) -> None:
+    def __init__(
+        self, seed: int, *, losses_max: int, loss_rate: float, api_keys: frozenset[int] = frozenset({PRODUCE})
+    ) -> None:
         self.target = ("127.0.0.1", 0)
         self.losses = 0
         self.losses_max = losses_max
         self.loss_rate = loss_rate
+        self.lost: Counter[int] = Counter()  # by api key
+        self._api_keys = api_keys
         self._random = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -50,7 +55,7 @@ class LossyProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        to_lose: set[int] = set()  # correlation ids
+        to_lose: dict[int, int] = {}  # correlation id -> api key
         try:
             broker, to_broker = await asyncio.open_connection(*self.target)
         except OSError:
@@ -70,18 +75,24 @@ class LossyProxy:
             to_client.close()
             to_broker.close()
 
-    async def _requests(self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, to_lose: set[int]) -> None:
+    async def _requests(
+        self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, to_lose: dict[int, int]
+    ) -> None:
         while frame := await read_frame(client):
             api_key, _, correlation_id = HEAD.unpack_from(frame, 4)
-            if api_key == PRODUCE and self._is_time_to_lose():
-                to_lose.add(correlation_id)
+            if api_key in self._api_keys and self._is_time_to_lose():
+                to_lose[correlation_id] = api_key
             to_broker.write(frame)
             await to_broker.drain()
 
-    async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter, to_lose: set[int]) -> None:
+    async def _answers(
+        self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter, to_lose: dict[int, int]
+    ) -> None:
         while frame := await read_frame(broker):
-            if struct.unpack_from(">i", frame, 4)[0] in to_lose:
+            api_key = to_lose.get(struct.unpack_from(">i", frame, 4)[0])
+            if api_key is not None:
                 self.losses += 1
+                self.lost[api_key] += 1
                 return
             to_client.write(frame)
             await to_client.drain()

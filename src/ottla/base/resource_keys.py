@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import NO_GROUPS, NO_SHARE_GROUPS, NO_STREAMS_GROUPS
+from ottla.base.broker_keys.words import NO_SHARE_GROUPS, NO_STREAMS_GROUPS
 from ottla.base.setting_types import invalid_value, one_of
 from ottla.base.settings import Boolean, Int, Items, Settings, Text
 
@@ -31,15 +31,14 @@ class GroupResourceKeys(Settings):
     """What a group may set; a key that the broker has under "group." falls back to it."""
 
     consumer_assignment_interval_ms = Int(
-        1000, at_least=0, unused=NO_GROUPS, note="Shortest time between two assignments of this consumer group."
+        1000, at_least=0, note="Shortest time between two assignments of this consumer group."
     )
     consumer_heartbeat_interval_ms = Int(
-        5000, at_least=1, unused=NO_GROUPS, note="Heartbeat interval that members of this consumer group are told."
+        5000, at_least=1, note="Heartbeat interval that members of this consumer group are told."
     )
     consumer_session_timeout_ms = Int(
         45_000,
         at_least=1,
-        unused=NO_GROUPS,
         note="Time without a heartbeat after which a member of this consumer group is out.",
     )
     share_assignment_interval_ms = Int(

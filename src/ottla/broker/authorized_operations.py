@@ -26,6 +26,13 @@ CLUSTER_OPERATIONS: Final = (
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
+GROUP_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 
 def topic_operations(context: Context, topic: str) -> int:
@@ -34,3 +41,7 @@ def topic_operations(context: Context, topic: str) -> int:
 
 def cluster_operations(context: Context) -> int:
     return sum(1 << op for op in CLUSTER_OPERATIONS if context.may(op, ResourceType.CLUSTER, CLUSTER_NAME))
+
+
+def group_operations(context: Context, group: str) -> int:
+    return sum(1 << op for op in GROUP_OPERATIONS if context.may(op, ResourceType.GROUP, group))

@@ -55,7 +55,8 @@ class CleanerProcess:
         await self._send(job.encode())
         while True:
             try:
-                line = await asyncio.wait_for(self._lines.get(), STALLED_SECONDS_MAX)
+                async with asyncio.timeout(STALLED_SECONDS_MAX):  # wait_for() of Python 3.11 may swallow a cancellation
+                    line = await self._lines.get()
             except TimeoutError:
                 problem = f"it made no progress for {STALLED_SECONDS_MAX:.0f} s"
                 raise CleanerDiedError(problem, is_stalled=True) from None

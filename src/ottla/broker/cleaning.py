@@ -153,7 +153,8 @@ class Cleaning:
         backoff_ms = max(BACKOFF_MS_MIN, self._services.settings.log_cleaner_backoff_ms)
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
+            async with asyncio.timeout(backoff_ms / 1000):
+                await self._changed.wait()
 
     # ---- choosing
 

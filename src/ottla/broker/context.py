@@ -34,6 +34,7 @@ class Context:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self._place: PendingReply | None = None
+        self._is_alone = False
         self.meter: RequestMeter | None = None  # of a parked request, so that its wait is measured
         self.received_ns = 0
         self.parked_ns = 0
@@ -61,6 +62,12 @@ class Context:
         """Keep this reply's place in the line: answer() fills it."""
         self._place = self.connection.park()
 
+    def park_alone(self) -> None:
+        """The same for an API that may not overlap with others on its connection."""
+        self.park()
+        self.connection.is_exclusive = True
+        self._is_alone = True
+
     @property
     def is_parked(self) -> bool:
         return self._place is not None
@@ -68,6 +75,8 @@ class Context:
     def answer(self, response: Any | None) -> None:
         """Fill the place of a parked reply; None = no reply."""
         assert self._place is not None, "only a parked request is answered later"
+        if self._is_alone:
+            self.connection.is_exclusive = False
         if self.meter is not None:
             now_ns = monotonic_ns()
             self.meter.answered_later(self.received_ns, self.parked_ns, now_ns)

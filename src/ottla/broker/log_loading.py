@@ -225,6 +225,7 @@ class LogLoading:
         partition = self._services.replicas.adopt(log, topic.topic_id)
         state: PartitionImage = current.partitions[found.partition.partition]
         partition.lead(state.leader, state.leader_epoch, state.isr, len(state.replicas))
+        self._services.coordinators.on_recovered(found.partition)
 
     def _set_aside(self, found: FoundLog, why: str) -> None:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""

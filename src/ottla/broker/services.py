@@ -11,6 +11,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.checkpointing import CheckpointWriter
 from ottla.broker.client_metrics import ClientMetrics
+from ottla.broker.coordinators import Coordinators
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.flusher import Flusher
 from ottla.broker.index_rebuilds import IndexRebuilds
@@ -64,6 +65,7 @@ class Services:
         self.moves = Moves(replicas, live, clock, self.checkpoints, flusher, workers)
         self.counters = BrokerCounters()
         self.client_metrics = ClientMetrics()
+        self.coordinators = Coordinators(self)
         self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
 
     @property

@@ -18,6 +18,9 @@ from ottla.controller.store import SetNode
 Levels = Mapping[str, tuple[int, int]]  # the lowest and the highest that this broker can run with
 
 
+NO_DEFAULTS: Mapping[str, int] = {}
+
+
 class UpgradeType(IntEnum):
     """What a client allows to happen to a feature."""
 
@@ -34,11 +37,17 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int
 
 
-def decide_feature_updates(image: MetadataImage, updates: Sequence[FeatureUpdate], supported: Levels) -> Decision[None]:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) if one of them cannot be."""
+def decide_feature_updates(
+    image: MetadataImage, updates: Sequence[FeatureUpdate], supported: Levels, defaults: Mapping[str, int] = NO_DEFAULTS
+) -> Decision[None]:
+    """Raises KafkaError(INVALID_UPDATE_VERSION) if one of them cannot be.
+
+    `defaults` are the levels of features that nobody has changed; one of those that is switched off is kept as 0.
+    """
     features = dict(image.features)
     for update in updates:
-        reason = why_not(update, features.get(update.name, 0), supported, image.controller_id)
+        current = features.get(update.name, defaults.get(update.name, 0))
+        reason = why_not(update, current, supported, image.controller_id)
         if reason is not None:
             raise KafkaError(
                 Error.INVALID_UPDATE_VERSION,
@@ -46,7 +55,7 @@ def decide_feature_updates(image: MetadataImage, updates: Sequence[FeatureUpdate
                 f"Invalid update version {update.level} for feature {update.name}. {reason}",
             )
         features[update.name] = update.level
-    features = {name: level for name, level in features.items() if level > 0}
+    features = {name: level for name, level in features.items() if level != defaults.get(name, 0)}
     if features == image.features:
         return Decision((), image, None)
     operations = (SetNode(tree.FEATURE, tree.encode_feature(features), image.features_epoch),)

@@ -86,19 +86,35 @@ class Partition:
         """Append one producer's batch; the caller waits for the high watermark itself if it must."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-        if is_acks_all and len(self.in_sync) < self.min_in_sync:
+        if is_acks_all:
+            self._require_replicas()
+        appended = self.log.append(records, self.leader_epoch, now_ms)
+        self._on_appended(len(records))
+        return appended
+
+    def append_own(self, batch: bytearray, now_ms: int) -> int:
+        """Append what the broker itself has to say (a coordinator's records, a marker); the last offset of it."""
+        if self.leader_id != self.node_id:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+        self._require_replicas()
+        last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        self._on_appended(len(batch))
+        return last_offset
+
+    def _require_replicas(self) -> None:
+        if len(self.in_sync) < self.min_in_sync:
             raise KafkaError(
                 Error.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.in_sync)} is insufficient to satisfy the min.isr requirement "
                 f"of {self.min_in_sync} for partition {self.name}",
             )
-        appended = self.log.append(records, self.leader_epoch, now_ms)
+
+    def _on_appended(self, new_bytes: int) -> None:
         if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
             self._start_flush()
         if self.log.has_rolled and self.flush_rolled is not None:
             self.flush_rolled(self)
-        self._advance(len(records))
-        return appended
+        self._advance(new_bytes)
 
     def _start_flush(self) -> None:
         if self.flush is not None:

@@ -197,6 +197,21 @@ class Log(LogFiles):
         """A batch under the topic's own codec and level; runs in any thread."""
         return recompress(records, self._codec, self._level)
 
+    def append_own(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
+        """Write a batch of the broker's own making: coordinators' records and transaction markers; its last offset."""
+        if self.failure is not None:
+            raise self.refusal()
+        header = read_batch_header(records, 0)
+        if header.batch_bytes > self._message_bytes_max and not header.is_control:
+            raise KafkaError(Error.MESSAGE_TOO_LARGE, f"The batch has {header.batch_bytes} bytes")
+        base_offset = self.end_offset
+        header.base_offset = base_offset
+        write_offsets(records, 0, base_offset, leader_epoch)
+        self._write(records, header, now_ms)
+        if leader_epoch != self._latest_epoch:
+            self.assign_epoch(leader_epoch, base_offset)
+        return self.end_offset - 1
+
     def append_as_follower(self, records: memoryview) -> None:
         """Write batches that a leader gave their offsets; a batch that is cut off at the end is left out."""
         if self.failure is not None:

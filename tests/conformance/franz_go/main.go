@@ -27,7 +27,7 @@ func main() {
 }
 
 func roundTrip(bootstrap, topic string) (map[string]any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
 	defer cancel()
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -47,6 +47,9 @@ func roundTrip(bootstrap, topic string) (map[string]any, error) {
 		return nil, err
 	}
 	if seen["consumed"], seen["ordered"], err = consume(ctx, bootstrap, topic); err != nil {
+		return nil, err
+	}
+	if err = groups(ctx, bootstrap, topic, seen); err != nil {
 		return nil, err
 	}
 	return seen, ask(ctx, admin, topic, seen)

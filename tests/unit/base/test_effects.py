@@ -18,6 +18,13 @@ ONE_NODE = "unit/base/test_broker_checks.py::test_what_stops_a_start"
 EFFECTS = "conformance/test_setting_effects.py"
 PARTITION = "unit/replication/test_partition.py"
 
+COORDINATORS = "conformance/test_coordinator_settings.py"
+GROUPS = f"{COORDINATORS}::test_limits_of_groups"
+TIMES = f"{COORDINATORS}::test_sessions_end_and_transactions_run_out_of_time"
+GROUP_BOUNDS = "unit/base/test_resource_checks.py"
+MACHINES = "unit/broker/test_coordinators.py"
+DIALOGUES = "dialogues/test_dialogues.py"  # what the numbers mean; MACHINES shows that they arrive
+
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/test_clean_log.py",
     "compression.gzip.level": "conformance/test_compression.py::test_a_higher_level_makes_smaller_batches",
@@ -59,6 +66,23 @@ BROKER_KEYS = {
     "default.replication.factor": f"{EFFECTS}::test_more_replicas_than_brokers_are_refused",
     "delete.topic.enable": "conformance/test_limits.py",
     "fetch.max.bytes": f"{EFFECTS}::test_most_bytes_of_an_answer_to_a_fetch",
+    "group.consumer.assignment.interval.ms": TIMES,
+    "group.consumer.assignors": GROUPS,
+    "group.consumer.heartbeat.interval.ms": GROUPS,
+    "group.consumer.max.assignment.interval.ms": GROUP_BOUNDS,
+    "group.consumer.max.heartbeat.interval.ms": GROUP_BOUNDS,
+    "group.consumer.max.session.timeout.ms": GROUP_BOUNDS,
+    "group.consumer.max.size": GROUPS,
+    "group.consumer.migration.policy": f"{COORDINATORS}::test_groups_with_members_may_have_to_keep_their_protocol",
+    "group.consumer.min.assignment.interval.ms": GROUP_BOUNDS,
+    "group.consumer.min.heartbeat.interval.ms": GROUP_BOUNDS,
+    "group.consumer.min.session.timeout.ms": GROUP_BOUNDS,
+    "group.consumer.session.timeout.ms": TIMES,
+    "group.coordinator.rebalance.protocols": f"{COORDINATORS}::test_the_new_protocol_can_be_switched_off",
+    "group.initial.rebalance.delay.ms": TIMES,
+    "group.max.session.timeout.ms": GROUPS,
+    "group.max.size": GROUPS,
+    "group.min.session.timeout.ms": GROUPS,
     "inter.broker.listener.name": ONE_NODE,
     "listener.security.protocol.map": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
     "listeners": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
@@ -81,6 +105,13 @@ BROKER_KEYS = {
     "num.partitions": "conformance/test_limits.py::test_created_by_use_with_the_brokers_number_of_partitions",
     "num.recovery.threads.per.data.dir": "unit/broker/test_log_loading.py::test_each_folder_has_its_own_threads",
     "num.replica.alter.log.dirs.threads": "faults/test_moving_logs.py",
+    "offset.metadata.max.bytes": GROUPS,
+    "offsets.retention.check.interval.ms": DIALOGUES,
+    "offsets.retention.minutes": DIALOGUES,
+    "offsets.topic.compression.codec": GROUPS,
+    "offsets.topic.num.partitions": GROUPS,
+    "offsets.topic.replication.factor": MACHINES,
+    "offsets.topic.segment.bytes": MACHINES,
     "process.roles": ONE_NODE,
     "producer.id.expiration.check.interval.ms": CLOCK,
     "producer.id.expiration.ms": "unit/storage/test_producers.py",
@@ -92,6 +123,15 @@ BROKER_KEYS = {
     "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
     "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",
     "socket.send.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMES,
+    "transaction.max.timeout.ms": GROUPS,
+    "transaction.partition.verification.enable": f"{COORDINATORS}::test_older_producers_may_be_trusted",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": TIMES,
+    "transaction.state.log.min.isr": MACHINES,
+    "transaction.state.log.num.partitions": GROUPS,
+    "transaction.state.log.replication.factor": MACHINES,
+    "transaction.state.log.segment.bytes": MACHINES,
+    "transactional.id.expiration.ms": TIMES,
 }
 # Whole families whose tests have a file of their own.
 FAMILIES = {

@@ -57,3 +57,15 @@ def test_one_update_that_cannot_be_fails_all(name: str, level: int, upgrade_type
         "The update failed for all features since the following feature had an error: "
         f"Invalid update version {level} for feature {name}. {reason}"
     )
+
+
+def test_a_feature_that_is_on_by_default_stays_off_and_can_be_switched_on_again() -> None:
+    defaults = {"group.version": 1}
+    fresh = MetadataImage()
+    with pytest.raises(KafkaError, match="Can't downgrade the version of this feature without"):
+        decide_feature_updates(fresh, [FeatureUpdate("group.version", 0, UPGRADE)], SUPPORTED, defaults)
+    off = decide_feature_updates(fresh, [FeatureUpdate("group.version", 0, SAFE)], SUPPORTED, defaults).image
+    assert off.features == {"group.version": 0}
+    on = decide_feature_updates(off, [FeatureUpdate("group.version", 1, UPGRADE)], SUPPORTED, defaults).image
+    assert on.features == {}
+    assert not decide_feature_updates(on, [FeatureUpdate("group.version", 1, SAFE)], SUPPORTED, defaults).operations

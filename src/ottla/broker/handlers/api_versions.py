@@ -34,7 +34,10 @@ LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a m
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 # name -> (lowest, highest) version that this broker can run with.
-SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {}
+SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {"group.version": (0, 1), "transaction.version": (0, 2)}
+
+# What a new cluster has: the highest.
+DEFAULT_LEVELS: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
@@ -80,6 +83,10 @@ def supported_features(version: int) -> list[SupportedFeatureKey]:
 def finalized_features(image: MetadataImage) -> list[FinalizedFeatureKey]:
     return [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-        for name, level in image.features.items()
-        if name in SUPPORTED_FEATURES
+        for name in SUPPORTED_FEATURES
+        if (level := feature_level(image, name)) > 0
     ]
+
+
+def feature_level(image: MetadataImage, name: str) -> int:
+    return image.features.get(name, DEFAULT_LEVELS[name])

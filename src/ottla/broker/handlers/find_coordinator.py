@@ -1,53 +1,72 @@
-"""FindCoordinator (key 10), v0-6: there are no coordinators yet, and this says so.
+"""FindCoordinator (key 10), v0-6: the broker that looks after a group or a transactional id.
 
-v1 key type and error message; v4 several keys at once.
-
-Groups get COORDINATOR_NOT_AVAILABLE: clients that only read partitions of their own choice ask for the coordinator of
-their group too, and go on without it. Transactions get UNSUPPORTED_VERSION: a transactional producer can do nothing
-without its coordinator, and of all errors this one makes it give up at once instead of asking for ever.
+v1 key type and error message ("NONE" when all is well); v4 several keys at once. The internal topic is made when the
+first client asks.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.handlers.describe_configs import MALFORMED
+from ottla.coordination.partitioning import partition_for
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 BATCHED_SINCE: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
 
-NO_GROUPS: Final = "This broker does not coordinate consumer groups. Assign partitions by hand, without a group."
-NO_TRANSACTIONS: Final = "This broker does not serve transactions. Produce without a transactional id."
-BAD_KEY_TYPE: Final = "Unknown coordinator type {}."
+SAID: Final[dict[int, str]] = {Error.NONE: "NONE", Error.INVALID_REQUEST: MALFORMED}  # before version 4
 
 
-def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     if context.api_version >= BATCHED_SINCE:
-        return FindCoordinatorResponse(
-            node_id=0, host="", port=0, coordinators=[refuse(request, context, key) for key in request.coordinator_keys]
-        )
-    row = refuse(request, context, request.key)
+        rows = [await find(request.key_type, key, context) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=rows)
+    row = await find(request.key_type, request.key, context)
+    row.error_message = SAID.get(row.error_code, row.error_message)
     return FindCoordinatorResponse(
         error_code=row.error_code, error_message=row.error_message, node_id=row.node_id, host=row.host, port=row.port
     )
 
 
-def refuse(request: FindCoordinatorRequest, context: Context, key: str) -> Coordinator:
-    error, message = refusal(request.key_type, context, key)
-    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message)
+async def find(key_type: int, key: str, context: Context) -> Coordinator:
+    try:
+        check(key_type, key, context)
+        partition = await coordinating_partition(key_type, key, context)
+    except KafkaError as error:
+        return refused(key, error)
+    broker = context.broker.image.brokers.get(partition)
+    endpoint = broker.endpoints.get(context.listener_name) if broker is not None else None
+    if endpoint is None:
+        return refused(key, KafkaError(Error.COORDINATOR_NOT_AVAILABLE))
+    return Coordinator(key=key, node_id=partition, host=endpoint.host, port=endpoint.port, error_message="")
 
 
-def refusal(key_type: int, context: Context, key: str) -> tuple[Error, str]:
+def check(key_type: int, key: str, context: Context) -> None:
     if key_type == GROUP:
         if not context.may(Operation.DESCRIBE, ResourceType.GROUP, key):
-            return Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
-        return Error.COORDINATOR_NOT_AVAILABLE, NO_GROUPS
-    if key_type == TRANSACTION:
+            raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+    elif key_type == TRANSACTION:
         if not context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
-            return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional id authorization failed."
-        return Error.UNSUPPORTED_VERSION, NO_TRANSACTIONS
-    return Error.INVALID_REQUEST, BAD_KEY_TYPE.format(key_type)
+            raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional id authorization failed.")
+    else:
+        raise KafkaError(Error.INVALID_REQUEST, None if key_type == SHARE else MALFORMED)
+
+
+async def coordinating_partition(key_type: int, key: str, context: Context) -> int:
+    """The leader of the partition that the key belongs to."""
+    coordinators = context.broker.coordinators
+    wanted = coordinators.transactions_topic() if key_type == TRANSACTION else coordinators.offsets_topic()
+    topic = await coordinators.ensure_topic(wanted)
+    state = context.broker.image.partition(topic.name, partition_for(key, len(topic.partitions)))
+    return state.leader if state is not None else -1
+
+
+def refused(key: str, error: KafkaError) -> Coordinator:
+    message = error.message or ""
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.error, error_message=message)

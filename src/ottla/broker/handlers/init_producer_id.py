@@ -1,7 +1,6 @@
-"""InitProducerId (key 22), v0-5: an id for an idempotent producer.
+"""InitProducerId (key 22), v0-5: an id for an idempotent producer, or id and epoch for a transactional one.
 
 v2 flexible; v3 the producer may name its old id and epoch (KIP-360); v4 PRODUCER_FENCED; v5 transactions version 2.
-Transactional ids are refused with UNSUPPORTED_VERSION, which producers take as final: see find_coordinator.py.
 """
 
 from __future__ import annotations
@@ -11,19 +10,45 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.waiting_answers import answer_of
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from ottla.transactions.machine import Identity, Initialized
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
+FENCED_SINCE: Final = 4
 
 
 async def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
         check(request, context)
         producer_id = await context.broker.controller.producer_ids.next_id()
+        made = Initialized(Error.NONE, producer_id, 0)
+        if request.transactional_id is not None:
+            made = await init_transactional(request, request.transactional_id, producer_id, context)
     except KafkaError as refusal:
-        return InitProducerIdResponse(error_code=refusal.error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        made = Initialized(refusal.error)
+    error = made.error
+    if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+        error = Error.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=error, producer_id=made.producer_id, producer_epoch=made.epoch)
+
+
+async def init_transactional(
+    request: InitProducerIdRequest, transactional_id: str, fresh_id: int, context: Context
+) -> Initialized:
+    known = None
+    if request.producer_id != NO_PRODUCER_ID:
+        known = Identity(request.producer_id, request.producer_epoch)
+    transactions = context.broker.coordinators.transactions
+    made: Initialized = await answer_of(
+        transactions,
+        transactional_id,
+        lambda machine, reply_to, now_ms: machine.init_producer(
+            transactional_id, request.transaction_timeout_ms, known, fresh_id, reply_to, now_ms
+        ),
+    )
+    return made
 
 
 def check(request: InitProducerIdRequest, context: Context) -> None:
@@ -37,5 +62,3 @@ def check(request: InitProducerIdRequest, context: Context) -> None:
         raise KafkaError(Error.INVALID_REQUEST)  # an old id without its epoch, or the other way round
     if transactional_id == "":
         raise KafkaError(Error.INVALID_REQUEST)
-    if transactional_id is not None:
-        raise KafkaError(Error.UNSUPPORTED_VERSION)

@@ -13,8 +13,11 @@ import asyncio
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
+from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
+from ottla.broker import transactional_produce
 from ottla.broker.context import Context
+from ottla.broker.transactional_produce import Refused
 from ottla.protocol.batches import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
@@ -37,6 +40,9 @@ TOPIC_IDS_SINCE: Final = 13
 ZSTD_SINCE: Final = 7
 ATTRIBUTES_AT: Final = ATTRIBUTES_POSITION + 1  # their low byte
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
+NOTHING_REFUSED: Final[Refused] = {}
+NOT_ADDED: Final = "Partition was not added to the transaction"
+ADMIN_CLIENT_ID: Final = "__admin_client"  # who so calls itself may write to internal topics, with Kafka, too
 
 
 class Unreplicated:
@@ -71,9 +77,20 @@ Unfinished = list[Unreplicated | Uncompressed]
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        return transactional_produce.begin(
+            request,
+            context,
+            lambda topic: _topic_name(topic, context),
+            lambda refused: _append_all(request, context, refused),
+        )
+    return _append_all(request, context, NOTHING_REFUSED)
+
+
+def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> ProduceResponse | None:
     unfinished: Unfinished = []
     now_ms = context.broker.clock.now_ms()
-    responses = [_append_topic(topic, request, context, now_ms, unfinished) for topic in request.topic_data]
+    responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
     response = ProduceResponse(responses=responses)
     if unfinished:
         uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
@@ -102,7 +119,12 @@ def _end(
 
 
 def _append_topic(
-    topic: TopicProduceData, request: ProduceRequest, context: Context, now_ms: int, unfinished: Unfinished
+    topic: TopicProduceData,
+    request: ProduceRequest,
+    context: Context,
+    now_ms: int,
+    unfinished: Unfinished,
+    refused: Refused,
 ) -> TopicProduceResponse:
     name = topic.name
     missing = Error.UNKNOWN_TOPIC_OR_PARTITION
@@ -111,10 +133,18 @@ def _append_topic(
         name = known.name if known is not None else ""
         missing = Error.UNKNOWN_TOPIC_ID if known is None else missing
     allowed = context.may(Operation.WRITE, ResourceType.TOPIC, name)
+    is_internal = name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID
     answers: list[PartitionProduceResponse] = []
     for data in topic.partition_data:
         if not allowed:
             answers.append(_error(data.index, Error.TOPIC_AUTHORIZATION_FAILED, None))
+            continue
+        if refused and (name, data.index) in refused:
+            error = refused[name, data.index]
+            answers.append(_error(data.index, error, NOT_ADDED if error is Error.INVALID_TXN_STATE else None))
+            continue
+        if is_internal:
+            answers.append(_error(data.index, Error.INVALID_TOPIC_EXCEPTION, None))
             continue
         partition = context.broker.replicas.get(name, data.index)
         if partition is None:
@@ -128,6 +158,13 @@ def _append_topic(
                 unfinished.append(Uncompressed(partition, data, answers))
                 answers.append(_error(data.index, Error.NONE, None))
     return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+
+
+def _topic_name(topic: TopicProduceData, context: Context) -> str:
+    if context.api_version < TOPIC_IDS_SINCE:
+        return topic.name
+    known = context.broker.image.topics_by_id.get(topic.topic_id)
+    return known.name if known is not None else ""
 
 
 def _append(
@@ -184,7 +221,8 @@ def _recompress_first(
 ) -> None:
     """Large batches of topics with a codec of their own; meanwhile nothing more is taken from this connection, so
     that the order of a producer's batches stays."""
-    context.park()
+    if not context.is_parked:
+        context.park()
     context.connection.is_exclusive = True
     work = _append_recompressed(request, context, response, uncompressed, unreplicated)
     context.connection.loop.create_task(work)
@@ -228,10 +266,8 @@ def _check_request(records: memoryview, request: ProduceRequest, api_version: in
     if len(records) <= ATTRIBUTES_AT:
         return  # too short for a batch: the log says so in Kafka's words
     attributes = records[ATTRIBUTES_AT]
-    if attributes & TRANSACTIONAL_FLAG:
-        # There is no transaction coordinator yet, so no transaction that this batch could belong to.
-        no_id = request.transactional_id is None
-        raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if no_id else Error.INVALID_TXN_STATE)
+    if attributes & TRANSACTIONAL_FLAG and request.transactional_id is None:
+        raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if attributes & CODEC_MASK == ZSTD and api_version < ZSTD_SINCE:
         raise KafkaError(
             Error.UNSUPPORTED_COMPRESSION_TYPE,
@@ -281,7 +317,7 @@ class _ReplicationWait:
         self._response = response
         self._unreplicated = unreplicated
         self._waiting = WaitingProduce(len(unreplicated), self._on_ready)
-        if not context.is_parked:
+        if not context.is_parked:  # a transaction's first batch, or one that was compressed first, has waited before
             context.park()
         context.connection.waiting.add(self)
         for item in unreplicated:

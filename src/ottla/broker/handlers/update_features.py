@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.handlers.api_versions import SUPPORTED_FEATURES
+from ottla.broker.handlers.api_versions import DEFAULT_LEVELS, SUPPORTED_FEATURES
 from ottla.controller.features import FeatureUpdate, decide_feature_updates
 from ottla.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -27,7 +27,7 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     ]
     try:
         await context.broker.controller.change(
-            lambda image: decide_feature_updates(image, updates, SUPPORTED_FEATURES),
+            lambda image: decide_feature_updates(image, updates, SUPPORTED_FEATURES, DEFAULT_LEVELS),
             validate_only=request.validate_only,
         )
     except KafkaError as refusal:

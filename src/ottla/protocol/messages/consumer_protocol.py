@@ -43,13 +43,18 @@ class Assignment:
 
 def read_versioned(cls: type[T], data: bytes) -> T:
     """Raises ProtocolError when the bytes are not what they should be."""
-    if len(data) < _VERSION.size:
-        raise ProtocolError(f"{cls.__name__} without a version")
-    version: int = _VERSION.unpack_from(data)[0]
-    if version < 0:
-        raise ProtocolError(f"{cls.__name__} with version {version}")
+    version = read_version(data)
     known, _ = decode(cls, min(version, layout_of(cls).max_version), memoryview(data), _VERSION.size)
     return known
+
+
+def read_version(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise ProtocolError("what a consumer wrote has no version")
+    version: int = _VERSION.unpack_from(data)[0]
+    if version < 0:
+        raise ProtocolError(f"what a consumer wrote has version {version}")
+    return version
 
 
 def write_versioned(message_: Subscription | Assignment, version: int) -> bytes:

@@ -1,0 +1,274 @@
+"""The coordinators of this broker: their runtimes, their internal topics, and requests that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.resource_checks import inherited_by_groups
+from ottla.base.resource_keys import GroupResourceKeys
+from ottla.broker.context import Context
+from ottla.broker.group_topics import ImageCatalog, matching_topics
+from ottla.broker.markers import MarkerWriter
+from ottla.controller.image import MetadataImage, TopicImage
+from ottla.controller.machine import NewTopic
+from ottla.coordination.machine import Decision
+from ottla.coordination.runtime import Runtime
+from ottla.groups.machine import GroupMachine
+from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+MINUTE_MS: Final = 60_000
+
+# What a coordinator that cannot write its records tells its clients.
+WRITE_ERRORS: Final = {
+    Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_LEADER_OR_FOLLOWER: Error.NOT_COORDINATOR,
+    Error.KAFKA_STORAGE_ERROR: Error.NOT_COORDINATOR,
+    Error.MESSAGE_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+    Error.RECORD_LIST_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+}
+
+
+Shape = Callable[[Any], Any]
+"""Gives an answer the form that an old version of its API has."""
+
+
+class Ticket:
+    """Whom a coordinator's answer goes to: the handler itself if it comes at once, else the parked request."""
+
+    __slots__ = ("_context", "_is_waiting", "_shape", "response")
+
+    def __init__(self, context: Context, shape: Shape | None = None) -> None:
+        self._context = context
+        self._shape = shape
+        self._is_waiting = False
+        self.response: Any = None
+
+    def __call__(self, response: Any) -> None:
+        if self._shape is not None:
+            response = self._shape(response)
+        if self._is_waiting:
+            self._context.answer(response)
+        else:
+            self.response = response
+
+    def wait(self) -> Any:
+        """What a handler returns: the response, or None after the request was parked."""
+        if self.response is None:
+            self._is_waiting = True
+            self._context.park_alone()
+        return self.response
+
+
+class Coordinators:
+    """Group coordinator and transaction coordinator of one broker."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
+        self._creating = asyncio.Lock()
+        self.groups: Runtime[GroupMachine] = self._runtime(
+            OFFSETS_TOPIC,
+            lambda: self._configured(
+                GroupMachine(group_settings(services.settings), matching_topics, lambda: ImageCatalog(services.image))
+            ),
+            services.settings.offsets_topic_compression_codec,
+        )
+        self.transactions: Runtime[TransactionMachine] = self._runtime(
+            TRANSACTIONS_TOPIC, lambda: TransactionMachine(transaction_settings(services.settings))
+        )
+        self._markers = MarkerWriter(
+            services.replicas,
+            services.clock,
+            self.groups,
+            self.transactions,
+            lambda topic, index: services.image.partition(topic, index) is not None,
+        )
+        self.transactions.on_settled = self._markers.send_from
+        services.live.on_change(self._change_settings)
+
+    def _runtime(self, topic: str, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
+        services = self._services
+        return Runtime(topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec)
+
+    # ---- internal topics
+
+    def follow(self) -> None:
+        """The publisher has opened what is new: load what we coordinate from now on."""
+        self._times_of = group_times(self._services.image, self._services.settings)
+        for runtime in (self.groups, self.transactions):
+            topic = self._services.image.topics.get(runtime.topic)
+            runtime.follow(len(topic.partitions) if topic is not None else 0)
+
+    def on_recovered(self, name: TopicPartition) -> None:
+        """A partition is back after a crash. Before the first follow() all of them are yet to be looked at."""
+        for runtime in (self.groups, self.transactions):
+            if name.topic == runtime.topic and runtime.partition_count:
+                runtime.look_at(name.partition)
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Groups get other settings; offsets of deleted topics go."""
+        if old.group_configs is not new.group_configs:
+            self._change_settings(self._services.settings)
+        deleted = {
+            name
+            for name in new.changed_topics_since(old)
+            if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
+        }
+        if deleted:
+            for shard in self.groups.loaded():
+                self.groups.run(shard, shard.machine.topics_deleted(deleted))
+
+    async def ensure_topic(self, wanted: NewTopic) -> TopicImage:
+        """Made when the first client asks for its coordinator, as Kafka does."""
+        async with self._creating:
+            if wanted.name not in self._services.image.topics:
+                results = await self._services.controller.create_topics([wanted])
+                if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+                    raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
+                await self._services.publisher.settled()
+            self.follow()
+        return self._services.image.topics[wanted.name]
+
+    def offsets_topic(self) -> NewTopic:
+        return offsets_topic(self._services.settings, len(self._services.image.brokers))
+
+    def transactions_topic(self) -> NewTopic:
+        return transactions_topic(self._services.settings, len(self._services.image.brokers))
+
+    # ---- asking
+
+    def ask_group(
+        self,
+        context: Context,
+        group_id: str,
+        decide: Callable[[GroupMachine, Ticket, int], Decision],
+        shape: Shape | None = None,
+    ) -> Any:
+        """Let the group's machine decide; the handler returns what this returns."""
+        shard = self.groups.shard(group_id)
+        ticket = Ticket(context, shape)
+        self.groups.run(shard, decide(shard.machine, ticket, self.groups.now_ms()))
+        return ticket.wait()
+
+    def tell_group(self, topic: str, index: int, order: SendMarkers) -> None:
+        self._markers.tell_group(topic, index, order)
+
+    # ---- settings and the end
+
+    def _change_settings(self, settings: BrokerSettings) -> None:
+        self._times_of = group_times(self._services.image, settings)
+        for groups in self.groups.loaded():
+            groups.machine.change_settings(group_settings(settings))
+            self._configured(groups.machine)
+        for transactions in self.transactions.loaded():
+            transactions.machine.settings = transaction_settings(settings)
+
+    def _configured(self, machine: GroupMachine) -> GroupMachine:
+        machine.consumer.times_of = self._times_of
+        return machine
+
+    def close(self) -> None:
+        self.groups.close()
+        self.transactions.close()
+
+
+def offsets_topic(settings: BrokerSettings, broker_count: int) -> NewTopic:
+    return internal_topic(
+        OFFSETS_TOPIC,
+        settings.offsets_topic_num_partitions,
+        min(settings.offsets_topic_replication_factor, broker_count),
+        {"segment.bytes": str(settings.offsets_topic_segment_bytes), "compression.type": "producer"},
+    )
+
+
+def transactions_topic(settings: BrokerSettings, broker_count: int) -> NewTopic:
+    return internal_topic(
+        TRANSACTIONS_TOPIC,
+        settings.transaction_state_log_num_partitions,
+        min(settings.transaction_state_log_replication_factor, broker_count),
+        {
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(settings.transaction_state_log_min_isr, broker_count)),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
+    """With as many replicas as there are brokers, at most: one broker alone is a whole cluster."""
+    return NewTopic(
+        name,
+        partition_count=partitions,
+        replication_factor=replicas,
+        configs=(("cleanup.policy", "compact"), *configs.items()),
+    )
+
+
+def group_settings(settings: BrokerSettings) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_ms_min=settings.group_min_session_timeout_ms,
+        session_timeout_ms_max=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        size_max=settings.group_max_size,
+        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * MINUTE_MS,
+        offsets_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        consumer_times=ConsumerTimes(
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_assignment_interval_ms,
+        ),
+        consumer_size_max=settings.group_consumer_max_size,
+        consumer_assignors=settings.group_consumer_assignors,
+        migration_policy=settings.group_consumer_migration_policy.lower(),
+    )
+
+
+def group_times(image: MetadataImage, settings: BrokerSettings) -> dict[str, ConsumerTimes]:
+    """What groups have of their own, over what the broker has for all."""
+    names = [f"consumer.{field.replace('_', '.')}" for field in ConsumerTimes._fields]
+    inherited = {name: inherited_by_groups(name, settings) for name in names}
+    times = {}
+    for group, overrides in image.group_configs.items():
+        own = {name: GroupResourceKeys.keys[name].value(overrides[name]) for name in names if name in overrides}
+        if own:
+            times[group] = ConsumerTimes(*(own.get(name, inherited[name]) for name in names))
+    return times
+
+
+def transaction_settings(settings: BrokerSettings) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms_max=settings.transaction_max_timeout_ms,
+        abort_interval_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        id_expiration_ms=settings.transactional_id_expiration_ms,
+        id_expiration_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
+
+
+def refuse(response: Any, error: Error) -> Any:
+    """The same response, saying that its records could not be written."""
+    told = WRITE_ERRORS.get(error, error)
+    if isinstance(response, Error):
+        return told
+    if hasattr(response, "_replace"):
+        return type(response)(told)
+    if hasattr(response, "error_code"):
+        response.error_code = told
+    for topic in getattr(response, "topics", ()):
+        for row in topic.partitions:
+            if row.error_code == Error.NONE:
+                row.error_code = Error.INVALID_COMMIT_OFFSET_SIZE if told is Error.UNKNOWN_SERVER_ERROR else told
+    return response

@@ -1,0 +1,49 @@
+"""AddOffsetsToTxn (key 25), v0-4: offsets of a group are about to be committed in a transaction.
+
+What takes part is the partition of `__consumer_offsets` that the group belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.broker.waiting_answers import answer_of
+from ottla.coordination.partitioning import partition_for
+from ottla.protocol.messages.transaction_steps import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.transactions.machine import Identity
+
+FENCED_SINCE: Final = 2
+
+
+async def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
+    error = await add(request, context)
+    if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+        error = Error.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)
+
+
+async def add(request: AddOffsetsToTxnRequest, context: Context) -> Error:
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
+        return Error.GROUP_AUTHORIZATION_FAILED
+    if not request.transactional_id:
+        return Error.INVALID_REQUEST
+    coordinators = context.broker.coordinators
+    try:
+        topic = await coordinators.ensure_topic(coordinators.offsets_topic())
+        partition = (topic.name, partition_for(request.group_id, len(topic.partitions)))
+        who = Identity(request.producer_id, request.producer_epoch)
+        error: Error = await answer_of(
+            coordinators.transactions,
+            request.transactional_id,
+            lambda machine, reply_to, now_ms: machine.add_partitions(
+                request.transactional_id, who, [partition], 0, reply_to, now_ms
+            ),
+        )
+    except KafkaError as refusal:
+        return refusal.error
+    return error

@@ -1,0 +1,100 @@
+"""AddPartitionsToTxn (key 24), v0-5: partitions take part in a transaction.
+
+v4 several transactions at once, and only asking whether a partition takes part (KIP-890): that is for brokers, but a
+client may use it for one transaction, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.broker.known_partitions import refused_partitions
+from ottla.broker.waiting_answers import answer_of
+from ottla.protocol.messages.transaction_steps import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from ottla.transactions.machine import Identity
+
+FENCED_SINCE: Final = 2
+BATCHED_SINCE: Final = 4
+VERSION_2_SINCE: Final = 5
+
+Partitions = list[tuple[str, int]]
+Errors = dict[tuple[str, int], Error]
+
+
+async def handle(request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
+    if context.api_version < BATCHED_SINCE:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic(await add(single(request), context)))
+    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+    results = [
+        AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id, topic_results=by_topic(await add(transaction, context))
+        )
+        for transaction in request.transactions
+    ]
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> Errors:
+    wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+        return dict.fromkeys(wanted, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    refused = refused_partitions(wanted, Operation.WRITE, context)
+    if not transaction.verify_only:
+        refused |= {each: Error.TOPIC_AUTHORIZATION_FAILED for each in wanted if each[0] in INTERNAL_TOPICS}
+    if refused:  # all or nothing
+        return {each: refused.get(each, Error.OPERATION_NOT_ATTEMPTED) for each in wanted}
+    error, errors = await ask(transaction, wanted, context)
+    if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+        error = Error.INVALID_PRODUCER_EPOCH
+    return dict.fromkeys(wanted, error) | errors
+
+
+async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context) -> tuple[Error, Errors]:
+    transactions = context.broker.coordinators.transactions
+    transactional_id = transaction.transactional_id
+    who = Identity(transaction.producer_id, transaction.producer_epoch)
+    version = 2 if context.api_version >= VERSION_2_SINCE else 0
+    if not transactional_id:
+        return Error.INVALID_REQUEST, {}
+    try:
+        if transaction.verify_only:
+            return transactions.shard(transactional_id).machine.verify_partitions(transactional_id, who, wanted)
+        error = await answer_of(
+            transactions,
+            transactional_id,
+            lambda machine, reply_to, now_ms: machine.add_partitions(
+                transactional_id, who, wanted, version, reply_to, now_ms
+            ),
+        )
+    except KafkaError as refusal:
+        return refusal.error, {}
+    return error, {}
+
+
+def by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), error in errors.items():
+        row = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
+        topics.setdefault(topic, []).append(row)
+    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=rows) for name, rows in topics.items()]

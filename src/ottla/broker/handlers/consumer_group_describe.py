@@ -1,0 +1,63 @@
+"""ConsumerGroupDescribe (key 69), v0-1: groups of the new protocol and their members."""
+
+from __future__ import annotations
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.authorized_operations import group_operations
+from ottla.broker.context import Context
+from ottla.broker.group_topics import ImageCatalog
+from ottla.broker.handlers.consumer_group_heartbeat import serves_new_protocol
+from ottla.groups.consumer_description import describe_group
+from ottla.protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+
+
+def handle(request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
+    rows = [describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for row in rows:
+            if row.error_code == Error.NONE:
+                row.authorized_operations = group_operations(context, row.group_id)
+    return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return refused(group_id, Error.GROUP_AUTHORIZATION_FAILED)
+    if not serves_new_protocol(context):
+        return refused(group_id, Error.UNSUPPORTED_VERSION)
+    if not group_id:
+        return refused(group_id, Error.INVALID_GROUP_ID)
+    try:
+        machine = context.broker.coordinators.groups.shard(group_id).machine
+    except KafkaError as error:
+        return refused(group_id, error.error)
+    group = machine.consumer.groups.get(group_id)
+    if group is None:
+        is_classic = group_id in machine.groups
+        problem = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+        return refused(group_id, Error.GROUP_ID_NOT_FOUND, problem)
+    assignors = machine.settings.consumer_assignors
+    row = describe_group(group, assignors, ImageCatalog(context.broker.image))
+    names = {topic.topic_name for member in row.members for topic in member.assignment.topic_partitions}
+    if not all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        problem = "The group has described topic(s) that the client is not authorized to describe."
+        return refused(group_id, Error.TOPIC_AUTHORIZATION_FAILED, problem)
+    return row
+
+
+def refused(group_id: str, error: Error, message: str | None = None) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )

@@ -1,0 +1,33 @@
+"""DescribeTransactions (key 65), v0: where transactions stand."""
+
+from __future__ import annotations
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.transaction_steps import (
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from ottla.transactions.machine import unknown_transaction
+
+
+def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[describe(transactional_id, context) for transactional_id in request.transactional_ids]
+    )
+
+
+def describe(transactional_id: str, context: Context) -> DescribedTransaction:
+    if not context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return unknown_transaction(transactional_id, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not transactional_id:
+        return unknown_transaction(transactional_id, Error.INVALID_REQUEST)
+    try:
+        shard = context.broker.coordinators.transactions.shard(transactional_id)
+    except KafkaError as error:
+        return unknown_transaction(transactional_id, error.error)
+    row = shard.machine.describe(transactional_id)
+    row.topics = [topic for topic in row.topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)]
+    return row

@@ -1,0 +1,25 @@
+"""ListGroups (key 16), v0-5: the groups that this broker coordinates. v4 only some states; v5 only some types."""
+
+from __future__ import annotations
+
+from ottla.base.errors import KafkaError
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    try:
+        groups = [
+            group
+            for shard in context.broker.coordinators.groups.shards()
+            for group in shard.machine.list_groups()
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+            and context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+        ]
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.error)
+    return ListGroupsResponse(groups=groups)

@@ -1,0 +1,22 @@
+"""Partitions in a request that do not exist, or that the client may not touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.base.errors import Error
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+
+Refused = dict[tuple[str, int], Error]
+
+
+def refused_partitions(places: Iterable[tuple[str, int]], operation: Operation, context: Context) -> Refused:
+    """Of these (topic, index) the ones that must not pass, with the error to tell."""
+    refused: Refused = {}
+    for topic, index in places:
+        if not context.may(operation, ResourceType.TOPIC, topic):
+            refused[topic, index] = Error.TOPIC_AUTHORIZATION_FAILED
+        elif context.broker.image.partition(topic, index) is None:
+            refused[topic, index] = Error.UNKNOWN_TOPIC_OR_PARTITION
+    return refused

@@ -1,0 +1,182 @@
+"""Groups on their way from the classic protocol to the new one and back, while they have members (KIP-848)."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from conformance.group_calls import GroupCalls, assignment, subscription
+from conformance.peer import Peer
+
+pytestmark = pytest.mark.usefixtures("broker_stays_healthy", "coordinator")
+
+ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, GROUP_NOT_FOUND = 22, 23, 25, 27, 69
+MEMBER_ID_REQUIRED, FENCED_INSTANCE = 79, 82
+CLASSIC, NEW = 0, 1
+INTERVAL_SECONDS = 1.1
+
+
+@pytest.fixture
+def group(peer: Peer, topic_names: Callable[[], str]) -> GroupCalls:
+    return GroupCalls(peer, topic_names())
+
+
+@pytest.fixture
+def new(bootstrap: str, group: GroupCalls) -> Iterator[GroupCalls]:
+    """The connection of the members of the new protocol."""
+    with Peer(bootstrap) as connected:
+        yield GroupCalls(connected, group.group)
+
+
+@pytest.fixture
+def four(peer: Peer, topic_name: str, broker: object) -> tuple[str, uuid.UUID]:
+    """A topic with four partitions: its name and id."""
+    topic_id = peer.create_topic(topic_name, 4)
+    if broker is None:
+        time.sleep(0.3)  # Apache Kafka's coordinator hears of a topic a little later than its clients
+    return topic_name, topic_id
+
+
+def protocols(topic: str, owned: list[int] | None = None, generation: int = -1) -> dict[str, bytes]:
+    held = {topic: owned} if owned else {}
+    return {"range": subscription(topic, version=3, owned=held, generation=generation)}
+
+
+def members(group: GroupCalls) -> dict[int, tuple[int, list[int], list[int]]]:
+    """Member type -> epoch, partitions now, partitions to be (of the one topic)."""
+    return {
+        each.member_type: (each.epoch, *(next(iter(topics.values()), []) for topics in (each.assigned, each.target)))
+        for each in group.consumer_describe().members
+    }
+
+
+def start_classic(group: GroupCalls, topic: str) -> str:
+    """The only member of a classic group, with all partitions; its generation is 1."""
+    member = str(group.enter(protocols=protocols(topic)).member_id)
+    synced = group.sync(member, 1, {member: assignment({topic: [0, 1, 2, 3]}, 3)})
+    assert synced.error_code == 0
+    return member
+
+
+def test_a_classic_group_goes_on_when_the_first_new_member_joins(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, topic_id = four
+    member = start_classic(group, topic)
+    joined = new.consumer_join("A", [topic])
+    assert (joined.error, joined.epoch, joined.assigned) == (0, 2, {})
+    assert members(new) == {CLASSIC: (1, [0, 1, 2, 3], [0, 1]), NEW: (2, [], [2, 3])}
+    assert new.listed().group_type == "consumer"
+    # The classic member is asked to join again, and meanwhile commits as ever.
+    assert group.heartbeat(member, 1) == REBALANCE_IN_PROGRESS
+    assert group.heartbeat(member, 2) == ILLEGAL_GENERATION
+    assert group.sync(member, 1).error_code == REBALANCE_IN_PROGRESS
+    for version in (8, 9):
+        assert group.commit({topic: {3: 7}}, version, member_id=member, generation=1) == {topic: {3: 0}}
+        stale = group.commit({topic: {3: 8}}, version, member_id=member, generation=0)
+        assert stale == {topic: {3: ILLEGAL_GENERATION}}
+    # It joins with what it has, and learns what it may keep.
+    again = group.join(member, protocols=protocols(topic, [0, 1, 2, 3], 1))
+    assert (again.generation_id, again.protocol_name, again.leader, again.members) == (1, "range", "", [])
+    kept = assignment({topic: [0, 1]}, 3)
+    assert bytes(group.sync(member, 1).assignment) == kept
+    assert new.consumer_heartbeat("A", 2, owned={}).assigned is None
+    assert group.heartbeat(member, 1) == REBALANCE_IN_PROGRESS
+    # It joins without the others, and now they go to the new member.
+    assert group.join(member, protocols=protocols(topic, [0, 1], 1)).generation_id == 2
+    assert bytes(group.sync(member, 2).assignment) == kept
+    assert group.heartbeat(member, 2) == 0
+    assert new.consumer_heartbeat("A", 2, owned={}).assigned == {topic_id: [2, 3]}
+    assert members(new) == {CLASSIC: (2, [0, 1], [0, 1]), NEW: (2, [2, 3], [2, 3])}
+    assert group.committed(topic, 3) == 7
+
+
+def test_a_group_becomes_classic_again_when_the_last_new_member_leaves(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    member = start_classic(group, topic)
+    new.consumer_join("A", [topic])
+    group.join(member, protocols=protocols(topic, [0, 1, 2, 3], 1))
+    group.join(member, protocols=protocols(topic, [0, 1], 1))
+    assert new.consumer_heartbeat("A", -1).error == 0
+    assert new.consumer_describe().message == f"Group {group.group} is not a consumer group."
+    row = group.describe()
+    assert (row.group_state, bytes(row.members[0].member_assignment)) == (
+        "PreparingRebalance",
+        assignment({topic: [0, 1]}, 3),
+    )
+    assert group.heartbeat(member, 2) == REBALANCE_IN_PROGRESS
+    joined = group.join(member, protocols=protocols(topic, [0, 1], 2))
+    assert (joined.generation_id, joined.leader, len(joined.members)) == (3, member, 1)
+
+
+def test_a_classic_member_joins_a_group_of_the_new_protocol(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, topic_id = four
+    new.consumer_join("A", [topic])
+    time.sleep(INTERVAL_SECONDS)
+    announced = group.join(protocols=protocols(topic))
+    assert announced.error_code == MEMBER_ID_REQUIRED
+    member = announced.member_id
+    joined = group.join(member, protocols=protocols(topic))
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 3, "")
+    assert bytes(group.sync(member, 3).assignment) == assignment({}, 3)
+    assert group.heartbeat(member, 3) == 0
+    new.consumer_heartbeat("A", 2, owned={topic_id: [0, 1, 2, 3]})
+    assert group.heartbeat(member, 3) == 0
+    assert new.consumer_heartbeat("A", 2, owned={topic_id: [0, 1]}).epoch == 3
+    assert group.heartbeat(member, 3) == REBALANCE_IN_PROGRESS
+    assert group.join(member, protocols=protocols(topic, [], 3)).generation_id == 3
+    assert bytes(group.sync(member, 3).assignment) == assignment({topic: [2, 3]}, 3)
+    assert members(new) == {CLASSIC: (3, [2, 3], [2, 3]), NEW: (3, [0, 1], [0, 1])}
+    assert group.leave((member, None)).members[0].error_code == 0
+    assert NEW in members(new)
+    assert CLASSIC not in members(new)
+
+
+def test_a_static_classic_member_is_succeeded_and_fenced(
+    group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]
+) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    former = group.join(protocols=protocols(topic), instance_id="one")
+    assert former.error_code == 0
+    back = group.join(protocols=protocols(topic), instance_id="one")
+    assert (back.error_code, back.generation_id) == (0, former.generation_id)
+    assert back.member_id != former.member_id
+    assert group.heartbeat(former.member_id, former.generation_id, instance_id="one") == FENCED_INSTANCE
+    refused = group.join(former.member_id, protocols=protocols(topic), instance_id="one")
+    assert refused.error_code == FENCED_INSTANCE
+
+
+def test_who_cannot_be_a_member(group: GroupCalls, new: GroupCalls, four: tuple[str, uuid.UUID]) -> None:
+    topic, _ = four
+    new.consumer_join("A", [topic])
+    assert group.join(protocol_type="connect").error_code == INCONSISTENT_PROTOCOL
+    assert group.join(protocols={}).error_code == INCONSISTENT_PROTOCOL
+    member = group.enter(protocols=protocols(topic)).member_id
+    assert group.join(protocols={"sticky": subscription(topic)}).error_code == INCONSISTENT_PROTOCOL
+    assert group.heartbeat("A", 2) == UNKNOWN_MEMBER
+    assert group.sync("ghost", 2).error_code == UNKNOWN_MEMBER
+    assert members(new).keys() == {CLASSIC, NEW}
+    assert member
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "metadata", "reason"),
+    [
+        ("connect", b"", "the group does not use the consumer embedded protocol"),
+        ("consumer", b"?", "the embedded consumer protocol is malformed"),
+    ],
+)
+def test_groups_that_cannot_change(
+    group: GroupCalls, new: GroupCalls, protocol_type: str, metadata: bytes, reason: str
+) -> None:
+    member, generation = group.stable_member(protocol_type=protocol_type, protocols={"range": metadata})
+    refused = new.consumer_join("A", ["t"])
+    sentence = f"Cannot upgrade classic group {group.group} to consumer group because {reason}."
+    assert (refused.error, refused.message) == (GROUP_NOT_FOUND, sentence)
+    assert group.heartbeat(member, generation) == 0
