@@ -25,7 +25,8 @@ METHOD = """\
   round to round. A figure is the median of the rounds, a ratio is the ratio of the two medians (ottla / Apache Kafka).
 * Apache Kafka runs as one KRaft node (broker and controller in one process) with the heap and garbage collector
   options of its own start scripts. Every section warms the broker up with its own load first. Both systems run with
-  their default settings, except that the files of deleted topics go away after a second.
+  their default settings, except that the files of deleted topics go away after a second and that new groups do not
+  wait for more members (`group.initial.rebalance.delay.ms=0`).
 * The client is the same for both and runs in a process of its own: raw blocking sockets with requests built in
   advance, whose answers are checked for errors; or librdkafka through confluent-kafka with acks=all. Consumers run with
   `queued.min.messages=1000000` and `fetch.queue.backoff.ms=2`, because librdkafka's defaults stall it for a second

@@ -111,7 +111,7 @@ def test_the_new_protocol_can_be_switched_off(broker_factory: BrokerFactory) -> 
         assert GroupCalls(peer, "g").consumer_describe().error == UNSUPPORTED_VERSION
 
 
-@pytest.mark.parametrize("policy", ["disabled", "UPGRADE", "downgrade"])
+@pytest.mark.parametrize("policy", ["UPGRADE", "downgrade"])
 def test_groups_with_members_may_have_to_keep_their_protocol(broker_factory: BrokerFactory, policy: str) -> None:
     broker = broker_factory(group_consumer_migration_policy=policy, group_initial_rebalance_delay_ms=0)
     with Peer(broker.bootstrap) as peer:

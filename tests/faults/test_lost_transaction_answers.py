@@ -51,7 +51,7 @@ def lose_answers(broker_factory: BrokerFactory, client_name: str, losses: int, s
 
 @pytest.mark.parametrize("client_name", CLIENTS)
 def test_lost_answers_change_no_transaction(broker_factory: BrokerFactory, client_name: str) -> None:
-    lose_answers(broker_factory, client_name, 30, 1)
+    lose_answers(broker_factory, client_name, 15, 1)
 
 
 @pytest.mark.faults

@@ -138,10 +138,10 @@ def run_all(mortal: MortalBroker, client_name: str, whens: list[str], rounds: in
     story.check()
 
 
-def abandon_all(mortal: MortalBroker, whens: list[str], rounds: int) -> None:
+def abandon_all(mortal: MortalBroker, whens: list[str], rounds: int, endings: list[bool]) -> None:
     story = Story(mortal)
     for number in range(rounds):
-        for steps, is_commit in ((COMMIT, True), (ABORT, False)):
+        for steps, is_commit in ((COMMIT if is_commit else ABORT, is_commit) for is_commit in endings):
             for index, (step, nth) in enumerate(steps):
                 name = f"mover-{number}-{is_commit}-{index}"
                 client = VersionTwoTransactions(mortal.bootstrap, name, timeout_ms=1000, is_stubborn=False)
@@ -169,11 +169,12 @@ def test_many_kills_at_every_step_change_no_ending(
 def test_a_producer_that_is_gone_leaves_what_prepare_says(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    abandon_all(mortal_broker(broker_factory, monkeypatch, tmp_path, **QUICK_EXPIRY), ["after"], 1)
+    abandon_all(mortal_broker(broker_factory, monkeypatch, tmp_path, **QUICK_EXPIRY), ["after"], 1, [True])
 
 
 @pytest.mark.faults
 def test_many_producers_that_are_gone_leave_what_prepare_says(
     broker_factory: BrokerFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    abandon_all(mortal_broker(broker_factory, monkeypatch, tmp_path, **QUICK_EXPIRY), ["after", "half", "before"], 20)
+    mortal = mortal_broker(broker_factory, monkeypatch, tmp_path, **QUICK_EXPIRY)
+    abandon_all(mortal, ["after", "half", "before"], 20, [True, False])
