@@ -128,7 +128,8 @@ class Coordinators:
         }
         if deleted:
             for shard in self.groups.loaded():
-                self.groups.run(shard, shard.machine.topics_deleted(deleted))
+                for decision in shard.machine.topics_deleted(deleted):
+                    self.groups.run(shard, decision)
 
     async def ensure_topic(self, wanted: NewTopic) -> TopicImage:
         """Made when the first client asks for its coordinator, as Kafka does."""

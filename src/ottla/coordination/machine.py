@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.base.errors import Error
 
+PIECE_RECORDS = 1_000
+
 ReplyTo = Any  # whom a reply goes to: opaque to machines, a parked request for the broker, a number in a simulation
 
 
@@ -61,6 +63,17 @@ class Decision:
 
     def __repr__(self) -> str:
         return f"<Decision {len(self.records)} records, {len(self.replies)} replies, event {self.event!r}>"
+
+
+def in_pieces(records: list[Record], replies: list[Reply] | None = None) -> list[Decision]:
+    """Decisions for records that need not be written together: one batch of all might be too large for the topic.
+
+    Whoever waits is answered with the last of them.
+    """
+    pieces = [records[start : start + PIECE_RECORDS] for start in range(0, len(records), PIECE_RECORDS)] or [[]]
+    decisions = [Decision(piece) for piece in pieces]
+    decisions[-1].replies = replies if replies is not None else []
+    return decisions
 
 
 class Machine(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.base.errors import Error
-from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
+from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp, in_pieces
 from ottla.groups.classic import ClassicGroups, check_member
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
@@ -200,9 +200,9 @@ class OffsetMachine:
             or self.offsets.is_pending(group_id, topic, partition)
         ]
 
-    def topics_deleted(self, names: set[str]) -> Decision:
+    def topics_deleted(self, names: set[str]) -> list[Decision]:
         """Offsets of a topic go with it: a new topic of the same name begins at its own beginning."""
-        return Decision([offset_record(*place, None) for place in sorted(self.offsets.places_in(names))])
+        return in_pieces([offset_record(*place, None) for place in sorted(self.offsets.places_in(names))])
 
     def all_forgotten(self, group_id: str) -> list[Record]:
         """All that a group has committed."""
@@ -220,12 +220,11 @@ class OffsetMachine:
             if group.state is State.EMPTY and not has_pending and not group.announced:
                 records.append(group_tombstone(group_id))
             if records:
-                decisions.append(Decision(records))
-        decisions += [
-            Decision(records)
-            for consumer_group in list(self.consumer.groups.values())
-            if (records := self._expired_of_consumers(consumer_group, now_ms))
-        ]
+                decisions += in_pieces(records)
+        for consumer_group in list(self.consumer.groups.values()):
+            records = self._expired_of_consumers(consumer_group, now_ms)
+            if records:
+                decisions += in_pieces(records)
         return decisions
 
     def _expired_of_consumers(self, group: ConsumerGroup, now_ms: int) -> list[Record]:

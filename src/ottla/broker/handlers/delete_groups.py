@@ -8,7 +8,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators import Ticket
-from ottla.coordination.machine import Decision, Reply
+from ottla.coordination.machine import Reply, in_pieces
 from ottla.protocol.messages.group_admin import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
@@ -39,4 +39,5 @@ def delete(group_id: str, context: Context, answered: Any) -> None:
         return
     records, error_code = shard.machine.delete_group(group_id)
     result = DeletableGroupResult(group_id=group_id, error_code=error_code)
-    groups.run(shard, Decision(records, [Reply(answered, result)]))
+    for decision in in_pieces(records, [Reply(answered, result)]):
+        groups.run(shard, decision)
