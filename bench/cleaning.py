@@ -29,13 +29,13 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
-from ottla.storage.clean_job import CleanedGroup, CleanFailure, CleanJob, CleanReport, SegmentFacts, decode_reply
-from ottla.storage.clean_swap import SegmentSwap, swap_at_once
+from ottla.storage.cleaning.job import CleanedGroup, CleanFailure, CleanJob, CleanReport, SegmentFacts, decode_reply
+from ottla.storage.cleaning.swap import SegmentSwap, swap_at_once
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log, create_log
 
 NOW_MS = 1_700_000_000_000
-CLEANER = (sys.executable, "-m", "ottla.storage.clean_process")
+CLEANER = (sys.executable, "-m", "ottla.storage.cleaning.process")
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(64 << 20)}
 BATCH_RECORDS = 16
 TIMEOUT_S = 600.0

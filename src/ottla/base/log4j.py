@@ -30,8 +30,8 @@ LOGGERS: Final = {
     "kafka.network": "ottla.network",
     "kafka.log": "ottla.storage",
     "org.apache.kafka.storage.internals.log": "ottla.storage",
-    "kafka.log.LogCleaner": "ottla.storage.clean_log",
-    "org.apache.kafka.storage.internals.log.LogCleaner": "ottla.storage.clean_log",
+    "kafka.log.LogCleaner": "ottla.storage.cleaning.log",
+    "org.apache.kafka.storage.internals.log.LogCleaner": "ottla.storage.cleaning.log",
     "kafka.server": "ottla.broker",
     "kafka.coordinator.group": "ottla.groups",
 }

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from ottla.storage.clean_job import CleanedGroup, CleanFailure, CleanJob, CleanReport, decode_reply
+from ottla.storage.cleaning.job import CleanedGroup, CleanFailure, CleanJob, CleanReport, decode_reply
 
 logger = logging.getLogger(__name__)
 
-COMMAND: Final = (sys.executable, "-m", "ottla.storage.clean_process")
+COMMAND: Final = (sys.executable, "-m", "ottla.storage.cleaning.process")
 READ_BYTES: Final = 1 << 16
 STALLED_SECONDS_MAX: Final = 120.0  # a process that makes no progress tells so at least every second
 ENDED: Final = b""

@@ -1,6 +1,6 @@
 """Compaction: chooses the log that needs it most, has it cleaned by another process, and puts the result in place.
 
-The decisions are in storage/clean_plan.py, the work in storage/clean_process.py. Here are the lanes
+The decisions are in storage/cleaning/plan.py, the work in storage/cleaning/process.py. Here are the lanes
 (`log.cleaner.threads`, one process each) in which both are brought together. A log may be shortened, moved or deleted
 while it is cleaned: then the result is thrown away as a whole.
 """
@@ -27,7 +27,7 @@ from ottla.broker.services import Services
 from ottla.broker.slices import for_each_partition
 from ottla.replication.partition import Partition
 from ottla.storage import files
-from ottla.storage.clean_job import (
+from ottla.storage.cleaning.job import (
     FINAL_FAILURES,
     GONE,
     STARVED,
@@ -37,9 +37,9 @@ from ottla.storage.clean_job import (
     CleanReport,
     SegmentFacts,
 )
-from ottla.storage.clean_plan import Cleanable, LogFacts, decide_cleanable
-from ottla.storage.clean_swap import SegmentSwap
-from ottla.storage.clean_writer import remove_cleaned
+from ottla.storage.cleaning.plan import Cleanable, LogFacts, decide_cleanable
+from ottla.storage.cleaning.swap import SegmentSwap
+from ottla.storage.cleaning.writer import remove_cleaned
 from ottla.storage.log import Log
 from ottla.storage.segment import RebuildNeededError, Segment
 from ottla.storage.segment_times import first_timestamp_of, max_timestamp_of

@@ -80,7 +80,7 @@ def _apis(client: Client, _options: argparse.Namespace) -> None:
 
 
 def _quorum(client: Client, _options: argparse.Namespace) -> None:
-    from ottla.cli.metadata_quorum_kafka import COLUMNS, replication_rows  # noqa: PLC0415
+    from ottla.cli.kafka.metadata_quorum import COLUMNS, replication_rows  # noqa: PLC0415
 
     rows = replication_rows(describe_quorum(client), int(time.time() * 1000), True)
     print_table(COLUMNS, rows, ("NodeId", "LogEndOffset", "Lag"))

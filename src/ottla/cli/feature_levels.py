@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.cli.kafka_options import OptionError
+from ottla.cli.kafka.options import OptionError
 
 METADATA = "metadata.version"
 SHORT_MAX = 32767

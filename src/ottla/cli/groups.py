@@ -34,7 +34,7 @@ from ottla.cli.group_reset import (
     Scenario,
     named_partitions,
 )
-from ottla.cli.java_times import TimeTextError, parse_duration
+from ottla.cli.kafka.java_times import TimeTextError, parse_duration
 from ottla.cli.regex_check import regex_problem
 from ottla.cli.reset_file import export_text, read_plans
 from ottla.cli.tables import print_table

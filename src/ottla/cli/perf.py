@@ -12,11 +12,11 @@ from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
 from ottla.cli.consuming import DEFAULTS
+from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS
 from ottla.cli.librdkafka import translate
 from ottla.cli.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.load_reader import Figures, LoadReader, Reading
 from ottla.cli.perf_statistics import PERCENTILES, Summary
-from ottla.cli.produce_kafka import CODECS, MAX_BLOCK_MS
 from ottla.cli.producing import producer_settings, wait_for_topic
 from ottla.cli.record_meter import RecordMeter
 from ottla.cli.tables import print_table

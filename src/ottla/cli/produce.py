@@ -12,9 +12,9 @@ from ottla.cli.client_settings import load_properties, parse_pairs
 from ottla.cli.deserializers import DeserializationError
 from ottla.cli.field_formats import HELP, FieldError, FieldFormat, make_format
 from ottla.cli.json_records import JsonReader, TypedReader
+from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS, parsed_lines
 from ottla.cli.line_reader import Headers, Line, LineError, LineReader, RecordReader
 from ottla.cli.meter import ByteMeter
-from ottla.cli.produce_kafka import CODECS, MAX_BLOCK_MS, parsed_lines
 from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 

@@ -13,7 +13,7 @@ from ottla import __version__
 from ottla.base.log4j import VARIABLE as LOG4J_VARIABLE
 from ottla.cli import broker
 from ottla.cli.client_settings import parse_pairs
-from ottla.cli.kafka_options import KAFKA_VERSION
+from ottla.cli.kafka.options import KAFKA_VERSION
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 
 TOOL = "kafka-server-start.sh"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from ottla.cli.java_order import hash_map_order
+from ottla.cli.kafka.java_order import hash_map_order
 from ottla.client.admin import Partition, Topic
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.cli.hanging import OpenTransaction
-from ottla.cli.java_order import partition_order
+from ottla.cli.kafka.java_order import partition_order
 from ottla.client.transactions import NO_TRANSACTION, Described
 from ottla.protocol.messages.transaction_steps import ListedTransaction
 from ottla.protocol.messages.transactions import ProducerState

@@ -18,8 +18,8 @@ from ottla.broker.cleaning import (
     remove_leftovers,
 )
 from ottla.replication.partition import Partition
-from ottla.storage.clean_job import CleanJob
-from ottla.storage.clean_plan import decide_cleanable
+from ottla.storage.cleaning.job import CleanJob
+from ottla.storage.cleaning.plan import decide_cleanable
 from unit.storage.clean_stand import NOW_MS, PARTITION, SETTINGS, new_log, put
 
 

@@ -10,17 +10,17 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.broker_api_versions_kafka import version_lines
-from ottla.cli.cluster_kafka import endpoint_lines
-from ottla.cli.features_kafka import feature_lines, result_lines
-from ottla.cli.java_errors import java_class, java_text
-from ottla.cli.java_order import partition_order
-from ottla.cli.kafka_options import OptionError
+from ottla.cli.kafka.broker_api_versions import version_lines
+from ottla.cli.kafka.cluster import endpoint_lines
+from ottla.cli.kafka.features import feature_lines, result_lines
+from ottla.cli.kafka.java_errors import java_class, java_text
+from ottla.cli.kafka.java_order import partition_order
+from ottla.cli.kafka.log_dirs import as_json, existing_brokers, parse_brokers
+from ottla.cli.kafka.metadata_quorum import replication_lines, status_lines
+from ottla.cli.kafka.options import OptionError
+from ottla.cli.kafka.storage import random_id
 from ottla.cli.log_dirs import size_text
-from ottla.cli.log_dirs_kafka import as_json, existing_brokers, parse_brokers
-from ottla.cli.metadata_quorum_kafka import replication_lines, status_lines
 from ottla.cli.storage_folders import format_folder, info_lines, unformatted
-from ottla.cli.storage_kafka import random_id
 from ottla.cli.topic_report import old_line, parse_id
 from ottla.client.cluster import Feature, Features, Quorum
 from ottla.client.errors import ClientError, refusal

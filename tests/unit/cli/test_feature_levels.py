@@ -12,7 +12,7 @@ from ottla.cli.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.kafka_options import OptionError
+from ottla.cli.kafka.options import OptionError
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import build_batch, read_batch_header, read_records
 from ottla.protocol.records import Record
-from ottla.storage.clean_job import CleanedGroup, CleanJob, CleanReport, SegmentFacts, decode_job
-from ottla.storage.clean_log import CleaningRound
-from ottla.storage.clean_swap import SegmentSwap, swap_at_once
+from ottla.storage.cleaning.job import CleanedGroup, CleanJob, CleanReport, SegmentFacts, decode_job
+from ottla.storage.cleaning.log import CleaningRound
+from ottla.storage.cleaning.swap import SegmentSwap, swap_at_once
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import Log, create_log
 from ottla.storage.recovery import open_log

@@ -1,0 +1,70 @@
+"""`kafka-broker-api-versions.sh`: which APIs each broker offers, in which versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ottla.cli.api_names import API_NAMES, Known
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.kafka.java_errors import java_sentence
+from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+from ottla.client.client import Client
+from ottla.client.cluster import api_versions
+from ottla.client.errors import ClientError
+
+TOOL = "kafka-broker-api-versions.sh"
+SUMMARY = "Show which APIs the brokers offer, and in which versions."
+OPTIONS = (BOOTSTRAP, COMMAND_CONFIG)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
+    options.require("bootstrap-server")
+    try:
+        with client_of_file(
+            options.text("bootstrap-server") or "", options.text("command-config"), "admin-1"
+        ) as client:
+            _print_all(client)
+    except (ClientError, ToolError) as problem:
+        warn(str(problem))
+        return EXIT_FAILED
+    return 0
+
+
+def _print_all(client: Client) -> None:
+    for broker in client.cluster().brokers:
+        title = f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'} isFenced: false)"
+        try:
+            offered = {
+                item.api_key: (item.min_version, item.max_version)
+                for item in api_versions(client, broker.node_id).api_keys
+            }
+        except ClientError as problem:
+            print(f"{title} -> ERROR: {java_sentence(problem)}")
+            continue
+        print(f"{title} -> (\n" + ",\n".join(f"\t{line}" for line in version_lines(offered)) + "\n)")
+
+
+def version_lines(offered: dict[int, tuple[int, int]]) -> Iterator[str]:
+    """One line for each API that this tool or the broker knows, by their keys."""
+    for key in sorted(API_NAMES.keys() | offered.keys()):
+        known = API_NAMES.get(key)
+        if key not in offered:
+            assert known is not None
+            yield f"{known.name}({key}): UNSUPPORTED"
+        elif known is None:
+            yield f"UNKNOWN({key}): {_range(*offered[key])}"
+        else:
+            yield f"{known.name}({key}): {_range(*offered[key])} [{_usable(known, *offered[key])}]"
+
+
+def _range(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _usable(known: Known, low: int, high: int) -> str:
+    best = min(high, known.most)
+    if best >= max(low, known.least):
+        return f"usable: {best}"
+    return "unusable: node too new" if low > known.most else "unusable: node too old"

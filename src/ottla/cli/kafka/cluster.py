@@ -1,0 +1,98 @@
+"""`kafka-cluster.sh`: the cluster's id, its endpoints, and brokers that will not come back."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from ottla.base.errors import Error
+from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
+from ottla.cli.kafka.options import OptionError
+from ottla.cli.terminal import say
+from ottla.client.client import Client
+from ottla.client.cluster import describe_cluster, unregister_broker
+from ottla.client.errors import ClientError
+from ottla.protocol.messages.cluster import DescribeClusterBroker
+
+EXAMPLES = """
+kafka-cluster.sh cluster-id --bootstrap-server 127.0.0.1:9092
+kafka-cluster.sh list-endpoints --bootstrap-server 127.0.0.1:9092
+kafka-cluster.sh unregister --bootstrap-server 127.0.0.1:9092 --id 3
+"""
+COLUMNS = ("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    options.command_config = options.command_config or options.config
+
+    def body() -> int:
+        with client_of_servers(options) as client:
+            code: int = options.action(client, options)
+            return code
+
+    return complaining(body)
+
+
+def _parser() -> KafkaParser:
+    parser = KafkaParser(prog="kafka-cluster.sh", description="Look at the cluster as a whole.", examples=EXAMPLES)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
+    cluster_id = commands.add_parser("cluster-id", help="print the cluster's id")
+    cluster_id.set_defaults(action=_cluster_id)
+    unregister = commands.add_parser("unregister", help="forget a broker that will not come back")
+    unregister.add_argument("--id", "-i", type=int, required=True, metavar="N", help="the broker's id")
+    unregister.set_defaults(action=_unregister)
+    endpoints = commands.add_parser("list-endpoints", help="list brokers or controllers")
+    endpoints.add_argument("--include-fenced-brokers", action="store_true", help="also brokers that are fenced")
+    endpoints.set_defaults(action=_list_endpoints)
+    for command in (cluster_id, unregister, endpoints):
+        add_servers(command, "-b", "-C")
+        command.add_argument("--config", metavar="FILE", help="old name of --command-config")
+        command.add_argument("--command-config", "-c", metavar="FILE", help="file with properties of the client")
+    return parser
+
+
+def _cluster_id(client: Client, options: argparse.Namespace) -> int:
+    say(f"Cluster ID: {describe_cluster(client, endpoint_type=asked_endpoints(options)).cluster_id}")
+    return 0
+
+
+def _unregister(client: Client, options: argparse.Namespace) -> int:
+    try:
+        unregister_broker(client, options.id)
+    except ClientError as problem:
+        if problem.error is not Error.UNSUPPORTED_VERSION:
+            raise
+        print("The target cluster does not support the broker unregistration API.")
+        return 0
+    print(f"Broker {options.id} is no longer registered.")
+    return 0
+
+
+def _list_endpoints(client: Client, options: argparse.Namespace) -> int:
+    is_controllers = options.bootstrap_controller is not None
+    if is_controllers and options.include_fenced_brokers:
+        raise OptionError("The option --include-fenced-brokers is only supported with --bootstrap-server option")
+    kind = asked_endpoints(options)
+    brokers = describe_cluster(client, endpoint_type=kind, with_fenced=options.include_fenced_brokers).brokers
+    for line in endpoint_lines(sorted(brokers, key=lambda broker: broker.broker_id), is_controllers):
+        say(line)
+    return 0
+
+
+def endpoint_lines(brokers: Sequence[DescribeClusterBroker], is_controllers: bool) -> Iterator[str]:
+    """Kafka's table; controllers have no state to show."""
+    host_width = max((len(broker.host) for broker in brokers), default=100)
+    rack_width = max((len(broker.rack) for broker in brokers if broker.rack), default=10)
+    titles = [title for title in COLUMNS if title != "STATE" or not is_controllers]
+    widths = [10, host_width, 10, rack_width, *([] if is_controllers else [10]), 15]
+    yield _padded(titles, widths)
+    for broker in brokers:
+        state = [] if is_controllers else ["fenced" if broker.is_fenced else "unfenced"]
+        kind = "controller" if is_controllers else "broker"
+        cells = [str(broker.broker_id), broker.host, str(broker.port), broker.rack or "null", *state, kind]
+        yield _padded(cells, widths)
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return " ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))

@@ -1,0 +1,62 @@
+"""Kafka's tools that have sub-commands (`kafka-cluster.sh cluster-id ...`): argparse with Kafka's manners.
+
+They differ from ours in the exit code of a wrong command line, which is 1, and in their complaint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from ottla.cli.arguments import Parser
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.kafka.java_errors import java_text
+from ottla.cli.kafka.options import OptionError
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+from ottla.client.client import Client
+from ottla.client.cluster import BROKERS, CONTROLLERS
+from ottla.client.errors import ClientError
+
+
+class KafkaParser(Parser):
+    """A parser that complains as Kafka's tools do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_FAILED, f"{self.prog}: error: {message}{self._hint(message)}\n")
+
+
+def add_servers(parser: argparse.ArgumentParser, *short: str, is_required: bool = True) -> None:
+    """Whom to ask: brokers, or the controllers of a KRaft cluster. `short` are one-letter names, as in -b and -C."""
+    group = parser.add_mutually_exclusive_group(required=is_required)
+    group.add_argument("--bootstrap-server", *short[:1], metavar="SERVERS", help="brokers to connect to: host:port")
+    group.add_argument(
+        "--bootstrap-controller", *short[1:2], metavar="SERVERS", help="controllers to connect to instead of brokers"
+    )
+
+
+def client_of_servers(options: argparse.Namespace, client_id: str = "adminclient-1") -> Client:
+    bootstrap: str | None = options.bootstrap_server or options.bootstrap_controller
+    if bootstrap is None:
+        raise OptionError("You must specify one of --bootstrap-server or --bootstrap-controller")
+    return client_of_file(bootstrap, options.command_config, client_id)
+
+
+def asked_endpoints(options: argparse.Namespace) -> int:
+    """What DescribeCluster has to be asked for: a controller tells only about controllers."""
+    return CONTROLLERS if options.bootstrap_controller is not None else BROKERS
+
+
+def complaining(body: Callable[[], int]) -> int:
+    """Run a tool; what goes wrong is its last line on stderr, as Java words it."""
+    try:
+        return body()
+    except ClientError as problem:
+        text = java_text(problem)
+    except ToolError as problem:
+        text = str(problem)
+    sys.stdout.flush()
+    warn(text)
+    return EXIT_FAILED

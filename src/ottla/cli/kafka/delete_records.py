@@ -1,0 +1,50 @@
+"""`kafka-delete-records.sh`: forget the records of partitions below an offset, as a JSON file says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.kafka.java_errors import java_text
+from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option
+from ottla.cli.offset_file import read_offsets
+from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
+from ottla.client.errors import ClientError
+from ottla.client.offsets import delete_records
+
+TOOL = "kafka-delete-records.sh"
+SUMMARY = "Delete the records of partitions below an offset."
+EXAMPLE = "--offset-json-file offsets.json"
+OPTIONS = (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option(
+        "offset-json-file",
+        'File such as {"partitions": [{"topic": "orders", "partition": 0, "offset": 100}], "version": 1}. Required.',
+        "file",
+    ),
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
+    options.require("bootstrap-server", "offset-json-file")
+    try:
+        offsets = read_offsets(options.text("offset-json-file") or "")
+        print("Executing records delete operation")
+        bootstrap = options.text("bootstrap-server") or ""
+        with client_of_file(bootstrap, options.text("command-config")) as client:
+            low_watermarks, failures = delete_records(client, offsets)
+    except ClientError as problem:
+        warn(java_text(problem))
+        return EXIT_FAILED
+    except ToolError as problem:
+        warn(str(problem))
+        return EXIT_FAILED
+    print("Records delete operation completed:")
+    for partition in offsets:
+        if partition in low_watermarks:
+            say(f"partition: {partition}\tlow_watermark: {low_watermarks[partition]}")
+        else:
+            say(f"partition: {partition}\terror: {java_text(failures[partition])}")
+    return 0

@@ -1,0 +1,167 @@
+"""`kafka-features.sh`: feature flags of the cluster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from ottla.cli.feature_levels import (
+    METADATA,
+    default_levels,
+    dependency_lines,
+    level_text,
+    mapping_lines,
+    metadata_level,
+    parse_level,
+)
+from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, complaining
+from ottla.cli.kafka.java_errors import java_sentence
+from ottla.cli.kafka.java_order import hash_map_order
+from ottla.cli.kafka.options import OptionError
+from ottla.cli.terminal import say
+from ottla.client.client import Client
+from ottla.client.cluster import Features, UpgradeType, describe_features, update_features
+from ottla.client.errors import RefusedError
+
+EXAMPLES = """
+kafka-features.sh --bootstrap-server 127.0.0.1:9092 describe
+kafka-features.sh --bootstrap-server 127.0.0.1:9092 upgrade --release-version 4.3 --dry-run
+kafka-features.sh version-mapping --release-version 4.0
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+
+    def body() -> int:
+        code: int = options.action(options)
+        return code
+
+    return complaining(body)
+
+
+def _parser() -> KafkaParser:
+    parser = KafkaParser(prog="kafka-features.sh", description="Show and change feature flags.", examples=EXAMPLES)
+    add_servers(parser, is_required=False)
+    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
+    describe = commands.add_parser("describe", help="show the features and their levels")
+    describe.add_argument("--node-id", type=int, metavar="N", help="the node to ask; any if not given")
+    describe.set_defaults(action=_describe)
+    for name in ("upgrade", "downgrade", "disable"):
+        command = commands.add_parser(name, help=f"{name} features")
+        if name != "disable":
+            command.add_argument("--metadata", metavar="VERSION", help="old way to name the level of metadata.version")
+            command.add_argument("--release-version", metavar="VERSION", help="all features as this release has them")
+        command.add_argument("--feature", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
+        if name != "upgrade":
+            command.add_argument("--unsafe", action="store_true", help="even if metadata may be lost")
+        command.add_argument("--dry-run", action="store_true", help="check, but change nothing")
+        command.set_defaults(action=_update, operation=name)
+    mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
+    mapping.add_argument("--release-version", metavar="VERSION", help="default: the latest")
+    mapping.set_defaults(action=_mapping)
+    dependencies = commands.add_parser("feature-dependencies", help="what a level of a feature requires")
+    dependencies.add_argument("--feature", action="append", required=True, metavar="NAME=LEVEL")
+    dependencies.set_defaults(action=_dependencies)
+    return parser
+
+
+def _client(options: argparse.Namespace) -> Client:
+    if options.bootstrap_server is None and options.bootstrap_controller is None:
+        raise OptionError(
+            "Command line error: You must specify either --bootstrap-controller or --bootstrap-server.. "
+            "Type --help for help."
+        )
+    return client_of_servers(options)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        for line in feature_lines(describe_features(client, options.node_id)):
+            say(line)
+    return 0
+
+
+def feature_lines(found: Features) -> list[str]:
+    """One line for each feature, in columns."""
+    epoch = "-" if found.epoch is None else found.epoch
+    return [
+        f"Feature: {item.name:<40}  SupportedMinVersion: {level_text(item.name, item.least):<15}  "
+        f"SupportedMaxVersion: {level_text(item.name, item.most):<15}  "
+        f"FinalizedVersionLevel: {level_text(item.name, item.level):<15}  Epoch: {epoch}"
+        for item in found.features
+    ]
+
+
+def _mapping(options: argparse.Namespace) -> int:
+    print("\n".join(mapping_lines(options.release_version)))
+    return 0
+
+
+def _dependencies(options: argparse.Namespace) -> int:
+    for line in dependency_lines(options.feature):
+        print(line)
+    return 0
+
+
+def _update(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        levels = _levels(options)
+        if not levels:
+            raise OptionError(f"You must specify at least one feature to {options.operation}")
+        levels = {name: levels[name] for name in hash_map_order(levels)}  # the first that is refused is the one named
+        results = update_features(client, levels, _upgrade_type(options), options.dry_run)
+    failed = [name for name, refused in results.items() if refused is not None]
+    for line in result_lines(options.operation, levels, results, options.dry_run):
+        say(line)
+    if failed:
+        raise OptionError(f"{len(failed)} out of {len(levels)} operation(s) failed.")
+    return 0
+
+
+def _upgrade_type(options: argparse.Namespace) -> UpgradeType:
+    if options.operation == "upgrade":
+        return UpgradeType.UPGRADE
+    return UpgradeType.UNSAFE_DOWNGRADE if options.unsafe else UpgradeType.SAFE_DOWNGRADE
+
+
+def _levels(options: argparse.Namespace) -> dict[str, int]:
+    """The level that each feature shall have."""
+    if options.operation == "disable":
+        return _without_doubles([(name, 0) for name in options.feature])
+    if options.release_version is not None:
+        if options.metadata is not None or options.feature:
+            raise OptionError("Can not specify `release-version` with other feature flags.")
+        metadata = metadata_level(options.release_version)
+        others = {name: level for name, level in default_levels(metadata).items() if level}
+        return {METADATA: metadata, **others}
+    pairs = []
+    if options.metadata is not None:
+        print(" `metadata` flag is deprecated and may be removed in a future release.")
+        pairs.append((METADATA, metadata_level(options.metadata)))
+    return _without_doubles([*pairs, *map(parse_level, options.feature)])
+
+
+def _without_doubles(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    for name, level in pairs:
+        if name in levels:
+            raise OptionError(f"Feature {name} was specified more than once.")
+        levels[name] = level
+    return levels
+
+
+def result_lines(
+    operation: str, levels: Mapping[str, int], results: Mapping[str, RefusedError | None], is_dry: bool
+) -> list[str]:
+    lines = []
+    for name in sorted(results):
+        refused = results[name]
+        if refused is not None:
+            object_ = f"disable {name}" if operation == "disable" else f"{operation} {name} to {levels[name]}"
+            lines.append(f"{'Can not' if is_dry else 'Could not'} {object_}. {java_sentence(refused)}")
+        else:
+            done = "disabled." if operation == "disable" else f"{operation}d to {levels[name]}."
+            lines.append(f"{name} {'can be' if is_dry else 'was'} {done}")
+    return lines

@@ -1,0 +1,89 @@
+"""`kafka-get-offsets.sh`: offsets of partitions by time, one line `topic:partition:offset` each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.kafka.java_errors import java_text
+from ottla.cli.kafka.options import (
+    BOOTSTRAP,
+    BROKER_LIST,
+    COMMAND_CONFIG,
+    KafkaOptions,
+    Option,
+    OptionError,
+    bootstrap_of,
+)
+from ottla.cli.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.client.offsets import NO_OFFSET, list_offsets
+
+TOOL = "kafka-get-offsets.sh"
+SUMMARY = "Print offsets of partitions: where they end, begin, or stand at a time."
+EXAMPLE = "--topic orders"
+OPTIONS = (
+    BOOTSTRAP,
+    BROKER_LIST,
+    COMMAND_CONFIG,
+    Option("topic", "Only topics whose name matches this regular expression.", "topic"),
+    Option("partitions", "Only these partitions, commas between several.", "numbers"),
+    Option("topic-partitions", "Several patterns at once, such as orders:0,audit:1-3,:0.", "patterns"),
+    Option(
+        "time",
+        "latest (-1), earliest (-2), max-timestamp (-3), earliest-local (-4), latest-tiered (-5), "
+        "earliest-pending-upload (-6) or milliseconds since 1970; latest if not given.",
+        "time",
+    ),
+    Option("exclude-internal-topics", "Leave out the cluster's own topics."),
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, unreadable="Error occurred: ", example=EXAMPLE)
+    if not arguments:
+        options.refuse(SUMMARY)
+    bootstrap = bootstrap_of(options)
+    if bootstrap is None:
+        options.refuse('Missing required argument "[bootstrap-server]"')
+    if not all(":" in server for server in bootstrap.split(",")):
+        options.refuse("Please provide valid host:port like host1:9091,host2:9092\n")
+    try:
+        choice, time = _wanted(options)
+        with client_of_file(bootstrap, options.text("command-config"), "GetOffsetShell") as client:
+            return print_offsets(client, choice, time)
+    except ClientError as problem:
+        text = java_text(problem)
+    except ToolError as problem:
+        text = str(problem)
+    warn(f"Error occurred: {text}")
+    return EXIT_FAILED
+
+
+def _wanted(options: KafkaOptions) -> tuple[Choice, int]:
+    rules = options.text("topic-partitions")
+    if rules is not None and (options.has("topic") or options.has("partitions")):
+        raise OptionError("--topic-partitions cannot be used with --topic or --partitions")
+    time = parse_time(options.text("time") or "latest")
+    if rules is not None:
+        return parse_rules(rules, not options.has("exclude-internal-topics")), time
+    partitions = parse_partitions(options.text("partitions"))
+    topic = options.text("topic")
+    return Choice.of_topic(topic or ".*", partitions, not options.has("exclude-internal-topics")), time
+
+
+def print_offsets(client: Client, choice: Choice, time: int) -> int:
+    partitions = chosen_partitions(Admin(client).topics(), choice)
+    if not partitions:
+        raise OptionError("Could not match any topic-partitions with the specified filters")
+    found, failures = list_offsets(client, partitions, time)
+    for partition in partitions:
+        if partition in failures:
+            warn(f"Skip getting offsets for topic-partition {partition} due to error: {java_text(failures[partition])}")
+    for partition in sorted(found, key=str):
+        if found[partition].offset != NO_OFFSET:
+            print(f"{partition.topic}:{partition.partition}:{found[partition].offset}")
+    return 0

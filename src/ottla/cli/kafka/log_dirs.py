@@ -1,0 +1,107 @@
+"""`kafka-log-dirs.sh`: what lies in the log folders of brokers, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+
+from ottla.base.errors import Error
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.kafka.java_errors import java_class, java_text
+from ottla.cli.kafka.java_order import hash_map_order, partition_order
+from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.client.log_dirs import Folder, Replica, describe_log_dirs
+
+TOOL = "kafka-log-dirs.sh"
+SUMMARY = "Show what lies in the log folders of brokers."
+EXAMPLE = "--describe"
+OPTIONS = (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option("describe", "Describe the log folders. Required."),
+    Option("topic-list", "Only these topics, commas between several.", "topics"),
+    Option("broker-list", "Only these brokers, such as 0,1,2.", "brokers"),
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
+    options.require("bootstrap-server", "describe")
+    try:
+        wanted = parse_brokers(options.text("broker-list") or "")
+        topics = {name for name in (options.text("topic-list") or "").split(",") if name}
+        bootstrap = options.text("bootstrap-server") or ""
+        with client_of_file(bootstrap, options.text("command-config"), "log-dirs-tool") as client:
+            _describe(client, wanted, topics)
+    except ClientError as problem:
+        warn(java_text(problem))
+        return EXIT_FAILED
+    except ToolError as problem:
+        warn(str(problem))
+        return EXIT_FAILED
+    return 0
+
+
+def _describe(client: Client, wanted: Sequence[int], topics: Collection[str]) -> None:
+    living = sorted(Admin(client).live_brokers())
+    brokers = existing_brokers(wanted, living)
+    print("Querying brokers for log directories information")
+    folders = describe_log_dirs(client, brokers)
+    print(f"Received log directory information from brokers {','.join(map(str, brokers))}")
+    say(as_json(folders, topics))
+
+
+def existing_brokers(wanted: Sequence[int], living: Sequence[int]) -> list[int]:
+    """The brokers to ask: those named, or all; naming one that does not live is an error."""
+    missing = sorted(set(wanted) - set(living))
+    if missing:
+        raise OptionError(
+            f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, missing))}. "
+            f"Current existent brokers: {','.join(map(str, living))}"
+        )
+    return sorted(set(wanted)) or list(living)
+
+
+def as_json(folders: Mapping[int, Sequence[Folder]], topics: Collection[str]) -> str:
+    """One line, the keys in the order that Java's maps give them."""
+    brokers = [{"broker": broker, "logDirs": _folders(found, topics)} for broker, found in folders.items()]
+    return json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_brokers(text: str) -> list[int]:
+    found = []
+    for part in text.split(","):
+        try:
+            found += [int(part)] if part else []
+        except ValueError:
+            raise OptionError(f'For input string: "{part}"') from None
+    return found
+
+
+def _folders(folders: Sequence[Folder], topics: Collection[str]) -> list[dict[str, object]]:
+    by_path = {folder.path: folder for folder in folders}
+    return [
+        {
+            "partitions": _replicas(by_path[path].replicas, topics),
+            "error": None if by_path[path].error is Error.NONE else java_class(by_path[path].error),
+            "logDir": path,
+        }
+        for path in hash_map_order(by_path)
+    ]
+
+
+def _replicas(replicas: Sequence[Replica], topics: Collection[str]) -> list[dict[str, object]]:
+    wanted = {item.partition: item for item in replicas if not topics or item.partition.topic in topics}
+    return [
+        {
+            "partition": str(partition),
+            "size": wanted[partition].size_bytes,
+            "offsetLag": wanted[partition].offset_lag,
+            "isFuture": wanted[partition].is_future,
+        }
+        for partition in partition_order(wanted)
+    ]

@@ -1,0 +1,135 @@
+"""`kafka-metadata-quorum.sh`: the state of the nodes that keep the cluster's metadata."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
+from ottla.cli.kafka.options import OptionError
+from ottla.cli.topic_report import id_text
+from ottla.client.addresses import Address
+from ottla.client.client import Client
+from ottla.client.cluster import Quorum, describe_cluster, describe_quorum
+from ottla.protocol.messages.cluster import QuorumListener, QuorumReplica
+from ottla.protocol.schema import ZERO_UUID
+
+EXAMPLES = """
+kafka-metadata-quorum.sh --bootstrap-server 127.0.0.1:9092 describe --status
+kafka-metadata-quorum.sh --bootstrap-server 127.0.0.1:9092 describe --replication --human-readable
+"""
+COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
+UNKNOWN_TIME = -1
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+
+    def body() -> int:
+        with client_of_servers(options) as client:
+            return _describe(client, options)
+
+    return complaining(body)
+
+
+def _parser() -> KafkaParser:
+    parser = KafkaParser(
+        prog="kafka-metadata-quorum.sh", description="Show the state of the metadata quorum.", examples=EXAMPLES
+    )
+    add_servers(parser)
+    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=KafkaParser)
+    describe = commands.add_parser("describe", help="show the quorum")
+    describe.add_argument("--status", action="store_true", help="a short summary")
+    describe.add_argument("--replication", action="store_true", help="how far each node is")
+    describe.add_argument("--human-readable", action="store_true", help="with --replication: times as they passed")
+    return parser
+
+
+def _describe(client: Client, options: argparse.Namespace) -> int:
+    if options.status and options.replication:
+        raise OptionError("Only one of --status or --replication should be specified with describe sub-command")
+    if options.replication:
+        for line in replication_lines(describe_quorum(client), int(time.time() * 1000), options.human_readable):
+            print(line)
+    elif options.status:
+        if options.human_readable:
+            raise OptionError("The option --human-readable is only supported along with --replication")
+        cluster_id = describe_cluster(client, endpoint_type=asked_endpoints(options)).cluster_id
+        print("\n".join(status_lines(cluster_id, describe_quorum(client))))
+    else:
+        raise OptionError("One of --status or --replication must be specified with describe sub-command")
+    return 0
+
+
+def status_lines(cluster_id: str, quorum: Quorum) -> list[str]:
+    partition = quorum.partition
+    leader = _leader(quorum)
+    last = min(partition.current_voters, key=lambda voter: voter.log_end_offset)
+    if leader is last:
+        lag_ms = 0
+    elif UNKNOWN_TIME in (leader.last_caught_up_timestamp, last.last_caught_up_timestamp):
+        lag_ms = UNKNOWN_TIME
+    else:
+        lag_ms = leader.last_caught_up_timestamp - last.last_caught_up_timestamp
+    fields = {
+        "ClusterId": cluster_id,
+        "LeaderId": partition.leader_id,
+        "LeaderEpoch": partition.leader_epoch,
+        "HighWatermark": partition.high_watermark,
+        "MaxFollowerLag": leader.log_end_offset - last.log_end_offset,
+        "MaxFollowerLagTimeMs": lag_ms,
+        "CurrentVoters": _nodes(quorum, partition.current_voters),
+        "CurrentObservers": _nodes(quorum, partition.observers),
+    }
+    return [f"{f'{name}:':<24}{value}" for name, value in fields.items()]
+
+
+def replication_lines(quorum: Quorum, now_ms: int, is_human: bool) -> list[str]:
+    """A table with tabs between its columns and behind the last, as Kafka prints it."""
+    rows = [COLUMNS, *replication_rows(quorum, now_ms, is_human)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
+    return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def replication_rows(quorum: Quorum, now_ms: int, is_human: bool) -> list[tuple[str, ...]]:
+    """The leader first, then those that follow it, then those that only watch."""
+    leader = _leader(quorum)
+    followers = [voter for voter in quorum.partition.current_voters if voter is not leader]
+    groups = ((leader,), "Leader"), (followers, "Follower"), (quorum.partition.observers, "Observer")
+    rows: list[tuple[str, ...]] = []
+    for replicas, status in groups:
+        for replica in replicas:
+            times = replica.last_fetch_timestamp, replica.last_caught_up_timestamp
+            shown = [_ago(time_ms, now_ms) if is_human else str(time_ms) for time_ms in times]
+            lag = leader.log_end_offset - replica.log_end_offset
+            numbers = (str(replica.replica_id), id_text(replica.replica_directory_id), str(replica.log_end_offset))
+            rows.append((*numbers, str(lag), *shown, status))
+    return rows
+
+
+def _leader(quorum: Quorum) -> QuorumReplica:
+    for voter in quorum.partition.current_voters:
+        if voter.replica_id == quorum.partition.leader_id:
+            return voter
+    raise OptionError("No value present")
+
+
+def _ago(time_ms: int, now_ms: int) -> str:
+    return str(time_ms) if time_ms == UNKNOWN_TIME else f"{max(now_ms - time_ms, 0)} ms ago"
+
+
+def _nodes(quorum: Quorum, replicas: Sequence[QuorumReplica]) -> str:
+    listeners = {node.node_id: node.listeners for node in quorum.nodes}
+    return "[" + ", ".join(_node(replica, listeners.get(replica.replica_id, [])) for replica in replicas) + "]"
+
+
+def _node(replica: QuorumReplica, listeners: Sequence[QuorumListener]) -> str:
+    fields = [f'"id": {replica.replica_id}']
+    if replica.replica_directory_id != ZERO_UUID:
+        fields.append(f'"directoryId": "{id_text(replica.replica_directory_id)}"')
+    if listeners:
+        endpoints = ", ".join(f'"{item.name}://{Address(item.host, item.port)}"' for item in listeners)
+        fields.append(f'"endpoints": [{endpoints}]')
+    return "{" + ", ".join(fields) + "}"

@@ -1,0 +1,174 @@
+"""`kafka-console-producer.sh`: lines of standard input become records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.kafka.options import (
+    BOOTSTRAP,
+    BROKER_LIST,
+    COMMAND_CONFIG,
+    LONG_MAX,
+    ZOOKEEPER,
+    KafkaOptions,
+    Option,
+    OptionError,
+    bootstrap_of,
+)
+from ottla.cli.line_reader import Line, LineError, LineReader, RecordReader, read_lines
+from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
+from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
+
+TOOL = "kafka-console-producer.sh"
+SUMMARY = "Write lines of standard input to a topic."
+LINE_READERS = ("LineMessageReader", "ConsoleProducer$LineMessageReader")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = ("all", "-1", "0", "1")
+MAX_BLOCK_MS = 60_000
+
+OPTIONS = (
+    BOOTSTRAP,
+    BROKER_LIST,
+    ZOOKEEPER,
+    COMMAND_CONFIG,
+    Option("topic", "Topic to write to. Required.", "name"),
+    Option("command-property", "A property of the producer.", "key=value", many=True),
+    Option("producer-property", "Old name of --command-property.", "key=value", many=True),
+    Option("producer.config", "Old name of --command-config.", "file"),
+    Option(
+        "reader-property",
+        "How lines are read: parse.key=true, key.separator=: and so on.",
+        "key=value",
+        many=True,
+    ),
+    Option("property", "Old name of --reader-property.", "key=value", many=True),
+    Option("reader-config", "File with properties for reading lines.", "file"),
+    Option("line-reader", "Class that reads lines: only Kafka's LineMessageReader.", "class"),
+    Option("compression-codec", "none, gzip, snappy, lz4 or zstd; gzip if named without one.", "codec", alone="gzip"),
+    Option("sync", "Wait for each record before the next one is read."),
+    Option("request-required-acks", "Acknowledgements to wait for: 0, 1, -1 or all (default).", "acks"),
+    Option("request-timeout-ms", "How long a broker may take to acknowledge.", "ms"),
+    Option("timeout", "How long records wait for a batch to fill (linger.ms).", "ms"),
+    Option("batch-size", "Bytes of a batch.", "bytes"),
+    Option("max-partition-memory-bytes", "Old name of --batch-size.", "bytes"),
+    Option("max-memory-bytes", "Memory for records that are not yet sent.", "bytes"),
+    Option("max-block-ms", "How long to wait for the topic (default 60000).", "ms"),
+    Option("message-send-max-retries", "How often to try again.", "number"),
+    Option("retry-backoff-ms", "How long to wait before trying again.", "ms"),
+    Option("metadata-expiry-ms", "How long metadata stays fresh.", "ms"),
+    Option("socket-buffer-size", "Bytes of the socket's send buffer.", "bytes"),
+)
+
+# Option -> property of the producer.
+NUMBERS = {
+    "request-timeout-ms": "request.timeout.ms",
+    "timeout": "linger.ms",
+    "max-partition-memory-bytes": "batch.size",
+    "batch-size": "batch.size",
+    "max-memory-bytes": "buffer.memory",
+    "message-send-max-retries": "retries",
+    "retry-backoff-ms": "retry.backoff.ms",
+    "metadata-expiry-ms": "metadata.max.age.ms",
+    "socket-buffer-size": "send.buffer.bytes",
+}
+RENAMED = {
+    "producer-property": "command-property",
+    "producer.config": "command-config",
+    "property": "reader-property",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders")
+    try:
+        return _run(options)
+    except (LineError, OptionError) as problem:
+        raise ToolError(str(problem)) from None
+
+
+def _run(options: KafkaOptions) -> int:
+    if not options.values:
+        options.refuse(SUMMARY)
+    options.require("topic")
+    bootstrap = bootstrap_of(options)
+    if bootstrap is None:
+        options.refuse('Missing required argument "[bootstrap-server]"')
+    for old, new in RENAMED.items():
+        renamed(options, old, new, (new, old), "Warning:")
+    if options.has("max-partition-memory-bytes"):
+        print(
+            "Warning: --max-partition-memory-bytes is deprecated and will be removed in Apache Kafka 5.0. "
+            "Use --batch-size instead."
+        )
+    topic = options.text("topic") or ""
+    properties = client_properties(options)
+    reader = make_reader(options)
+    max_block_ms = options.number("max-block-ms", LONG_MAX)
+    wait_for_topic(bootstrap, topic, properties, MAX_BLOCK_MS if max_block_ms is None else max(max_block_ms, 1))
+    settings = producer_settings(bootstrap, option_properties(options), {"client.id": "console-producer"}, properties)
+    sender = Sender(TOOL, topic, settings, is_synchronous=options.has("sync"))
+    is_prompting = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    lines = parsed_lines(reader, stdin_bytes(), is_prompting)
+    return send_all(sender, lines, is_prompting=is_prompting)
+
+
+def parsed_lines(reader: RecordReader, stream: BinaryIO, is_prompting: bool) -> Iterator[Line]:
+    """Records from lines, with a prompt before each where a person types."""
+    _prompt(is_prompting)
+    for number, line in enumerate(read_lines(stream), 1):
+        yield reader.parse(line, number)
+        _prompt(is_prompting)
+
+
+def make_reader(options: KafkaOptions) -> LineReader:
+    name = options.text("line-reader")
+    if name is not None and name.rpartition(".")[2] not in LINE_READERS:
+        raise ToolError(f"the line reader {name} is not known: there is only org.apache.kafka.tools.LineMessageReader")
+    config = options.text("reader-config")
+    properties = load_properties(config) if config is not None else {}
+    return LineReader(properties | parse_pairs(options.texts("property") + options.texts("reader-property")))
+
+
+def client_properties(options: KafkaOptions) -> dict[str, str]:
+    """The producer's properties from a file and from the command line, which wins."""
+    config = options.text("command-config") or options.text("producer.config")
+    properties = load_properties(config) if config is not None else {}
+    return properties | parse_pairs(options.texts("producer-property") + options.texts("command-property"))
+
+
+def option_properties(options: KafkaOptions) -> dict[str, str]:
+    """What single options say about the producer, as properties."""
+    found = {}
+    for option, name in NUMBERS.items():
+        number = options.number(option, LONG_MAX)
+        if number is not None:
+            found[name] = str(number)
+    codec = options.text("compression-codec")
+    if codec is not None:
+        found["compression.type"] = _one_of(codec.lower(), CODECS, "compression.type")
+    acks = options.text("request-required-acks")
+    if acks is not None:
+        found["acks"] = _one_of(acks, ACKS, "acks")
+    return found
+
+
+def renamed(options: KafkaOptions, old: str, new: str, both: tuple[str, str], word: str) -> None:
+    """An option's old name works, with Kafka's warning, but not beside the new one."""
+    if options.has(old) and options.has(new):
+        options.refuse(f"Options --{both[0]} and --{both[1]} cannot be specified together.")
+    if options.has(old):
+        print(f"{word} --{old} is deprecated and will be removed in a future version. Use --{new} instead.")
+
+
+def _one_of(value: str, known: Sequence[str], name: str) -> str:
+    if value not in known:
+        raise OptionError(f"Invalid value {value} for configuration {name}: String must be one of: {', '.join(known)}")
+    return value
+
+
+def _prompt(is_prompting: bool) -> None:
+    if is_prompting:
+        print(">", end="", flush=True)

@@ -1,0 +1,134 @@
+"""What compaction leaves of one batch. Compiled with mypyc.
+
+Kafka's rules (LogCleaner, KIP-534):
+* Offsets never change: a batch keeps its first and last offset whatever is taken out of it.
+* A tombstone is the last word about its key and stays until its batch's delete horizon. The first cleaning that meets
+  it sets the horizon: now + delete.retention.ms, in place of the batch's base timestamp, marked by an attribute bit.
+* A batch of which nothing is left goes, unless it is the last one of its producer (then its header stays, for the
+  sequence) or the last of the cleaned range (for the offset).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.protocol.batches import (
+    CODEC_MASK,
+    DECOMPRESSED_BYTES_CEILING,
+    DELETE_HORIZON_FLAG,
+    HEADER_BYTES,
+    BatchHeader,
+    assemble_batch,
+)
+from ottla.protocol.compression import compress, decompress
+from ottla.protocol.records import INT64_MAX, NO_TIMESTAMP
+from ottla.storage.cleaning.records import RecordFilter, shift_timestamps
+from ottla.storage.cleaning.transactions import CleanedTransactions
+
+NO_HORIZON: Final = -1
+
+
+class BatchCleaner:
+    """Takes the batches of a log in order and says what stays of each."""
+
+    def __init__(
+        self,
+        record_filter: RecordFilter,
+        transactions: CleanedTransactions,
+        *,
+        last_records: dict[int, tuple[int, int]],
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._filter = record_filter
+        self._transactions = transactions
+        self._last_records = last_records  # producer id -> (last offset of its data or -1, epoch)
+        self._end_offset = end_offset  # of the range that is cleaned
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self.records_read = 0
+        self.records_kept = 0
+
+    def clean(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
+        """The batch itself if all of it stays, another one in its place, or None."""
+        self.records_read += header.record_count
+        result = self._clean_control(header, batch) if header.is_control else self._clean_data(header, batch)
+        if result is not None:
+            self.records_kept += header.record_count
+        return result
+
+    def _clean_control(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
+        is_free = self._transactions.is_marker_free(header, batch)
+        if header.record_count == 0:
+            return batch if self._must_stay(header) else None
+        horizon_ms = delete_horizon(header)
+        if is_free and horizon_ms == NO_HORIZON:
+            return self._with_horizon(header, batch[HEADER_BYTES:])
+        if is_free and horizon_ms <= self._now_ms:
+            return self._emptied(header)
+        return batch
+
+    def _clean_data(self, header: BatchHeader, batch: bytes) -> bytes | bytearray | None:
+        if self._transactions.is_aborted(header):
+            return self._emptied(header)
+        if header.record_count == 0:
+            return batch if self._must_stay(header) else None
+        payload = batch[HEADER_BYTES:]
+        codec = header.codec
+        if codec:
+            payload = decompress(codec, payload, DECOMPRESSED_BYTES_CEILING)
+        horizon_ms = delete_horizon(header)
+        filtered = self._filter.filter(
+            payload,
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            horizon_ms == NO_HORIZON or self._now_ms < horizon_ms,
+        )
+        if filtered.kept == 0:
+            return self._emptied(header)
+        needs_horizon = filtered.has_tombstone and horizon_ms == NO_HORIZON
+        if filtered.kept == header.record_count and not needs_horizon:
+            return batch
+        header.record_count = filtered.kept
+        if not header.is_log_append_time:
+            header.max_timestamp = max(NO_TIMESTAMP, header.base_timestamp + filtered.newest_delta)
+        if needs_horizon:
+            return self._with_horizon(header, bytes(filtered.payload))
+        return assemble_batch(header, compress(codec, filtered.payload) if codec else filtered.payload)
+
+    def _with_horizon(self, header: BatchHeader, payload: bytes) -> bytearray:
+        horizon_ms = min(self._now_ms + self._delete_retention_ms, INT64_MAX)
+        shifted = shift_timestamps(payload, header.record_count, header.base_timestamp - horizon_ms)
+        header.base_timestamp = horizon_ms
+        header.attributes |= DELETE_HORIZON_FLAG
+        return assemble_batch(header, compress(header.codec, shifted) if header.codec else shifted)
+
+    def _emptied(self, header: BatchHeader) -> bytearray | None:
+        header.record_count = 0
+        if not self._must_stay(header):
+            return None
+        header.attributes &= ~(CODEC_MASK | DELETE_HORIZON_FLAG)
+        header.base_timestamp = NO_TIMESTAMP
+        return assemble_batch(header, b"")
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """Whether at least the header has to stay."""
+        if header.next_offset == self._end_offset:
+            return True
+        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        last_offset, epoch = last
+        if last_offset >= 0:
+            return header.last_offset == last_offset
+        return header.is_control and header.producer_epoch == epoch
+
+    def __repr__(self) -> str:
+        return f"<BatchCleaner {self.records_kept} of {self.records_read} records kept>"
+
+
+def delete_horizon(header: BatchHeader) -> int:
+    """From when on the tombstones of this batch may go; -1 if no cleaning has met them so far."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_FLAG else NO_HORIZON

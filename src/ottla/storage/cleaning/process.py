@@ -1,0 +1,172 @@
+"""The process that cleans logs: `python -m ottla.storage.cleaning.process`, started by the broker when there is work.
+
+It runs with low priority, for large jobs only when nobody else wants the processor. It takes one job at a time from its
+standard input, and ends when it has had nothing to do for a while or when the broker is gone. Whatever happens to it,
+the logs stay as they are: only the broker puts cleaned segments into their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.storage.cleaning.job import (
+    CORRUPT,
+    DISK,
+    GONE,
+    POLICY,
+    STARVED,
+    CleanedGroup,
+    CleanFailure,
+    CleanJob,
+    CleanReport,
+    decode_job,
+    encode_reply,
+)
+from ottla.storage.cleaning.log import CleaningRound
+from ottla.storage.cleaning.policies import PolicyError, load_policies
+
+IDLE_SECONDS_MAX: Final = 30.0
+NICENESS: Final = 15
+CHECK_BYTES: Final = 1 << 20
+PROGRESS_SECONDS: Final = 1.0
+SLEEP_SECONDS_MAX: Final = 0.2
+PATIENCE_SECONDS: Final = 10.0
+PROCESSOR_SHARE_MIN: Final = 0.1
+PR_SET_PDEATHSIG: Final = 1
+
+
+class CancelledError(Exception):
+    """The broker is gone, or does not want the result any more."""
+
+
+class StarvedError(Exception):
+    """There is hardly any processor time left for us: the broker has to start a process with more priority."""
+
+
+class Pacer:
+    """Keeps to a number of bytes a second, tells the broker about progress, and notices when it is gone.
+
+    A patient process runs only when nobody else wants to; one that is kept waiting for too long gives up.
+    """
+
+    def __init__(
+        self, input_descriptor: int, output_descriptor: int, bytes_per_second: float, is_patient: bool = False
+    ) -> None:
+        self._input = input_descriptor
+        self._output = output_descriptor
+        self._bytes_per_second = max(bytes_per_second, 1.0)
+        self._started = self._reported = time.monotonic()
+        self._bytes = 0
+        self._unchecked = 0
+        self._is_patient = is_patient
+        self._looked = self._started  # when the processor time was last looked at
+        self._busy_seconds = time.process_time()
+        self._asleep_seconds = 0.0
+        # With little to read and write at once, a slow rate still has to be kept.
+        self._check_bytes = min(CHECK_BYTES, self._bytes_per_second * SLEEP_SECONDS_MAX)
+
+    def note(self, count: int) -> None:
+        self._unchecked += count + 64  # something for every batch, so that no loop runs unseen
+        if self._unchecked >= self._check_bytes:
+            self._unchecked = 0
+            self._check()
+        self._bytes += count
+
+    def _check(self) -> None:
+        while True:
+            if select.select([self._input], [], [], 0)[0]:
+                raise CancelledError
+            now = time.monotonic()
+            if now - self._reported >= PROGRESS_SECONDS:
+                self._reported = now
+                os.write(self._output, encode_reply(self._bytes))
+            if self._is_patient and now - self._looked >= PATIENCE_SECONDS:
+                self._require_processor_time(now)
+            ahead = self._bytes / self._bytes_per_second - (now - self._started)
+            if ahead <= 0.001:
+                return
+            time.sleep(min(ahead, SLEEP_SECONDS_MAX))
+            self._asleep_seconds += min(ahead, SLEEP_SECONDS_MAX)
+
+    def _require_processor_time(self, now: float) -> None:
+        busy_seconds = time.process_time()
+        share = (busy_seconds - self._busy_seconds) / max(now - self._looked - self._asleep_seconds, 0.001)
+        if share < PROCESSOR_SHARE_MIN and self._asleep_seconds < PATIENCE_SECONDS / 2:
+            raise StarvedError
+        self._looked = now
+        self._busy_seconds = busy_seconds
+        self._asleep_seconds = 0.0
+
+
+def main() -> int:
+    end_with_parent()
+    os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which ends this process by itself
+    output = os.dup(1)
+    os.dup2(2, 1)  # what a custom policy prints must not get among the replies
+    with contextlib.suppress(CancelledError, BrokenPipeError):
+        serve(0, output)
+    return 0
+
+
+def serve(input_descriptor: int, output_descriptor: int) -> None:
+    received = bytearray()
+    while True:
+        if not select.select([input_descriptor], [], [], IDLE_SECONDS_MAX)[0]:
+            return
+        chunk = os.read(input_descriptor, 1 << 16)
+        if not chunk:
+            return
+        received += chunk
+        if received.endswith(b"\n"):
+            job = decode_job(bytes(received))
+            received.clear()
+            reply = run_job(job, input_descriptor, output_descriptor)
+            write_all(output_descriptor, encode_reply(reply))
+
+
+def run_job(job: CleanJob, input_descriptor: int, output_descriptor: int) -> CleanReport | CleanFailure:
+    pacer = Pacer(input_descriptor, output_descriptor, job.bytes_per_second, job.is_patient)
+    if job.is_patient and hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+    def report(group: CleanedGroup) -> None:
+        write_all(output_descriptor, encode_reply(group))
+
+    try:
+        return CleaningRound(job, load_policies(job), pacer.note).run(report)
+    except StarvedError:
+        return CleanFailure(kind=STARVED, message="the machine is too busy")
+    except PolicyError as failed_policy:
+        return CleanFailure(kind=POLICY, message=str(failed_policy))
+    except FileNotFoundError as missing:
+        return CleanFailure(kind=GONE, message=str(missing))
+    except OSError as failed_disk:
+        return CleanFailure(kind=DISK, message=str(failed_disk))
+    except KafkaError as bad_log:
+        kind = DISK if bad_log.error == Error.KAFKA_STORAGE_ERROR else CORRUPT
+        return CleanFailure(kind=kind, message=str(bad_log))
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def end_with_parent() -> None:
+    """On Linux the kernel ends this process together with the broker, even if it is in the middle of something."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Times and spans, read as Java reads them (the numbers were printed by Java)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cli.kafka.java_times import TimeTextError, parse_date_time, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1970-01-01T00:00:00.000", 0),
+        ("1970-01-01T00:00:00.000Z", 0),
+        ("1969-12-31T23:59:59.999", -1),
+        ("2023-11-14T22:13:23.000", 1_700_000_003_000),
+        ("2023-11-14T22:13:23.000+01:00", 1_699_996_403_000),
+        ("2023-11-14T22:13:23.000-01", 1_700_003_603_000),
+        ("2024-02-29T00:00:00.5Z", 1_709_164_800_005),
+        ("9999999-11-14T22:13:23.000", 315_507_348_713_603_000),
+    ],
+)
+def test_times_are_read(text: str, time_ms: int) -> None:
+    assert parse_date_time(text) == time_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-11-14",
+        "x",
+        "2023-11-14T22:13:23",
+        "2023-11-14T22:13",
+        "2023-13-14T22:13:23.000",
+        "2023-02-29T00:00:00.000",
+        "2023-11-14T24:00:00.000",
+        "2023-11-14T00:00:00.000+99:00",
+        "99999999999999999-11-14T22:13:23.000",
+        "T",
+        "",
+    ],
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(TimeTextError, match=r"java\.text\.ParseException"):
+        parse_date_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms"),
+    [
+        ("P1D", 86_400_000),
+        ("pt1h", 3_600_000),
+        ("-P1D", -86_400_000),
+        ("P-1D", -86_400_000),
+        ("PT36H2M3.5S", 129_723_500),
+        ("PT-0.5S", -500),
+        ("P2DT3H4M", 183_840_000),
+    ],
+)
+def test_spans_are_read(text: str, span_ms: int) -> None:
+    assert parse_duration(text) == span_ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1DT", "1D", "P1H", "P1Y", "PT1.1234567890S", "P99999999999999999999D"]
+)
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(TimeTextError, match="Text cannot be parsed to a Duration"):
+        parse_duration(text)
