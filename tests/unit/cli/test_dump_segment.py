@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import dump_log, dump_log_kafka
+from ottla.cli import dump_log
 from ottla.cli.dump_indexes import (
     Findings,
     base_offset_of,
@@ -18,6 +18,7 @@ from ottla.cli.dump_indexes import (
     walk_time_index,
 )
 from ottla.cli.dump_segment import Batch, SegmentWalk, batch_line, record_line
+from ottla.cli.kafka import dump_log as dump_log_kafka
 from ottla.cli.record_decoders import by_class, decode_offsets, decode_transactions
 from ottla.cli.terminal import ToolError
 from ottla.protocol.batches import build_batch
