@@ -277,14 +277,16 @@ def mirror_settings(clusters: dict[str, str], topic_prefix: str) -> dict[str, ob
         "offset.lag.max": 10,
         "tasks.max": 2,
         "offset.flush.interval.ms": 500,
-        "exactly.once.source.support": "enabled",
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{free_port()}",
     }
     topics = ("checkpoints", "heartbeats", "offset-syncs")
     settings |= {f"{topic}.topic.replication.factor": 1 for topic in topics}
     settings |= {f"{storage}.storage.replication.factor": 1 for storage in ("offset", "status", "config")}
-    return settings | {f"{name}.bootstrap.servers": address for name, address in clusters.items()}
+    for name, address in clusters.items():
+        settings[f"{name}.bootstrap.servers"] = address
+        settings[f"{name}.exactly.once.source.support"] = "enabled"
+    return settings
 
 
 def check_mirror(address: str, copy: str, count: int, mirror: JavaApplication) -> None:
@@ -297,7 +299,7 @@ def check_mirror(address: str, copy: str, count: int, mirror: JavaApplication) -
 
     assert eventually(is_there, PATIENCE_SECONDS), f"{copy} is not complete:\n{mirror.log_text[-5000:]}"
     values = [int(value) for _, value in read_committed(address, copy, 2)]
-    assert sorted(values) == list(range(count)), "each record once"
+    assert sorted(values) == list(range(count)), f"{copy}: each record once"
     assert [value for value in values if value % 2] == sorted(value for value in values if value % 2)
 
 

@@ -109,15 +109,22 @@ class TransactionalWriter(Worker):
             is_commit = self.random.random() < 0.75
             records = list(self.records(number))
             self.note("begin", number, is_commit, records)
+            ending = self.write(producer, records, is_commit)
+            self.note(ending, number)
+            if ending == "unknown":
+                producer = self.new_producer()
+
+    def write(self, producer: Producer, records: list[tuple[str, int, str]], is_commit: bool) -> str:
+        try:
             producer.begin_transaction()
             for topic, partition, value in records:
                 producer.produce(topic, value, partition=partition)
                 if self.random.random() < 0.2:
                     producer.flush(0.05)  # so that a transaction has several batches
-            ending = self.end(producer, is_commit=is_commit)
-            self.note(ending, number)
-            if ending == "unknown":
-                producer = self.new_producer()
+        except KafkaException as problem:  # fenced
+            self.note("problem", str(problem))
+            return "unknown"
+        return self.end(producer, is_commit=is_commit)
 
     def records(self, number: int) -> Iterator[tuple[str, int, str]]:
         for index in range(self.random.randint(1, 8)):
@@ -157,13 +164,12 @@ class Copier(Worker):
         return consumer
 
     def copy(self, consumer: Consumer, producer: Producer, messages: list[Message]) -> str:
-        producer.begin_transaction()
-        places: dict[int, int] = {}
-        for message in messages:
-            producer.produce(OUTPUT, message.value() or b"", partition=message.partition() or 0)
-            places[message.partition() or 0] = (message.offset() or 0) + 1
+        places = {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
         offsets = [TopicPartition(INPUT, partition, offset) for partition, offset in places.items()]
         try:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(OUTPUT, message.value() or b"", partition=message.partition() or 0)
             metadata = consumer.consumer_group_metadata()
             retry(producer.send_offsets_to_transaction, offsets, metadata, STEP_SECONDS_MAX)
         except KafkaException as problem:
