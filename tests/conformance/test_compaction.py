@@ -301,7 +301,7 @@ def cleaner_pids(broker: Any) -> list[int]:
             command = (path.parent / "cmdline").read_bytes()
         except (OSError, IndexError):
             continue
-        if parent == broker.pid and b"clean_process" in command:
+        if parent == broker.pid and b"storage.cleaning.process" in command:
             found.append(int(path.parent.name))
     return found
 
