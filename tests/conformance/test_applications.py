@@ -256,7 +256,6 @@ def test_mirror_maker_copies_both_ways(
                 PATIENCE_SECONDS,
             ), f"the offsets of {group} do not come to {target}:\n{mirror.log_text[-3000:]}"
             assert committed(kafka_and_ottla[target], group, copy) <= 150, "never past what the group has read"
-        mirror.stop()
 
 
 def mirror_settings(clusters: dict[str, str], topic_prefix: str) -> dict[str, object]:
@@ -277,6 +276,9 @@ def mirror_settings(clusters: dict[str, str], topic_prefix: str) -> dict[str, ob
         "offset.lag.max": 10,
         "tasks.max": 2,
         "offset.flush.interval.ms": 500,
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 1000,
+        "scheduled.rebalance.max.delay.ms": 1000,
         "dedicated.mode.enable.internal.rest": "true",
         "listeners": f"http://127.0.0.1:{free_port()}",
     }
