@@ -14,6 +14,7 @@ import pytest
 from conformance.group_calls import find_coordinator
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
+from conftest import FOREIGN_BOOTSTRAP, Broker
 
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).parent / "java" / "pom.xml"
@@ -23,6 +24,19 @@ GROWTH_BYTES_MAX = 256 << 20
 COORDINATOR_SECONDS_MAX = 30
 
 NewTopic = Callable[..., str]
+
+
+def broker_of_module(factory: pytest.TempPathFactory, settings: dict[str, str]) -> Iterator[Broker | None]:
+    """For a fixture `broker` of module scope: a broker with settings of its own, None when a foreign one is tested."""
+    if FOREIGN_BOOTSTRAP:
+        yield None
+        return
+    broker = Broker(factory.mktemp("quick"), settings)
+    try:
+        yield broker.start()
+        broker.stop()
+    finally:
+        broker.discard()
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from conformance.conftest import NewTopic
+from conformance.conftest import NewTopic, broker_of_module
 from conftest import FOREIGN_BOOTSTRAP, Broker
 
 PARTITIONS = 4
@@ -49,15 +49,7 @@ KINDS = [*LIBRDKAFKA, "kafka-python", "aiokafka"]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
     """Instead of the broker of the session."""
-    if FOREIGN_BOOTSTRAP:
-        yield None
-        return
-    quick = Broker(tmp_path_factory.mktemp("quick"), QUICK)
-    try:
-        yield quick.start()
-        quick.stop()
-    finally:
-        quick.discard()
+    yield from broker_of_module(tmp_path_factory, QUICK)
 
 
 @pytest.fixture(scope="module")

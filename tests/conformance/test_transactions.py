@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from conformance.conftest import NewTopic
+from conformance.conftest import NewTopic, broker_of_module
 from conformance.group_calls import GroupCalls, find_coordinator
 from conformance.peer import COORDINATOR_LOAD_IN_PROGRESS, Peer
 from conformance.transaction_calls import TransactionCalls
@@ -29,15 +29,7 @@ QUICK = {
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
     """Instead of the broker of the session: it looks for late transactions often."""
-    if FOREIGN_BOOTSTRAP:
-        yield None
-        return
-    quick = Broker(tmp_path_factory.mktemp("quick"), QUICK)
-    try:
-        yield quick.start()
-        quick.stop()
-    finally:
-        quick.discard()
+    yield from broker_of_module(tmp_path_factory, QUICK)
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,14 @@ who                (the group as DescribeGroups tells)      offsets           de
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
-from tests.dialogues.stage import Stage, with_error
+from tests.dialogues.stage import Stage
 from tests.dialogues.topics import OneTopic
 
-from ottla.base.errors import Error, KafkaError
+from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Reply
-from ottla.coordination.shard import Shard
 from ottla.groups.classic import Client
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import read_record
@@ -50,36 +48,14 @@ class ClassicStage(Stage):
         self.settings = settings
         self.member_ids: dict[str, str] = {}  # short name in the dialogue -> member id
         self.instances: dict[str, str] = {}
-        self._written = 0
         self._fresh = 0
-        self.start(GroupMachine(settings, lambda pattern, catalog: frozenset(), OneTopic))
+        self.restart()
 
-    def start(self, machine: GroupMachine) -> None:
-        self.machine = machine
-        for key, value in self.partition.records():
-            machine.apply(key, value, None)
-        self.shard = Shard(self.partition, machine, with_error, lambda: self.now_ms, lambda _: None)  # type: ignore[arg-type]
-        for decision in machine.loaded(self.now_ms):
-            self.shard.run(decision)
+    def restart(self) -> None:
+        self.load(GroupMachine(self.settings, lambda pattern, catalog: frozenset(), OneTopic))
 
-    def perform(self, line: str) -> list[str]:
-        for pattern, method in COMMANDS:
-            found = re.fullmatch(pattern, line)
-            if found is not None:
-                method(self, **{name: value for name, value in found.groupdict().items() if value is not None})
-                break
-        else:
-            raise ValueError(f"nobody understands {line!r}")
-        self._note_written()
-        heard, self.heard = self.heard, []
-        return heard
-
-    def _note_written(self) -> None:
-        records = self.partition.records()
-        new = records[self._written :]
-        self._written = len(records)
-        for key, value in new:
-            self.hear(f"log: {describe_record(key, value)}")
+    def tell_record(self, key: bytes, value: bytes | None) -> str:
+        return describe_record(key, value)
 
     # ---- commands
 
@@ -157,25 +133,6 @@ class ClassicStage(Stage):
         )
         self.shard.run(self.machine.commit(request, self._to(name), [], self.now_ms))
 
-    def wait(self, milliseconds: str) -> None:
-        end_ms = self.now_ms + int(milliseconds)
-        while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
-            self.now_ms = max(self.now_ms, at_ms)
-            self.shard.tick()
-        self.now_ms = end_ms
-
-    def release(self) -> None:
-        self.partition.commit()
-
-    def fail_writes(self, error: str) -> None:
-        self.partition.refusal = KafkaError(Error[error])
-
-    def let_write(self) -> None:
-        self.partition.refusal = None
-
-    def restart(self) -> None:
-        self.start(GroupMachine(self.settings, lambda pattern, catalog: frozenset(), OneTopic))
-
     def describe(self) -> None:
         group = self.machine.describe(GROUP)
         if group is None:
@@ -207,7 +164,7 @@ JOINS = (
     r"(?P<name>\w+) joins(?: type (?P<type>\S+))?(?: instance (?P<instance>\w+))?(?: protocols (?P<protocols>\S+))?"
     r"(?: session (?P<session>-?\d+))?(?: metadata (?P<metadata>\w+))?(?: v(?P<version>\d+))?"
 )
-COMMANDS: list[tuple[str, Callable[..., None]]] = [
+ClassicStage.commands = [
     (
         JOINS,
         ClassicStage.join,

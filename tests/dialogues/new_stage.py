@@ -7,15 +7,13 @@ N ms pass          committed               restart         who                  
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
-from tests.dialogues.stage import Stage, with_error
+from tests.dialogues.stage import Stage
 from tests.dialogues.topics import TOPIC, TOPIC_ID, OneTopic
 
 from ottla.base.errors import Error
-from ottla.coordination.shard import Shard
 from ottla.groups.classic import Client
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import read_record
@@ -49,31 +47,13 @@ class NewStage(Stage):
         self.settings = settings
         self.topics = OneTopic()
         self._instances: dict[str, str] = {}
-        self._written = 0
         self.restart()
 
     def restart(self) -> None:
-        self.machine = GroupMachine(self.settings, lambda pattern, catalog: frozenset(), lambda: self.topics)
-        for key, value in self.partition.records():
-            self.machine.apply(key, value, None)
-        self.shard = Shard(self.partition, self.machine, with_error, lambda: self.now_ms, lambda _: None)  # type: ignore[arg-type]
-        for decision in self.machine.loaded(self.now_ms):
-            self.shard.run(decision)
+        self.load(GroupMachine(self.settings, lambda pattern, catalog: frozenset(), lambda: self.topics))
 
-    def perform(self, line: str) -> list[str]:
-        for pattern, method in COMMANDS:
-            found = re.fullmatch(pattern, line)
-            if found is not None:
-                method(self, **{name: value for name, value in found.groupdict().items() if value is not None})
-                break
-        else:
-            raise ValueError(f"nobody understands {line!r}")
-        records = self.partition.records()
-        for key, value in records[self._written :]:
-            self.hear(f"log: {describe_record(key, value)}")
-        self._written = len(records)
-        heard, self.heard = self.heard, []
-        return heard
+    def tell_record(self, key: bytes, value: bytes | None) -> str:
+        return describe_record(key, value)
 
     # ---- members of the new protocol
 
@@ -147,16 +127,6 @@ class NewStage(Stage):
 
     # ---- the world
 
-    def wait(self, milliseconds: str) -> None:
-        end_ms = self.now_ms + int(milliseconds)
-        while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
-            self.now_ms = max(self.now_ms, at_ms)
-            self.shard.tick()
-        self.now_ms = end_ms
-
-    def release(self) -> None:
-        self.partition.commit()
-
     def grow(self, count: str) -> None:
         self.topics.grow(int(count))
 
@@ -178,7 +148,7 @@ class NewStage(Stage):
         return lambda response: self.hear(f"{name}: {describe_response(response)}")
 
 
-COMMANDS: list[tuple[str, Callable[..., None]]] = [
+NewStage.commands = [
     (r"(?P<name>\w+) joins the classic way(?: owning (?P<owned>[\d ]+))?", NewStage.join_classic),
     (r"(?P<name>\w+) joins(?: as instance (?P<instance>\w+))?", NewStage.join),
     (r"(?P<name>\w+) beats epoch (?P<epoch>\d+)(?: owning (?P<owned>[\w ]+))?", NewStage.beat),

@@ -6,11 +6,13 @@ heard after it: answers to clients and records that were written. Lines that beg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.coordination.shard import Shard
 from ottla.protocol.batches import read_batch_header, read_records
 
 
@@ -58,15 +60,69 @@ class HeldPartition:
 
 
 class Stage:
-    """Hears what is said and keeps the time."""
+    """Understands the lines of a dialogue, hears what is said and keeps the time.
+
+    A stage of its own says which commands there are, how its records are told, and what its machine and shard are.
+    """
+
+    commands: list[tuple[str, Callable[..., None]]]
+    machine: Any
+    shard: Shard[Any]
 
     def __init__(self, is_held: bool = False, topic: str = "__consumer_offsets") -> None:
         self.partition = HeldPartition(is_held, topic)
         self.now_ms = 1_000_000
         self.heard: list[str] = []
+        self._written = 0
+
+    def tell_record(self, key: bytes, value: bytes | None) -> str:
+        raise NotImplementedError
+
+    def load(self, machine: Any, on_settled: Callable[[Any], None] = lambda _: None) -> None:
+        """Build the machine up from what is in the log, as a start does."""
+        self.machine = machine
+        for key, value in self.partition.records():
+            machine.apply(key, value, None)
+        self.shard = Shard(self.partition, machine, with_error, lambda: self.now_ms, on_settled)  # type: ignore[arg-type]
+        for decision in machine.loaded(self.now_ms):
+            self.shard.run(decision)
+
+    def perform(self, line: str) -> list[str]:
+        """Carry out one command; what was heard."""
+        for pattern, method in self.commands:
+            found = re.fullmatch(pattern, line)
+            if found is not None:
+                method(self, **{name: value for name, value in found.groupdict().items() if value is not None})
+                break
+        else:
+            raise ValueError(f"nobody understands {line!r}")
+        records = self.partition.records()
+        for key, value in records[self._written :]:
+            self.hear(f"log: {self.tell_record(key, value)}")
+        self._written = len(records)
+        heard, self.heard = self.heard, []
+        return heard
 
     def hear(self, line: str) -> None:
         self.heard.append(line)
+
+    # ---- commands of every stage
+
+    def wait(self, milliseconds: str) -> None:
+        end_ms = self.now_ms + int(milliseconds)
+        while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
+            self.now_ms = max(self.now_ms, at_ms)
+            self.shard.tick()
+        self.now_ms = end_ms
+
+    def release(self) -> None:
+        self.partition.commit()
+
+    def fail_writes(self, error: str) -> None:
+        self.partition.refusal = KafkaError(Error[error])
+
+    def let_write(self) -> None:
+        self.partition.refusal = None
 
 
 def with_error(response: Any, error: Error) -> Any:

@@ -7,14 +7,12 @@ writes fail with ERROR           writes work              what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
-from tests.dialogues.stage import Stage, with_error
+from tests.dialogues.stage import Stage
 
-from ottla.base.errors import Error, KafkaError
-from ottla.coordination.shard import Shard
+from ottla.base.errors import Error
 from ottla.transactions.machine import (
     Ended,
     Identity,
@@ -36,17 +34,15 @@ class TransactionStage(Stage):
         self.settings = settings
         self.identities: dict[str, Identity] = {}
         self.orders: list[SendMarkers] = []
-        self._written = 0
         self._fresh = 100
-        self.start()
+        self.restart()
 
-    def start(self) -> None:
-        self.machine = TransactionMachine(self.settings)
-        for key, value in self.partition.records():
-            self.machine.apply(key, value, None)
-        self.shard = Shard(self.partition, self.machine, with_error, lambda: self.now_ms, self._take_orders)  # type: ignore[arg-type]
-        self.machine.loaded(self.now_ms)
+    def restart(self) -> None:
+        self.load(TransactionMachine(self.settings), self._take_orders)
         self._take_orders(self.shard)
+
+    def tell_record(self, key: bytes, value: bytes | None) -> str:
+        return describe_record(key, value)
 
     def _take_orders(self, shard: Any) -> None:
         orders, shard.machine.to_send = shard.machine.to_send, []
@@ -55,21 +51,6 @@ class TransactionStage(Stage):
             places = " ".join(f"{topic}-{index}" for topic, index in sorted(order.partitions))
             self.hear(f"markers: {end} {order.producer_id}/{order.epoch} to {places or 'nobody'}")
         self.orders += orders
-
-    def perform(self, line: str) -> list[str]:
-        for pattern, method in COMMANDS:
-            found = re.fullmatch(pattern, line)
-            if found is not None:
-                method(self, **{name: value for name, value in found.groupdict().items() if value is not None})
-                break
-        else:
-            raise ValueError(f"nobody understands {line!r}")
-        records = self.partition.records()
-        for key, value in records[self._written :]:
-            self.hear(f"log: {describe_record(key, value)}")
-        self._written = len(records)
-        heard, self.heard = self.heard, []
-        return heard
 
     # ---- commands
 
@@ -101,29 +82,10 @@ class TransactionStage(Stage):
         for order in orders:
             self.shard.run(self.machine.markers_written(ID, order.producer_id, order.epoch, self.now_ms))
 
-    def wait(self, milliseconds: str) -> None:
-        end_ms = self.now_ms + int(milliseconds)
-        while (at_ms := self.machine.next_wakeup_ms()) is not None and at_ms <= end_ms:
-            self.now_ms = max(self.now_ms, at_ms)
-            self.shard.tick()
-        self.now_ms = end_ms
-
     def jump(self, epoch: str) -> None:
         """As if many transactions had gone by."""
         self.machine.transactions[ID].producer_epoch = int(epoch)
         self.identities = {name: Identity(who.producer_id, int(epoch)) for name, who in self.identities.items()}
-
-    def release(self) -> None:
-        self.partition.commit()
-
-    def fail_writes(self, error: str) -> None:
-        self.partition.refusal = KafkaError(Error[error])
-
-    def let_write(self) -> None:
-        self.partition.refusal = None
-
-    def restart(self) -> None:
-        self.start()
 
     def describe(self) -> None:
         row = self.machine.describe(ID)
@@ -147,7 +109,7 @@ class TransactionStage(Stage):
         return answered
 
 
-COMMANDS: list[tuple[str, Callable[..., None]]] = [
+TransactionStage.commands = [
     (r"(?P<name>\w) starts(?: timeout (?P<timeout>-?\d+))?(?: (?P<again>again))?", TransactionStage.init),
     (r"(?P<name>\w) adds (?P<places>[\w -]+?)(?: v(?P<version>\d))?", TransactionStage.add),
     (r"(?P<name>\w) verifies (?P<places>.+)", TransactionStage.verify),

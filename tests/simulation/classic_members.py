@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.broker import SimulatedBroker
-from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member
+from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member, meddle_with_group
 from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
@@ -168,22 +168,11 @@ def simulate(seed: int, duration_ms: int = 12_000) -> World:
     broker = SimulatedBroker(world, settings, TransactionSettings())
     ledger = Ledger(world)
     members: list[ClassicMember] = []
-    end_ms = world.now_ms + duration_ms
 
-    def meddle() -> None:
-        if world.now_ms >= end_ms:
-            return
-        choice = world.random.random()
-        if choice < 0.25:
-            broker.crash()
-        elif choice < 0.6 or not members:
-            members.append(ClassicMember(chr(ord("a") + len(members) % 26), world, network, broker, ledger))
-            members[-1].live()
-        elif choice < 0.8:
-            world.random.choice(members).is_dead = True
-        world.after(world.random.randint(100, 1_500), meddle)
+    def make_member(name: str) -> ClassicMember:
+        return ClassicMember(name, world, network, broker, ledger)
 
-    meddle()
+    meddle_with_group(world, broker, members, make_member, world.now_ms + duration_ms)
     world.run(duration_ms)
     for member in members:
         member.is_dead = True

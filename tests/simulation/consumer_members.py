@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.simulation.broker import SimulatedBroker
-from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member
+from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member, meddle_with_group
 from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
@@ -130,28 +130,20 @@ def simulate(seed: int, duration_ms: int = 10_000) -> World:
     members: list[ConsumerMember] = []
     end_ms = world.now_ms + duration_ms
 
-    def meddle() -> None:
-        if world.now_ms >= end_ms:
-            return
-        choice = world.random.random()
-        if choice < 0.25:
-            broker.crash()
-        elif choice < 0.6 or not members:
-            members.append(ConsumerMember(chr(ord("a") + len(members) % 26), world, network, broker, ledger))
-            members[-1].live()
-        elif choice < 0.8:
-            world.random.choice(members).is_dead = True
-        elif choice < 0.85:
+    def make_member(name: str) -> ConsumerMember:
+        return ConsumerMember(name, world, network, broker, ledger)
+
+    def grow_topic(choice: float) -> None:
+        if choice < 0.85:
             broker.catalog.facts = broker.catalog.facts._replace(partition_count=PARTITIONS)
             broker.catalog.generation += 1
-        world.after(world.random.randint(100, 1_500), meddle)
 
     def watch() -> None:
         check_owners(world, broker, members)
         if world.now_ms < end_ms:
             world.after(25, watch)
 
-    meddle()
+    meddle_with_group(world, broker, members, make_member, end_ms, grow_topic)
     watch()
     world.run(duration_ms)
     network.heal()

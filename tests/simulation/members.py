@@ -51,6 +51,31 @@ class Ledger:
             assert not unseen, f"partition {partition}: {unseen} were passed over\n{self._world.story()}"
 
 
+def meddle_with_group(
+    world: World,
+    broker: SimulatedBroker,
+    members: list[Any],
+    make_member: Callable[[str], Any],
+    end_ms: int,
+    also: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Crashes of the broker, members that come and that die, again and again; `also` is told what else was drawn."""
+    if world.now_ms >= end_ms:
+        return
+    choice = world.random.random()
+    if choice < 0.25:
+        broker.crash()
+    elif choice < 0.6 or not members:
+        members.append(make_member(chr(ord("a") + len(members) % 26)))
+        members[-1].live()
+    elif choice < 0.8:
+        world.random.choice(members).is_dead = True
+    else:
+        also(choice)
+    delay_ms = world.random.randint(100, 1_500)
+    world.after(delay_ms, lambda: meddle_with_group(world, broker, members, make_member, end_ms, also))
+
+
 class Member:
     """A process that asks, waits, and asks again."""
 

@@ -54,10 +54,9 @@ def matching_topics(pattern: str, catalog: Catalog) -> frozenset[str]:
     return frozenset(name for name in catalog.names() if compiled.fullmatch(name) is not None)
 
 
-def in_kafkas_words(error: Exception) -> str:
+def in_kafkas_words(error: PatternError) -> str:
     """Kafka's Java library says the same things in other words than ours."""
-    reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error.args[0])
-    said = reason.partition(":")[0]
+    said = str(error).partition(":")[0]
     return KAFKAS_WORDS.get(said, said)
 
 

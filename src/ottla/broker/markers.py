@@ -19,20 +19,18 @@ from ottla.coordination.machine import Stamp
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
 from ottla.groups.machine import GroupMachine
-from ottla.protocol.batches import build_batch
+from ottla.protocol.batches import ABORT_MARKER, COMMIT_MARKER, build_batch
 from ottla.protocol.records import Record
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.waiting import WaitingProduce
+from ottla.storage.replay import COORDINATOR_EPOCH
 from ottla.transactions.machine import SendMarkers, TransactionMachine
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
-ABORT: Final = 0
-COMMIT: Final = 1
 _KEY: Final = Struct(">hh")  # version, type
-_VALUE: Final = Struct(">hi")  # version, coordinator epoch
 
 
 class MarkerWriter:
@@ -139,8 +137,8 @@ def is_over(partition: Partition, order: SendMarkers) -> bool:
 
 def append_marker(partition: Partition, order: SendMarkers, coordinator_epoch: int, now_ms: int) -> int:
     """Its offset; raises KafkaError when it cannot be written."""
-    key = _KEY.pack(0, COMMIT if order.is_commit else ABORT)
-    record = Record(-1, now_ms, key, _VALUE.pack(0, coordinator_epoch))
+    key = _KEY.pack(0, COMMIT_MARKER if order.is_commit else ABORT_MARKER)
+    record = Record(-1, now_ms, key, COORDINATOR_EPOCH.pack(0, coordinator_epoch))
     batch = build_batch(
         [record],
         producer_id=order.producer_id,

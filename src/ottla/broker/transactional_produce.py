@@ -13,7 +13,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.protocol.batches import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
+from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.storage.log import Log
 from ottla.transactions.machine import Identity
@@ -21,7 +21,6 @@ from ottla.transactions.machine import Identity
 ABORTABLE_SINCE: Final = 11
 ADDED_BY_BROKER_SINCE: Final = 12
 ACKS_NONE: Final = 0
-ATTRIBUTES_AT: Final = ATTRIBUTES_POSITION + 1  # their low byte
 
 Place = tuple[str, int]
 Refused = dict[Place, Error]
@@ -79,7 +78,7 @@ def find_newcomers(
 
 def producer_of(data: PartitionProduceData) -> Identity | None:
     records = data.records
-    if records is None or len(records) < HEADER_BYTES or not records[ATTRIBUTES_AT] & TRANSACTIONAL_FLAG:
+    if records is None or len(records) < HEADER_BYTES or not records[FLAGS_POSITION] & TRANSACTIONAL_FLAG:
         return None
     header = read_batch_header(records, 0)
     return Identity(header.producer_id, header.producer_epoch)

@@ -20,7 +20,7 @@ from ottla.base.file_range import FileRange
 from ottla.coordination.machine import Decision, Machine, Stamp
 from ottla.coordination.partitioning import partition_for
 from ottla.coordination.shard import Refuse, Shard
-from ottla.protocol.batches import HEADER_BYTES, control_record_type, read_batch_header, read_records
+from ottla.protocol.batches import COMMIT_MARKER, HEADER_BYTES, control_record_type, read_batch_header, read_records
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=Machine)
 
 PIECE_BYTES = 1 << 20
-COMMIT_MARKER = 1
 LOADS_AT_ONCE = 2
 
 

@@ -62,15 +62,6 @@ class Assigned(NamedTuple):
     assignments: dict[str, bytes]
 
 
-class Restored(NamedTuple):
-    """A static member took its old place and the group was written: its join is answered then."""
-
-    group_id: str
-    generation: int
-    member_id: str
-    response: JoinGroupResponse
-
-
 class ClassicGroups:
     """Decides for all classic groups of one partition; the machine owns the groups themselves."""
 

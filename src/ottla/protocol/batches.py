@@ -37,6 +37,9 @@ HEADER_BYTES: Final = 61
 LENGTH_PREFIX_BYTES: Final = 12  # base offset and the length itself, which the length does not count
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21  # the checksum covers everything from here on
+FLAGS_POSITION: Final = ATTRIBUTES_POSITION + 1  # the low byte of the attributes: codec and flags
+ABORT_MARKER: Final = 0  # what a control record says about its transaction
+COMMIT_MARKER: Final = 1
 MAX_TIMESTAMP_POSITION: Final = 35
 MAGIC_POSITION: Final = 16
 MAGIC: Final = 2
@@ -272,7 +275,7 @@ def read_records(batch: bytes | bytearray | memoryview) -> Iterator[Record]:
 
 
 def control_record_type(key: bytes | None) -> int:
-    """What a control record says: 0 abort, 1 commit (other numbers have other meanings); -1 when it is no such key."""
+    """What a control record says: a marker (other numbers have other meanings); -1 when it is no such key."""
     if key is None or len(key) < 4:
         return -1
     return int.from_bytes(key[2:4], "big", signed=True)

@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 from ottla.base.errors import KafkaError
-from ottla.protocol.batches import control_record_type, read_records
+from ottla.protocol.batches import ABORT_MARKER, COMMIT_MARKER, control_record_type, read_records
 from ottla.storage import files
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.index import POSITION_MASK
@@ -19,8 +19,6 @@ from ottla.storage.transaction_index import AbortedTransaction
 
 logger = logging.getLogger("ottla.storage.replay")
 
-ABORT_MARKER = 0
-COMMIT_MARKER = 1
 RECALL_BYTES = 8 << 20  # where the batches are that may still be in flight
 COORDINATOR_EPOCH = struct.Struct(">hi")  # version and epoch: the value of a transaction marker
 

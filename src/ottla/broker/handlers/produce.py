@@ -18,7 +18,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker import transactional_produce
 from ottla.broker.context import Context
 from ottla.broker.transactional_produce import Refused
-from ottla.protocol.batches import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_FLAG
+from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,7 +38,6 @@ ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 TOPIC_IDS_SINCE: Final = 13
 ZSTD_SINCE: Final = 7
-ATTRIBUTES_AT: Final = ATTRIBUTES_POSITION + 1  # their low byte
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 NOTHING_REFUSED: Final[Refused] = {}
 NOT_ADDED: Final = "Partition was not added to the transaction"
@@ -126,12 +125,9 @@ def _append_topic(
     unfinished: Unfinished,
     refused: Refused,
 ) -> TopicProduceResponse:
-    name = topic.name
-    missing = Error.UNKNOWN_TOPIC_OR_PARTITION
-    if context.api_version >= TOPIC_IDS_SINCE:
-        known = context.broker.image.topics_by_id.get(topic.topic_id)
-        name = known.name if known is not None else ""
-        missing = Error.UNKNOWN_TOPIC_ID if known is None else missing
+    name = _topic_name(topic, context)
+    is_unknown_id = name == "" and context.api_version >= TOPIC_IDS_SINCE
+    missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
     allowed = context.may(Operation.WRITE, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID
     answers: list[PartitionProduceResponse] = []
@@ -263,9 +259,9 @@ def _note_refusal(partition: Partition, error: Error, records: memoryview, conte
 
 def _check_request(records: memoryview, request: ProduceRequest, api_version: int) -> None:
     """What the batch may not be because of the request around it."""
-    if len(records) <= ATTRIBUTES_AT:
+    if len(records) <= FLAGS_POSITION:
         return  # too short for a batch: the log says so in Kafka's words
-    attributes = records[ATTRIBUTES_AT]
+    attributes = records[FLAGS_POSITION]
     if attributes & TRANSACTIONAL_FLAG and request.transactional_id is None:
         raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if attributes & CODEC_MASK == ZSTD and api_version < ZSTD_SINCE:

@@ -68,13 +68,6 @@ RENAMED = {
 
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders --from-beginning")
-    try:
-        return _run(options)
-    except OptionError as problem:
-        raise ToolError(str(problem)) from None
-
-
-def _run(options: KafkaOptions) -> int:
     if not options.values:
         options.refuse(SUMMARY)
     bootstrap = bootstrap_of(options)

@@ -22,7 +22,7 @@ from ottla.cli.dump_indexes import (
 )
 from ottla.cli.dump_log import SUFFIXES
 from ottla.cli.dump_segment import SegmentWalk, batch_line, record_line
-from ottla.cli.kafka.options import INTEGER_MAX, KafkaOptions, Option, OptionError
+from ottla.cli.kafka.options import INTEGER_MAX, KafkaOptions, Option
 from ottla.cli.record_decoders import Decoder, by_class, decode_offsets, decode_transactions
 from ottla.cli.terminal import ToolError, shown, warn
 from ottla.storage.snapshots import SnapshotError
@@ -66,13 +66,6 @@ def run(arguments: Sequence[str]) -> int:
         if f"--{name}" in arguments:
             raise ToolError(f"--{name} reads a topic that ottla does not have: use Apache Kafka's own tool for it")
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments)
-    try:
-        return _run(options)
-    except OptionError as problem:
-        raise ToolError(str(problem)) from None
-
-
-def _run(options: KafkaOptions) -> int:
     options.require("files")
     wanted = make_wanted(options)
     findings = Findings()

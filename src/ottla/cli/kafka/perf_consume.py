@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders --num-records 1000000")
     try:
         return _run(options)
-    except (OptionError, DatePatternError) as problem:
+    except DatePatternError as problem:
         raise ToolError(str(problem)) from None
 
 

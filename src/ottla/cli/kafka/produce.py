@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example="--topic orders")
     try:
         return _run(options)
-    except (LineError, OptionError) as problem:
+    except LineError as problem:
         raise ToolError(str(problem)) from None
 
 
