@@ -3,19 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
-EXTRAS := cli,test,check,compile,bench
+FIRST := cli,compile
+EXTRAS := cli,test,check,compile,bench,pipelines
 DATA ?= data
 
-.PHONY: install run test check unit pure conformance clients faults bench clean
+.PHONY: install run test check unit pure conformance pipelines clients faults bench clean
 
-install: $(VENV)/compiled
+install: $(VENV)/compiled $(VENV)/everything
 
+# What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
 	@echo "setting up, step 1 of 3: packages of the system, if any are missing"
-	bash tools/prepare.sh $(PYTHON)
+	bash tools/prepare.sh $(PYTHON) broker
 	@echo "setting up, step 2 of 3: packages from PyPI (about a minute)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(FIRST)]'
 	touch $@
 
 # Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
@@ -25,10 +27,18 @@ $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-run: install
-	$(BIN)/ottla up --data $(DATA)
+# Spark, clients of others, checkers: for tests and for those who develop.
+$(VENV)/everything: $(VENV)/installed | $(VENV)/compiled
+	@echo "setting up for tests: packages of the system, if any are missing"
+	bash tools/prepare.sh $(PYTHON) tests
+	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
+	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	touch $@
 
-test: check unit pure conformance
+run: $(VENV)/compiled
+	$(BIN)/ottla demo --install --data $(DATA)
+
+test: check unit pure conformance pipelines
 
 check: install
 	$(BIN)/ruff format --check .
@@ -46,6 +56,10 @@ pure: install
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults
+
+# Real Spark against a real broker.
+pipelines: install
+	$(BIN)/pytest tests/pipelines
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages

@@ -16,6 +16,7 @@ COMPILED = [
     "src/ottla/base/file_range.py",
     "src/ottla/protocol/batches.py",
     "src/ottla/protocol/headers.py",
+    "src/ottla/protocol/record_columns.py",
     "src/ottla/protocol/records.py",
     "src/ottla/storage/cleaning/batches.py",
     "src/ottla/storage/cleaning/log.py",

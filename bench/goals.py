@@ -93,6 +93,7 @@ def rows() -> list[Row]:
         *_recovery_rows(),
         *_group_rows(),
         *_offset_rows(),
+        *_spark_rows(),
         Row("longest callback of the event loop", "loop.all.longest_callback_ms", "ms", at_most(10)),
         *_callback_rows(),
     ]
@@ -114,6 +115,7 @@ def section_titles() -> dict[str, str]:
         "recovery": "Recovery after kill -9",
         "groups": "Consumer groups and transactions",
         "offsets": "Many committed offsets",
+        "spark": "Spark reads 100 B records",
         "loop": "Event loop",
     }
     assert set(SECTIONS) <= set(titles)
@@ -314,6 +316,35 @@ def _offset_rows() -> list[Row]:
         Row("the same after kill -9", "offsets.killed.all_loaded_s", "s"),
         Row("memory with 1,000,000 offsets", "offsets.clean.rss_mb", "MB"),
     ]
+
+
+def _spark_rows() -> list[Row]:
+    queries = {"thrown": "rows thrown away", "used": "every column used"}
+    jvm = [
+        Row(
+            f"Spark's own connector, {label}",
+            f"spark.jvm_{query}.records_per_s",
+            "rows/s",
+            at_least_kafka(1),
+            "cpu_us_per_record",
+        )
+        for query, label in queries.items()
+    ]
+    ours = [
+        Row(f"data source ottla, {label}", f"spark.ottla_{query}.records_per_s", "rows/s", None, "cpu_us_per_record")
+        for query, label in queries.items()
+    ]
+    shares = [
+        Row(
+            f"data source ottla as a share of the connector, {label}",
+            f"spark.ottla_{query}.records_per_s",
+            "",
+            at_least(0.8),
+            share_of=f"spark.jvm_{query}.records_per_s",
+        )
+        for query, label in queries.items()
+    ]
+    return [*jvm, *ours, *shares]
 
 
 def _callback_rows() -> list[Row]:

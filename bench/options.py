@@ -25,6 +25,7 @@ SECTIONS = (
     "recovery",
     "groups",
     "offsets",
+    "spark",
 )
 SYSTEMS = ("kafka", "ottla")
 WRITE_BYTES_MAX = 4_000_000_000

@@ -19,6 +19,7 @@ from bench.sections import (
     restart,
     scale,
     small,
+    spark,
     startup,
     sync,
 )
@@ -37,6 +38,7 @@ RUN: dict[str, Callable[[Context], None]] = {
     "recovery": recovery.run,
     "groups": groups.run,
     "offsets": offsets.run,
+    "spark": spark.run,
 }
 LOADS = frozenset(("sync", "small", "raw", "librdkafka", "end_to_end", "cold"))
 GROUPS: tuple[tuple[str, ...], ...] = (
@@ -47,4 +49,5 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ("recovery",),
     ("groups",),
     ("offsets",),
+    ("spark",),
 )

@@ -11,6 +11,7 @@ import argparse
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.cli.arguments import Parser, bootstrap_of
@@ -165,6 +166,8 @@ def _values(action: argparse.Action, before: Sequence[str], begun: str) -> list[
         return _starting(topic_names(before), begun)
     if action.metavar == "GROUP":
         return _starting(group_names(before), begun)
+    if action.metavar == "PIPELINE":
+        return _starting(pipeline_names(before), begun)
     return [FILES] if action.metavar in FILE_PLACES else []
 
 
@@ -178,6 +181,13 @@ def group_names(words: Sequence[str]) -> list[str]:
     from ottla.client.groups import list_groups  # noqa: PLC0415 (only needed for groups)
 
     return _asked(words, lambda client: [group.group_id for group in list_groups(client)])
+
+
+def pipeline_names(words: Sequence[str]) -> list[str]:
+    from ottla.pipelines.running.status import list_runs, state_folder  # noqa: PLC0415 (only needed for pipelines)
+
+    given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--state"]
+    return [run.name for run in list_runs(Path(given[-1]) if given else state_folder())]
 
 
 def _asked(words: Sequence[str], ask: Callable[[Client], list[str]]) -> list[str]:

@@ -31,6 +31,8 @@ COMMANDS = {
     "produce": Command("ottla.cli.produce", "write records to a topic"),
     "consume": Command("ottla.cli.consume", "read records of a topic"),
     "perf": Command("ottla.cli.perf", "measure how fast records are written and read"),
+    "demo": Command("ottla.cli.demo", "a broker, made-up data and a pipeline to watch"),
+    "pipeline": Command("ottla.cli.pipeline", "data pipelines on Spark: run, check, watch, stop"),
     "groups": Command("ottla.cli.groups", "consumer groups: list, describe, delete, set their offsets"),
     "transactions": Command("ottla.cli.transactions", "look at transactions, and end those that hang"),
     "dump-log": Command("ottla.cli.dump_log", "show what stands in the files of a partition"),

@@ -13,7 +13,6 @@ from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negativ
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
 from ottla.cli.consuming import DEFAULTS
 from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS
-from ottla.cli.librdkafka import translate
 from ottla.cli.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.load_reader import Figures, LoadReader, Reading
 from ottla.cli.perf_statistics import PERCENTILES, Summary
@@ -23,6 +22,7 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
+from ottla.client.java_properties import translate
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 
 RECORDS = 1_000_000

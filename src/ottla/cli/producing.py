@@ -8,11 +8,12 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.base.names import topic_name_problem
 from ottla.cli.client_settings import make_client
-from ottla.cli.librdkafka import hurry_metadata, library, make_producer, translate
+from ottla.cli.librdkafka import hurry_metadata, library, make_producer
 from ottla.cli.line_reader import Line
 from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
+from ottla.client.java_properties import translate
 
 FAILURES_SHOWN_MAX = 10
 POLL_SECONDS = 0.2  # Python hears signals only between calls of the library

@@ -1,12 +1,16 @@
 """Keeps child processes running: starts them, waits until they are ready, restarts what crashes, stops them in order.
 
 Rules:
-1. One thread: everything wakes one selector (lines of children, signals, the next restart). Nothing polls.
+1. One thread: everything wakes one selector (lines of children, signals, the next restart). Nothing polls, unless
+   somebody wants to draw: `on_tick` is called a few times a second.
 2. A child that ends before it was ever ready has said why on stderr: that ends everything with its exit code.
 3. A child that ends with 0 was asked to stop by somebody else: that ends everything, too, with exit code 0.
 4. A child that crashes is started again after a pause that doubles, a bounded number of times in a row.
 5. Children have sessions of their own, so that Ctrl-C in a terminal reaches only the supervisor, which then stops
    them in order; if the supervisor itself is killed, the kernel stops them.
+6. A guest, which is a child with `on_end`, needs the others and they do not need it: it is started when its time has
+   come, may end as it likes (only `on_end` is told), and is stopped before the others. What it says on stderr comes as
+   lines, too.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ PAUSE_MS_MAX = 10_000
 RESTARTS_MAX = 10
 STEADY_MS = 60_000  # whoever ran this long starts counting anew
 LINE_BYTES_MAX = 64 * 1024
+TICK_SECONDS = 0.5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_PARENT_DEATH_SIGNAL = 1
 
@@ -59,9 +64,10 @@ class RestartPolicy:
 class Child:
     """One process under supervision."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], on_end: Callable[[int], None] | None = None) -> None:
         self.name = name
         self.command = list(command)
+        self.on_end = on_end
         self.policy = RestartPolicy()
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer = b""
@@ -75,6 +81,7 @@ class Child:
             self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=None if self.on_end is None else subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_stop_with_parent,  # noqa: PLW1509 (this process has one thread)
         )
@@ -99,9 +106,17 @@ class Child:
         return [line.decode("utf-8", "replace") for line in whole]
 
     def send(self, number: int) -> None:
+        """To the process; what kills goes to all that it has started."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
+                if number == signal.SIGKILL:
+                    os.killpg(self.process.pid, number)
+                else:
+                    self.process.send_signal(number)
+
+    @property
+    def is_guest(self) -> bool:
+        return self.on_end is not None
 
     def __repr__(self) -> str:
         pid = self.process.pid if self.process is not None else None
@@ -117,10 +132,12 @@ class Supervisor:
         on_line: Callable[[Child, str], bool],
         say: Callable[[str], None],
         clock: Clock | None = None,
+        on_tick: Callable[[], None] | None = None,
     ) -> None:
         self.children = list(children)
         self.on_line = on_line
         self.say = say
+        self.on_tick = on_tick
         self.clock = clock or SystemClock()
         self.selector = selectors.DefaultSelector()
         self.stops = 0  # how many stop signals came
@@ -144,15 +161,31 @@ class Supervisor:
                     self._read(key.data)
             self._reap()
             self._restart()
+            if self.on_tick is not None:
+                self.on_tick()
         return self.code if self.code is not None else 0
 
+    def start(self, guest: Child) -> None:
+        """One more, while the others run; nothing is started any more once everything ends."""
+        assert guest.is_guest
+        if self.stops == 0 and self.code is None:
+            self.children.append(guest)
+            self._start(guest)
+
     def stop(self) -> None:
-        """Ask the children to stop; asked again, do not wait for them."""
+        """Ask the children to stop, guests first; asked again, do not wait for them."""
+        guests = self._running_guests()
         for child in self.children:
             child.restart_at_ms = None
-            child.send(signal.SIGTERM if self.stops <= 1 else signal.SIGKILL)
+            if self.stops > 1:
+                child.send(signal.SIGKILL)
+            elif not guests or child in guests:
+                child.send(signal.SIGTERM)
         if self.stops > 1:
             self.code = EXIT_INTERRUPTED
+
+    def _running_guests(self) -> list[Child]:
+        return [child for child in self.children if child.is_guest and child.process is not None]
 
     def _signalled(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD:
@@ -178,7 +211,7 @@ class Supervisor:
             self.selector.unregister(child.stdout)
 
     def _reap(self) -> None:
-        for child in self.children:
+        for child in list(self.children):
             if child.process is None or child.process.poll() is None:
                 continue
             self._read(child)  # its last words
@@ -189,6 +222,12 @@ class Supervisor:
             self._ended(child, code)
 
     def _ended(self, child: Child, code: int) -> None:
+        if child.on_end is not None:
+            self.children.remove(child)
+            child.on_end(code)
+            if self.stops == 1 and not self._running_guests():
+                self.stop()  # now the others
+            return
         if self.stops or self.code is not None:
             if code and self.code is None:
                 self.code = EXIT_FAILED
@@ -220,7 +259,8 @@ class Supervisor:
 
     def _seconds_to_wait(self) -> float | None:
         times = [child.restart_at_ms for child in self.children if child.restart_at_ms is not None]
-        return max(0, min(times) - self.clock.monotonic_ms()) / 1000 if times else None
+        waits = [max(0, at_ms - self.clock.monotonic_ms()) / 1000 for at_ms in times]
+        return min([*waits, *([TICK_SECONDS] if self.on_tick is not None else [])], default=None)
 
     def __repr__(self) -> str:
         return f"<Supervisor stops={self.stops} code={self.code} {self.children}>"

@@ -44,13 +44,10 @@ def run(arguments: Sequence[str]) -> int:
     overrides = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
     check_port(options.port)
-    command = [sys.executable, "-m", "ottla.cli.main", "broker"]
-    for name, value in overrides.items():
-        command += ["--override", f"{name}={value}"]
     if "ottla.metrics.port" not in overrides:
         _say(NO_METRICS)
     screen = Screen(Path(options.data), metrics_address(overrides))
-    return Supervisor([Child("broker", command)], screen.on_line, _say).run()
+    return Supervisor([Child("broker", broker_command(overrides))], screen.on_line, _say).run()
 
 
 def _parser() -> Parser:
@@ -60,7 +57,7 @@ def _parser() -> Parser:
         examples=EXAMPLES,
     )
     parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
-    parser.add_argument("--port", type=_port, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
+    parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"
@@ -85,6 +82,11 @@ def broker_settings(options: argparse.Namespace) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
     }
     return settings | parse_pairs(options.override, allow_bare=False)
+
+
+def broker_command(settings: Mapping[str, str]) -> list[str]:
+    overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+    return [sys.executable, "-m", "ottla.cli.main", "broker", *overrides]
 
 
 def metrics_settings() -> dict[str, str]:
@@ -191,7 +193,7 @@ def _foreign(data: Path, found: list[str]) -> str:
     return f"{data} holds other files ({named}): choose an empty or new folder with --data DIR"
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)

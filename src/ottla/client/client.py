@@ -90,6 +90,10 @@ class Client:
         """Ask the leader of a partition."""
         return self._call(lambda: self._broker(self._leader(topic, partition)), request, response, check)
 
+    def connection_to(self, broker_id: int) -> Connection:
+        """The connection to one certain broker, for whoever sends ahead of the answers."""
+        return self._broker(broker_id)
+
     def _call(
         self,
         find: Callable[[], Connection],

@@ -2,12 +2,14 @@
 
 Rules:
 1. Whatever the socket does wrong comes out as ClientError; after one the connection is closed and must not be used.
-2. A response may be as long as it likes up to RESPONSE_BYTES_MAX, but memory grows only with bytes that really came.
+2. A response may be as long as it likes up to RESPONSE_BYTES_MAX, but past FIRST_BYTES_MAX memory
+   grows only with bytes that really came.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from typing import TypeVar
 
 from ottla.base.errors import Error
@@ -18,9 +20,10 @@ from ottla.protocol.headers import decode_response_header, encode_request_header
 from ottla.protocol.schema import layout_of
 
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
-CHUNK_BYTES = 1024 * 1024
+FIRST_BYTES_MAX = 16 * 1024 * 1024  # set aside on the word of a length alone
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Connection:
@@ -44,6 +47,11 @@ class Connection:
 
     def exchange(self, request: object, version: int, timeout_ms: int) -> memoryview:
         """Send `request` and return the answer's body, still encoded."""
+        self.send(request, version, timeout_ms)
+        return self.receive(type(request), version, timeout_ms)
+
+    def send(self, request: object, version: int, timeout_ms: int) -> None:
+        """Send `request` and leave its answer for receive(): the broker works on it in the meantime."""
         key = layout_of(type(request)).api_key
         assert key is not None, "parts of messages are not sent"
         self.correlation_id += 1
@@ -52,10 +60,20 @@ class Connection:
             body = encode(request, version)
         except (ProtocolError, UnicodeError) as problem:
             raise ClientError(f"this cannot be sent: {problem}", Error.INVALID_REQUEST) from None
+        frame = b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
+        self._talk(lambda: self.socket.sendall(frame), timeout_ms)
+
+    def receive(self, request: type, version: int, timeout_ms: int) -> memoryview:
+        """The body of the answer to the request that was sent last, which was of this type and version."""
+        key = layout_of(request).api_key
+        assert key is not None, "parts of messages are not sent"
+        return self._body(self._talk(self._receive_frame, timeout_ms), key, version)
+
+    def _talk(self, step: Callable[[], T], timeout_ms: int) -> T:
+        """Do something with the socket; whatever goes wrong with it comes out as ClientError."""
         self.socket.settimeout(timeout_ms / 1000)
         try:
-            self.socket.sendall(b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body)))
-            frame = self._receive_frame()
+            return step()
         except TimeoutError:
             self.close()
             seconds = timeout_ms / 1000
@@ -63,7 +81,6 @@ class Connection:
         except OSError as problem:
             self.close()
             raise _lost(self.address, problem.strerror or str(problem)) from None
-        return self._body(frame, key, version)
 
     def _body(self, frame: memoryview, key: int, version: int) -> memoryview:
         try:
@@ -83,13 +100,17 @@ class Connection:
         return memoryview(self._receive(length))
 
     def _receive(self, length: int) -> bytearray:
-        received = bytearray()
-        while len(received) < length:
-            chunk = self.socket.recv(min(length - len(received), CHUNK_BYTES))
-            if not chunk:
+        received = bytearray(min(length, FIRST_BYTES_MAX))
+        filled = 0
+        while filled < length:
+            if filled == len(received):
+                received += bytes(min(filled, length - filled))
+            with memoryview(received) as room:
+                count = self.socket.recv_into(room[filled:])
+            if not count:
                 self.close()
                 raise _lost(self.address, "it closed the connection")
-            received += chunk
+            filled += count
         return received
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 NO_OFFSET = -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1  # as a replica id: nobody's replica
 # The version of ListOffsets that knows each special time; an older broker would take it for a time before 1970.
 VERSION_OF_TIME = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -34,9 +35,12 @@ class Found(NamedTuple):
 
 
 def list_offsets(
-    client: Client, partitions: Iterable[TopicPartition], time: int
+    client: Client, partitions: Iterable[TopicPartition], time: int, isolation_level: int = READ_UNCOMMITTED
 ) -> tuple[dict[TopicPartition, Found], Failures]:
-    """The offset of each partition at a time (or at a special one, see above), and what went wrong with the others."""
+    """The offset of each partition at a time (or at a special one, see above), and what went wrong with the others.
+
+    With READ_COMMITTED the latest offset is that of the last stable record.
+    """
     from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
 
     def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[Found]:
@@ -47,7 +51,9 @@ def list_offsets(
             )
             for topic, numbers in by_topic(led).items()
         ]
-        request = wire.ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=client.timeout_ms)
+        request = wire.ListOffsetsRequest(
+            replica_id=CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=client.timeout_ms
+        )
         for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
             for item in result.partitions:
                 refused = refusal(item.error_code) if item.error_code else None

@@ -8,9 +8,10 @@ import pytest
 
 from ottla.cli import librdkafka
 from ottla.cli.consuming import EARLIEST, Plan, consumer_settings
-from ottla.cli.librdkafka import ErrorReporter, make_producer, translate
+from ottla.cli.librdkafka import ErrorReporter, make_producer
 from ottla.cli.producing import producer_settings, sentence
 from ottla.cli.terminal import ToolError
+from ottla.client.java_properties import translate
 
 
 class FakeError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
-from ottla.cli.supervisor import RESTARTS_MAX, STEADY_MS, Child, RestartPolicy, Supervisor
+from ottla.cli.supervisor import RESTARTS_MAX, STEADY_MS, TICK_SECONDS, Child, RestartPolicy, Supervisor
 
 
 class ManualClock:
@@ -77,3 +79,47 @@ def test_nothing_is_restarted_while_stopping() -> None:
     assert child.restart_at_ms is None
     assert supervisor.code == 1
     assert said == []
+
+
+def test_a_guest_may_end_as_it_likes() -> None:
+    supervisor, broker, said = supervised(was_ready=True)
+    codes: list[int] = []
+    guest = Child("guest", ["false"], codes.append)
+    supervisor.children.append(guest)
+    supervisor._ended(guest, 1)
+    assert codes == [1]
+    assert supervisor.code is None
+    assert supervisor.children == [broker]
+    assert said == []
+
+
+def test_nobody_is_invited_while_everything_ends() -> None:
+    supervisor, broker, _ = supervised(was_ready=True)
+    supervisor.stops = 1
+    supervisor.start(Child("guest", ["true"], lambda _: None))
+    assert supervisor.children == [broker]
+
+
+def test_guests_are_stopped_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor, _, _ = supervised(was_ready=True)
+    guest = Child("guest", ["true"], lambda _: None)
+    guest.process = object()  # type: ignore[assignment]
+    supervisor.children.append(guest)
+    sent: list[tuple[str, int]] = []
+    monkeypatch.setattr(Child, "send", lambda child, number: sent.append((child.name, number)))
+    supervisor.stops = 1
+    supervisor.stop()
+    assert sent == [("guest", signal.SIGTERM)]
+    guest.process = None
+    supervisor._ended(guest, 0)
+    assert sent[1:] == [("broker", signal.SIGTERM)]
+    supervisor.stops = 2
+    supervisor.stop()
+    assert sent[2:] == [("broker", signal.SIGKILL)]
+
+
+def test_who_wants_to_draw_is_called_now_and_then() -> None:
+    supervisor, _, _ = supervised(was_ready=True)
+    assert supervisor._seconds_to_wait() is None
+    supervisor.on_tick = lambda: None
+    assert supervisor._seconds_to_wait() == TICK_SECONDS

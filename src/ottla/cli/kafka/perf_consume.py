@@ -22,11 +22,11 @@ from ottla.cli.kafka.options import (
     bootstrap_of,
 )
 from ottla.cli.library_metrics import LibraryMetrics
-from ottla.cli.librdkafka import translate
 from ottla.cli.load_reader import Figures, LoadReader, Reading
 from ottla.cli.patterns import topic_pattern
 from ottla.cli.terminal import ToolError
 from ottla.client.admin import Admin
+from ottla.client.java_properties import translate
 
 TOOL = "kafka-consumer-perf-test.sh"
 SUMMARY = "Measure how fast records can be read."

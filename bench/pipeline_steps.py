@@ -1,0 +1,171 @@
+"""What the steps of pipelines cost, without a broker: `python -m bench.pipeline_steps [state|window]`.
+
+state: a window that holds 1,000,000 keys in RocksDB is updated batch after batch; the memory of the JVM must not grow.
+window: JSON parsed and counted by key in windows of a minute, by our steps and by PySpark written by hand.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.model.fields import Problems, read_spec
+from ottla.pipelines.spark.session import start_session
+from ottla.pipelines.steps.frame import Frame, source_frame
+from ottla.pipelines.steps.step import Step
+from ottla.pipelines.steps.table import STEPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+KEYS = 1_000_000
+ROWS_PER_BATCH = 250_000
+BATCHES = 60
+MESSAGES = 5_000_000
+FILES = 10
+SETTINGS = {"spark.ui.enabled": "false", "spark.driver.memory": "2g"}
+
+
+@dataclass
+class Around:
+    """What steps ask of the pipeline around them."""
+
+    spark: SparkSession
+    is_streaming: bool = True
+    is_counting: bool = True
+    folder: str = "."
+    names: list[str] = field(default_factory=list)
+
+    def stream(self, name: str) -> Frame:
+        raise KeyError(name)
+
+    def table(self, name: str) -> Frame:
+        raise KeyError(name)
+
+    def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
+        self.names.append(f"o{len(self.names)}")
+        return self.names[-1], rows.observe(self.names[-1], *figures)
+
+    def collect_marked(self, rows: DataFrame, marking: list[Any]) -> None:
+        pass
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or ["state", "window"]
+    spark = start_session("bench", master="local[2]", settings=SETTINGS)
+    try:
+        if "state" in wanted:
+            measure_state(spark)
+        if "window" in wanted:
+            measure_window(spark)
+    finally:
+        spark.stop()
+
+
+def measure_state(spark: SparkSession) -> None:
+    """The resident memory of the JVM, batch by batch; all keys are there after a few of them."""
+    rows = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=ROWS_PER_BATCH, advanceMillisPerBatch=1000, numPartitions=2)
+        .load()
+        .select(F.concat(F.lit("key-"), F.col("value") % KEYS).alias("key"), "timestamp")
+    )
+    frame = source_frame(rows, Around(spark))
+    frame = applied(frame, "watermark", {"delay": "10 seconds"})
+    frame = applied(frame, "window", {"size": "1 day", "by": ["key"], "count": "n"})
+    pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    with folder() as place:
+        query = frame.rows.writeStream.format("noop").option("checkpointLocation", f"{place}/checkpoint").start()
+        seen = -1
+        while seen < BATCHES - 1:
+            time.sleep(0.2)
+            report = query.lastProgress
+            if report is None or report["batchId"] == seen:
+                if query.exception():
+                    raise RuntimeError(query.exception())
+                continue
+            seen = report["batchId"]
+            state = report["stateOperators"][0]
+            print(
+                f"batch {seen:3}  keys {state['numRowsTotal']:9,} RocksDB {state['memoryUsedBytes'] >> 20:5} MiB  "
+                f"JVM {resident_bytes(pid) >> 20:5} MiB  {report['processedRowsPerSecond']:9,.0f} rows/s",
+                flush=True,
+            )
+        query.stop()
+
+
+def measure_window(spark: SparkSession) -> None:
+    with folder() as place:
+        made = spark.range(0, MESSAGES, 1, FILES).select(
+            F.to_json(
+                F.struct(
+                    F.concat(F.lit("page-"), F.col("id") % 1000).alias("page"),
+                    F.concat(F.lit("user-"), F.xxhash64("id") % 5000).alias("user"),
+                    F.timestamp_millis(F.lit(1_767_225_600_000) + F.floor(F.col("id") / 10)).alias("at"),
+                )
+            )
+            .cast("binary")
+            .alias("value")
+        )
+        made.write.parquet(f"{place}/in")
+        for name, build in 2 * (("by hand", by_hand), ("our steps", by_steps)):
+            rows = spark.readStream.schema("value binary").option("maxFilesPerTrigger", 2).parquet(f"{place}/in")
+            started = time.monotonic()
+            target = f"{place}/{name}-{started}"
+            writer = build(rows, spark).writeStream.format("noop").option("checkpointLocation", target)
+            writer.trigger(availableNow=True).start().awaitTermination()
+            print(f"{name:10} {MESSAGES / (time.monotonic() - started):10,.0f} messages/s", flush=True)
+
+
+def by_hand(rows: DataFrame, _: SparkSession) -> DataFrame:
+    parsed = rows.select(
+        F.from_json(F.col("value").cast("string"), "page string, user string, at timestamp").alias("r")
+    )
+    timed = parsed.select("r.*").withWatermark("at", "3 minutes")
+    return timed.groupBy(F.window("at", "1 minute"), "page").agg(F.count("*").alias("views"))
+
+
+def by_steps(rows: DataFrame, spark: SparkSession) -> DataFrame:
+    frame = source_frame(rows, Around(spark))
+    schema = {"page": "string", "user": "string", "at": "timestamp"}
+    frame = applied(frame, "parse", {"format": "json", "schema": schema})
+    frame = applied(frame, "watermark", {"time": "at", "delay": "3 minutes"})
+    frame = applied(frame, "window", {"size": "1 minute", "by": ["page"], "count": "views"}).settle()
+    return frame.rows.select(*frame.columns)
+
+
+def applied(frame: Frame, name: str, fields: dict[str, Any]) -> Frame:
+    problems: Problems = []
+    step: Step | None = read_spec(STEPS[name], fields, (), problems)
+    if step is None:
+        raise ValueError(problems)
+    if step.KIND != "marks":
+        frame = frame.settle()
+    return step.apply(frame.begin("bench", len(frame.passages) + 1, name, step.KIND))
+
+
+def resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) << 10
+
+
+@contextmanager
+def folder() -> Iterator[str]:
+    place = tempfile.mkdtemp(prefix="ottla-bench-steps-")
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

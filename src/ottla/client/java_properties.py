@@ -1,0 +1,107 @@
+"""Properties of the Java client as librdkafka knows them.
+
+Kafka's tools, Spark and their users speak of Java properties. Most have the same name in librdkafka; the tables below
+have the others. Logins come as JAAS text in Java and as name and password in librdkafka. Key stores must be PEM files:
+Java's own formats are not for others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "sasl.mechanism": "sasl.mechanisms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+# Java classes and limits of the Java client that have no meaning here.
+WITHOUT_MEANING = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "interceptor.classes",
+        "key.deserializer",
+        "key.serializer",
+        "max.block.ms",
+        "max.poll.records",
+        "metric.reporters",
+        "partitioner.class",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+PEM_STORES = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.location": "ssl.certificate.location",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
+JAAS = "sasl.jaas.config"
+UNKNOWN_PROPERTIES_MAX = 100
+_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;]+))')
+_NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
+
+
+def translate(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Java client properties as librdkafka knows them."""
+    found: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in WITHOUT_MEANING or name in STORE_TYPES:
+            continue
+        if name == "buffer.memory" and value.strip().isdecimal():
+            found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
+        elif name == JAAS:
+            found |= _login(value)
+        elif name in PEM_STORES:
+            found |= _store(name, value.strip(), properties)
+        elif name == "ssl.endpoint.identification.algorithm":
+            found[name] = value.strip() or "none"
+        else:
+            found[RENAMED.get(name, name)] = value.strip()
+    return found
+
+
+def make_without_unknown(
+    make: Callable[[dict[str, Any]], Any],
+    settings: Mapping[str, Any],
+    failure: type[Exception],
+    on_unknown: Callable[[str], None],
+) -> Any:
+    """A client of librdkafka; a property that it does not know is left out and told, as a Java client would do.
+
+    `failure` is the exception of the library, which is raised for everything else.
+    """
+    wanted = dict(settings)
+    for _ in range(UNKNOWN_PROPERTIES_MAX):
+        try:
+            return make(wanted)
+        except failure as problem:
+            unknown = _NO_SUCH_PROPERTY.search(str(problem.args[0].str()))
+            if unknown is None or wanted.pop(unknown.group(1), None) is None:
+                raise
+            on_unknown(unknown.group(1))
+    return make(wanted)
+
+
+def _login(jaas: str) -> dict[str, str]:
+    """Name and password in a JAAS text; other logins, such as Kerberos, have settings of their own in librdkafka."""
+    found = {}
+    for name, *quoted in _JAAS_OPTION.findall(jaas):
+        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", next(filter(None, quoted), ""))
+    return found
+
+
+def _store(name: str, value: str, properties: Mapping[str, str]) -> dict[str, str]:
+    found = {PEM_STORES[name]: value}
+    if name == "ssl.keystore.location":
+        found["ssl.key.location"] = value  # a PEM file holds the key and its certificates
+        if password := properties.get("ssl.key.password"):
+            found["ssl.key.password"] = password
+    return found

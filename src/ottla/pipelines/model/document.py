@@ -1,0 +1,96 @@
+"""A YAML file as plain values, with the line of every value beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+
+import yaml
+
+from ottla.pipelines.model.problems import Path, PipelineError, Problem
+
+FILE_BYTES_MAX = 1 << 20
+DEPTH_MAX = 32
+PLAIN_TAGS = "tag:yaml.org,2002:"
+VALUES_MAX = 20_000  # also ends aliases that multiply each other
+
+
+class Document:
+    """`values` is what the file says; `lines` leads from a path to the line on which it stands."""
+
+    def __init__(self, values: object, lines: dict[Path, int], file: str) -> None:
+        self.values = values
+        self.lines = lines
+        self.file = file
+
+    def __repr__(self) -> str:
+        return f"Document({self.file}, {len(self.lines)} values)"
+
+    def error(self, *problems: Problem) -> PipelineError:
+        return PipelineError(problems, self.file, self.lines)
+
+
+def read_document(file: FilePath) -> Document:
+    """Raises PipelineError for what is no readable YAML."""
+    try:
+        if file.stat().st_size > FILE_BYTES_MAX:
+            raise PipelineError(
+                [Problem((), f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB, which no pipeline is")]
+            )
+        text = file.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise PipelineError([Problem((), f"cannot read {file}: {problem.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise PipelineError([Problem((), f"{file} is not UTF-8 text")]) from None
+    return parse_document(text, str(file))
+
+
+def parse_document(text: str, file: str) -> Document:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError) as problem:
+        raise _syntax_error(problem, file) from None
+    document = Document(None, {}, file)
+    if node is not None:
+        document.values = _Reader(document).read(node, ())
+    return document
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.plain = yaml.SafeLoader("")
+
+    def read(self, node: yaml.Node, path: Path) -> object:
+        lines = self.document.lines
+        lines[path] = node.start_mark.line + 1
+        if len(path) > DEPTH_MAX or len(lines) > VALUES_MAX:
+            raise self.document.error(Problem(path[:3], "nested or repeated beyond any use", "unfold the aliases"))
+        if not node.tag.startswith(PLAIN_TAGS) or "python" in node.tag:
+            raise self.document.error(Problem(path, f"{node.tag} is no plain value"))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.read(entry, (*path, number)) for number, entry in enumerate(node.value)]
+        try:
+            return self.plain.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            raise self.document.error(Problem(path, f"{node.value!r} is not readable as {node.tag}")) from None
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, entry in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.document.error(Problem(path, "a name must be plain text"))
+            key = str(key_node.value)
+            if key in found:
+                self.document.lines[(*path, key)] = key_node.start_mark.line + 1
+                raise self.document.error(Problem((*path, key), f"{key!r} stands here twice", "remove one of them"))
+            found[key] = self.read(entry, (*path, key))
+            self.document.lines[(*path, key)] = key_node.start_mark.line + 1
+        return found
+
+
+def _syntax_error(problem: yaml.YAMLError | RecursionError, file: str) -> PipelineError:
+    mark = getattr(problem, "problem_mark", None)
+    cause = getattr(problem, "problem", None) or str(problem).splitlines()[0]
+    return PipelineError([Problem((), f"not readable as YAML: {cause}")], file, {(): mark.line + 1} if mark else {})

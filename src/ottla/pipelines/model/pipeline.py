@@ -1,0 +1,280 @@
+"""What a pipeline is: streams of records, each from a topic or another stream, through steps, to sinks.
+
+A YAML file and Python code are two ways to write the same document; `read_pipeline` makes a Pipeline of it, or tells
+everything that is wrong with it in one go. Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ottla.pipelines.model.fields import Duration, Problems, read_spec
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+from ottla.pipelines.model.sinks import SINKS, Finding, Sink
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+STREAM_FIELDS = ("from", "steps", "to", "output")
+ONLY_STREAM = "main"  # the stream of a pipeline that is written without `streams`
+
+Connector = Literal["ottla", "jvm"]
+Output = Literal["append", "update", "complete"]
+
+
+class NamedStep(NamedTuple):
+    name: str
+    spec: object  # steps/step.py says what it can do
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSource:
+    """Records of one or several topics."""
+
+    topic: list[str] = field(default_factory=list, metadata={"doc": "topic or topics to read"})
+    pattern: str | None = field(default=None, metadata={"doc": "regular expression of topic names"})
+    starting: str | dict[str, object] = field(
+        default="earliest",
+        metadata={"doc": "earliest, latest, a time (2026-01-31T12:00:00Z), or offsets per partition"},
+    )
+    connector: Connector | None = field(default=None, metadata={"doc": "ottla (default) or jvm: Spark's own connector"})
+    max_per_batch: int | None = field(default=None, metadata={"doc": "most records in one micro-batch"})
+    fail_on_data_loss: bool = field(default=True, metadata={"doc": "stop when records are gone before they were read"})
+    bootstrap_servers: str | None = field(default=None, metadata={"doc": "another cluster than the pipeline's"})
+    options: dict[str, str] = field(default_factory=dict, metadata={"doc": "further options of the source"})
+
+    def problems(self) -> Iterator[Finding]:
+        if bool(self.topic) == bool(self.pattern):
+            yield "", "needs either topic or pattern", "write `from: {topic: NAME}`"
+        if self.max_per_batch is not None and self.max_per_batch < 1:
+            yield "max_per_batch", "must be at least 1", ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The fields of a pipeline beside its streams."""
+
+    name: str = field(metadata={"doc": "a name of letters, digits, dot, dash and underscore"})
+    description: str = field(default="", metadata={"doc": "what it is for"})
+    bootstrap_servers: str = field(default="127.0.0.1:9092", metadata={"doc": "brokers, HOST:PORT,…"})
+    client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
+    group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
+    dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
+    latency: Literal["micro-batch", "realtime"] = field(
+        default="micro-batch", metadata={"doc": "micro-batch or realtime"}
+    )
+    every: Duration | None = field(default=None, metadata={"doc": "time between micro-batches (as fast as possible)"})
+    spark: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of Spark"})
+
+    def problems(self) -> Iterator[Finding]:
+        if not NAME.fullmatch(self.name):
+            yield "name", f"{self.name!r} is no good name", "use letters, digits, dot, dash and underscore"
+
+
+class Stream(NamedTuple):
+    """One stream: `origin` is a topic, or the name of another stream."""
+
+    name: str
+    origin: TopicSource | str
+    steps: tuple[NamedStep, ...]
+    sinks: tuple[Sink, ...]
+    output: Output
+    path: Path
+
+
+class Pipeline(NamedTuple):
+    """A pipeline that was read without a problem."""
+
+    head: Head
+    streams: dict[str, Stream]
+    folder: str = "."  # relative paths start here, and files are written only below it
+    roots: tuple[str, ...] = ()  # and below these
+
+    @property
+    def name(self) -> str:
+        return self.head.name
+
+    @property
+    def group(self) -> str:
+        return self.head.group or f"ottla-pipeline-{self.name}"
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        chosen = self.head.dead_letters
+        if isinstance(chosen, str):
+            return chosen
+        return f"{self.name}-dead-letters" if chosen else None
+
+    def queries(self) -> list[Stream]:
+        """The streams that go somewhere: each becomes one query."""
+        return [stream for stream in self.streams.values() if stream.sinks]
+
+    def group_of(self, stream: Stream) -> str:
+        """The consumer group that shows how far a query is: one each, for each reads on its own."""
+        return self.group if len(self.queries()) == 1 else f"{self.group}.{stream.name}"
+
+    def ancestry(self, stream: Stream) -> list[Stream]:
+        """The stream and all that lead to it, through parents and joins, in the order in which they are met."""
+        found: dict[str, Stream] = {}
+        self._walk(stream, found)
+        return list(found.values())
+
+    def sources_of(self, stream: Stream) -> list[TopicSource]:
+        return [each.origin for each in self.ancestry(stream) if not isinstance(each.origin, str)]
+
+    def _walk(self, stream: Stream, found: dict[str, Stream]) -> None:
+        if stream.name in found:
+            return
+        found[stream.name] = stream
+        for name in parents(stream):
+            self._walk(self.streams[name], found)
+
+
+def parents(stream: Stream) -> list[str]:
+    """The streams that this one reads."""
+    joined = [getattr(step.spec, "with_stream", None) for step in stream.steps]
+    joined += [name for step in stream.steps for name in getattr(step.spec, "with_streams", ())]
+    own = [stream.origin] if isinstance(stream.origin, str) else []
+    return [*own, *(name for name in joined if name)]
+
+
+def read_pipeline(values: object, steps: Mapping[str, type[object]], folder: str = ".") -> Pipeline:
+    """Raises PipelineError with all problems; `steps` are the known steps by name."""
+    problems: Problems = []
+    if not isinstance(values, Mapping):
+        raise PipelineError([Problem((), "a pipeline is a mapping", "start with `name: …`")])
+    whole = dict(values)
+    is_flat = "streams" not in whole
+    top = {key: whole.pop(key) for key in STREAM_FIELDS if key in whole} if is_flat else {}
+    described = {ONLY_STREAM: top} if is_flat else whole.pop("streams")
+    head = read_spec(Head, whole, (), problems)
+    streams = _read_streams(described, is_flat, steps, problems)
+    if head is None or problems:
+        raise PipelineError(problems)
+    _check_references(streams, problems)
+    if problems:
+        raise PipelineError(problems)
+    return Pipeline(head, streams, folder)
+
+
+def _read_streams(
+    described: object, is_flat: bool, steps: Mapping[str, type[object]], problems: Problems
+) -> dict[str, Stream]:
+    if not isinstance(described, Mapping) or not described:
+        problems.append(Problem(("streams",), "streams is a mapping of names to streams", ""))
+        return {}
+    streams: dict[str, Stream] = {}
+    for name, value in described.items():
+        path: Path = () if is_flat else ("streams", str(name))
+        if not NAME.fullmatch(str(name)):
+            problems.append(Problem(path, f"{name!r} is no good name", "use letters, digits, dot, dash and underscore"))
+        stream = _read_stream(str(name), value, path, steps, problems)
+        if stream is not None:
+            streams[stream.name] = stream
+    return streams
+
+
+def _read_stream(
+    name: str, value: object, path: Path, steps: Mapping[str, type[object]], problems: Problems
+) -> Stream | None:
+    if not isinstance(value, Mapping):
+        problems.append(Problem(path, "a stream is a mapping", "give it from, steps and to"))
+        return None
+    for key in value:
+        if key not in STREAM_FIELDS:
+            problems.append(Problem((*path, str(key)), f"unknown field {key!r}", did_you_mean(str(key), STREAM_FIELDS)))
+    if "from" not in value:
+        problems.append(Problem(path, "'from' is missing", "write `from: {topic: NAME}`"))
+        return None
+    output = value.get("output", "append")
+    if output not in ("append", "update", "complete"):
+        problems.append(Problem((*path, "output"), f"{output!r} is not append, update or complete", ""))
+    origin = _read_origin(value["from"], (*path, "from"), problems)
+    read_steps = _read_steps(value.get("steps"), (*path, "steps"), steps, problems)
+    sinks = _read_sinks(value.get("to"), (*path, "to"), problems)
+    return Stream(name, origin, read_steps, sinks, output, path) if origin is not None else None
+
+
+def _read_origin(value: object, path: Path, problems: Problems) -> TopicSource | str | None:
+    return value if isinstance(value, str) else read_spec(TopicSource, value, path, problems)
+
+
+def _read_steps(
+    value: object, path: Path, known: Mapping[str, type[object]], problems: Problems
+) -> tuple[NamedStep, ...]:
+    read: list[NamedStep] = []
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        problems.append(Problem(path, "steps is a list", "start each step with a dash"))
+        return ()
+    for number, entry in enumerate(value):
+        here = (*path, number)
+        pair = _single(entry)
+        if pair is None:
+            problems.append(Problem(here, "a step is one name with its fields", "write `- filter: {where: …}`"))
+            continue
+        name, fields = pair
+        if name not in known:
+            problems.append(Problem((*here, name), f"there is no step {name!r}", did_you_mean(name, list(known))))
+            continue
+        spec = read_spec(known[name], fields, (*here, name), problems)
+        if spec is not None:
+            read.append(NamedStep(name, spec))
+    return tuple(read)
+
+
+def _single(entry: object) -> tuple[str, object] | None:
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        return next((str(name), fields) for name, fields in entry.items())
+    return None
+
+
+def _read_sinks(value: object, path: Path, problems: Problems) -> tuple[Sink, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        read = [_read_sink(value, path, problems)]
+    else:
+        read = [_read_sink(entry, (*path, number), problems) for number, entry in enumerate(value)]
+    return tuple(sink for sink in read if sink is not None)
+
+
+def _read_sink(value: object, path: Path, problems: Problems) -> Sink | None:
+    fields = {"console": True} if value == "console" else value
+    kind = next((kind for kind in SINKS if kind in fields), None) if isinstance(fields, Mapping) else None
+    if kind is None or not isinstance(fields, Mapping):
+        problems.append(Problem(path, "does not say where to", f"name one of {', '.join(SINKS)}"))
+        return None
+    given = {key: entry for key, entry in fields.items() if not (key == "console" and entry in (None, True))}
+    return read_spec(SINKS[kind], given, path, problems)
+
+
+def _check_references(streams: dict[str, Stream], problems: Problems) -> None:
+    for stream in streams.values():
+        problems.extend(
+            Problem((*stream.path, "from"), f"there is no stream {name!r}", did_you_mean(name, list(streams)))
+            for name in parents(stream)
+            if name not in streams
+        )
+    if problems:
+        return
+    for stream in streams.values():
+        if _reaches(stream.name, stream.name, streams, set()):
+            problems.append(Problem(stream.path, f"stream {stream.name!r} reads itself", "break the circle"))
+    if not any(stream.sinks for stream in streams.values()):
+        problems.append(Problem((), "no stream has a `to`", "say where the result goes, e.g. `to: console`"))
+
+
+def _reaches(name: str, goal: str, streams: dict[str, Stream], seen: set[str]) -> bool:
+    for parent in parents(streams[name]):
+        if parent == goal:
+            return True
+        if parent not in seen:
+            seen.add(parent)
+            if _reaches(parent, goal, streams, seen):
+                return True
+    return False

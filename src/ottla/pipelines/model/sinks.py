@@ -1,0 +1,132 @@
+"""Where a stream may go, as a pipeline says it: `{topic: views, key: page}`, `{sqlite: views.db, table: views}`, …
+
+The first field of a sink is also its kind: it stands in the file under that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+Finding = tuple[str, str, str]
+
+Delivery = Literal["exactly-once", "at-least-once"]
+TableMode = Literal["append", "upsert", "replace"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """What every sink has: which rows go there, and which of their columns."""
+
+    where: str | None = field(default=None, metadata={"doc": "SQL condition: only these rows go to this sink"})
+    columns: list[str] | None = field(default=None, metadata={"doc": "columns to write (all)"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSink(Sink):
+    """Records of a topic."""
+
+    topic: str = field(metadata={"doc": "topic to write to"})
+    key: list[str] | None = field(default=None, metadata={"doc": "column or columns that make the record key"})
+    format: Literal["json", "csv", "text", "avro", "raw"] = field(
+        default="json", metadata={"doc": "how a row becomes a value"}
+    )
+    schema: str | None = field(default=None, metadata={"doc": "file with the Avro schema"})
+    delivery: Delivery = field(default="exactly-once", metadata={"doc": "exactly-once (default) or at-least-once"})
+    topic_column: str | None = field(default=None, metadata={"doc": "column that names the topic of each row"})
+    headers: list[str] | None = field(default=None, metadata={"doc": "columns written as record headers"})
+    time: str | None = field(default=None, metadata={"doc": "column with the record's timestamp"})
+    create: bool = field(default=True, metadata={"doc": "make the topic if there is none"})
+    partitions: int | None = field(
+        default=None, metadata={"doc": "partitions of a topic that is made (the cluster's default)"}
+    )
+    bootstrap_servers: str | None = field(default=None, metadata={"doc": "another cluster than the pipeline's"})
+    options: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the producer"})
+
+    def problems(self) -> Iterator[Finding]:
+        if (self.format == "avro") != (self.schema is not None):
+            yield "schema", "format avro and a schema file belong together", "give both or none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatabaseSink(Sink):
+    """What SQLite and PostgreSQL share."""
+
+    table: str = field(metadata={"doc": "table to write to"})
+    mode: TableMode = field(default="append", metadata={"doc": "append, upsert by key columns, or replace"})
+    key: list[str] | None = field(default=None, metadata={"doc": "key columns, for upsert"})
+    create: bool = field(default=True, metadata={"doc": "make the table if there is none"})
+    keep_offsets: bool = field(default=False, metadata={"doc": "also keep the source's offsets there"})
+
+    def problems(self) -> Iterator[Finding]:
+        if (self.mode == "upsert") != bool(self.key):
+            yield "key", "upsert and key belong together", "name the key columns with mode: upsert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqliteSink(DatabaseSink):
+    """A table in a SQLite file."""
+
+    sqlite: str = field(metadata={"doc": "file of the database"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresSink(DatabaseSink):
+    """A table in PostgreSQL."""
+
+    postgres: str = field(metadata={"doc": "connection: postgresql://user@host/database, or key=value pairs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSink(Sink):
+    """What folders of files share."""
+
+    partition_by: list[str] | None = field(default=None, metadata={"doc": "columns that make sub-folders"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetSink(FileSink):
+    """A folder of Parquet files."""
+
+    parquet: str = field(metadata={"doc": "folder"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonSink(FileSink):
+    """A folder of files with a JSON object a line."""
+
+    json: str = field(metadata={"doc": "folder"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvSink(FileSink):
+    """A folder of CSV files."""
+
+    csv: str = field(metadata={"doc": "folder"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaSink(FileSink):
+    """A Delta Lake table."""
+
+    delta: str = field(metadata={"doc": "folder of the table"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleSink(Sink):
+    """The terminal, for trying."""
+
+    console: int = field(default=20, metadata={"doc": "rows of each batch to show"})
+
+
+SINKS: dict[str, type[Sink]] = {
+    "topic": TopicSink,
+    "sqlite": SqliteSink,
+    "postgres": PostgresSink,
+    "parquet": ParquetSink,
+    "json": JsonSink,
+    "csv": CsvSink,
+    "delta": DeltaSink,
+    "console": ConsoleSink,
+}

@@ -1,0 +1,90 @@
+"""What became of every row: for each step, came = kept + filtered + late + dead.
+
+Steps that mark rows are counted by the observation that settled them; steps that merge rows or run code of others by
+the observations before and after them. All figures are sums over the batches that were added.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:  # so that figures can be shown without Spark
+    from ottla.pipelines.steps.frame import Passage
+    from ottla.pipelines.steps.lateness import LateRows
+
+Observed = Mapping[str, Mapping[str, Any]]  # observation -> figure -> value; null where a batch had no rows
+
+
+class StepCount(NamedTuple):
+    """Rows of one step. `made` is what came out of a step that makes new rows of many, else the same as kept."""
+
+    stream: str
+    number: int
+    step: str
+    came: int
+    kept: int
+    filtered: int
+    late: int
+    dead: int
+    made: int
+
+    @property
+    def adds_up(self) -> bool:
+        return self.came == self.kept + self.filtered + self.late + self.dead
+
+
+class Account:
+    """The sums of one query."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self.passages = list(passages)
+        self.sums: dict[str, Counter[str]] = {}
+        self.late: Counter[int] = Counter()  # by mark
+
+    def __repr__(self) -> str:
+        return f"Account({self.steps()})"
+
+    def add(self, observed: Observed, late: Iterable[LateRows] = ()) -> None:
+        """Figures of one batch, as Spark reports them, and what came too late in it."""
+        for name, figures in observed.items():
+            sums = self.sums.setdefault(name, Counter())
+            sums.update({key: value for key, value in figures.items() if isinstance(value, int)})
+        for each in late:
+            self.late[each.passage.mark] += each.rows
+
+    def steps(self) -> list[StepCount]:
+        return [self._count(passage) for passage in self.passages]
+
+    def dead(self) -> int:
+        return sum(count.dead for count in self.steps())
+
+    def _count(self, passage: Passage) -> StepCount:
+        sums = self.sums.get(passage.observation, Counter())
+        if passage.kind == "marks":
+            return self._marked(passage, sums)
+        came = sum(self.sums.get(name, Counter())["out"] for name in passage.before)
+        made = sums["in"]
+        late = self.late[passage.mark]
+        filtered = 0 if passage.kind == "merges" else max(came - late - made, 0)
+        return self._row(passage, came, came - filtered - late, filtered, late, 0, made)
+
+    def _marked(self, passage: Passage, sums: Counter[str]) -> StepCount:
+        gone_before = sum(
+            sums[f"filtered_{earlier.mark}"] + sums[f"dead_{earlier.mark}"]
+            for earlier in self.passages
+            if earlier.observation == passage.observation and earlier.kind == "marks" and earlier.mark < passage.mark
+        )
+        came = sums["in"] - gone_before
+        filtered, dead = sums[f"filtered_{passage.mark}"], sums[f"dead_{passage.mark}"]
+        kept = came - filtered - dead
+        return self._row(passage, came, kept, filtered, 0, dead, kept)
+
+    def _row(self, passage: Passage, came: int, kept: int, filtered: int, late: int, dead: int, made: int) -> StepCount:
+        return StepCount(passage.stream, passage.number, passage.step, came, kept, filtered, late, dead, made)
+
+
+def dead_in(observed: Observed) -> int:
+    """Rows that died in one batch."""
+    return sum(value or 0 for each in observed.values() for key, value in each.items() if key.startswith("dead_"))

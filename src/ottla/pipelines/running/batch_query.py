@@ -1,0 +1,111 @@
+"""A stream over its whole history, as one batch: `--from beginning --once`.
+
+Everything that is there at the start is read, every window is closed, nothing is late. Nothing is kept for a next time:
+each run has an identity of its own. It looks like a query of one batch to whoever follows it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from datetime import UTC, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running.accounting import Account
+from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.dead_letters import dead_letter_sink, letters_of, own_streams
+from ottla.pipelines.running.delivery import make_delivery
+from ottla.pipelines.running.failures import plain_failure
+from ottla.pipelines.running.query_state import Progress, QueryState
+from ottla.pipelines.running.starting import find_ranges
+from ottla.pipelines.sinks.batch import Batch, SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BATCH_ID = 0
+
+
+class BatchQuery:
+    """Runs in a thread of its own; `poll` tells when it is done."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices) -> None:
+        self.pipeline = pipeline
+        self.stream = stream
+        self.identity = uuid.uuid4().hex
+        self.folder = f"{folder}/runs/{self.identity}"
+        self.ranges = find_ranges(pipeline, stream, choices.starting)
+        self.builder = Builder(spark, pipeline, is_streaming=False, choices=choices, ranges=self.ranges)
+        frame, self.rows = self.builder.query(stream.name)
+        self.account = Account(frame.passages)
+        self.news: list[Progress] = []
+        self.failure: str | None = None
+        self.thread = threading.Thread(target=self._run, name=f"batch {stream.name}", daemon=True)
+        self.thread.start()
+
+    def __repr__(self) -> str:
+        return f"BatchQuery({self.stream.name}, {'active' if self.is_active else 'ended'})"
+
+    @property
+    def is_active(self) -> bool:
+        return self.thread.is_alive()
+
+    def poll(self) -> QueryState:
+        is_active = self.is_active
+        news, self.news = self.news, []
+        return QueryState(self.stream.name, news, self.account.steps(), is_active, self.failure)
+
+    def stop(self, grace_seconds: float) -> None:
+        """A batch that does not end in time ends with the process; sinks that write exactly once keep nothing of it."""
+        self.thread.join(grace_seconds)
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        try:
+            make_delivery(self.pipeline, self.stream, self.folder, self.identity)(self.rows, BATCH_ID)
+            observed = self._observed()
+            self.account.add(observed)
+            if self.account.dead():
+                self._send_dead_letters()
+            self.news.append(self._progress(observed, int((time.monotonic() - started) * 1000)))
+        except (PySparkException, SinkError, OSError) as error:
+            self.failure = plain_failure(error, self.stream.path).text()
+
+    def _observed(self) -> dict[str, dict[str, int]]:
+        return {name: each.get for name, each in self.builder.observations.items() if each is not None}
+
+    def _send_dead_letters(self) -> None:
+        sink = dead_letter_sink(self.pipeline)
+        letters = letters_of(self.builder.marked, self.pipeline, own_streams(self.pipeline, self.stream))
+        if sink is not None and letters:
+            query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.identity}"
+            rows = reduce(DataFrame.unionByName, letters)
+            sink.write(rows, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
+
+    def _progress(self, observed: dict[str, dict[str, int]], duration_ms: int) -> Progress:
+        """As a stream would report it."""
+        count = sum(end - start for each in self.ranges.values() for start, end in each.values())
+        seconds = max(duration_ms, 1) / 1000
+        return {
+            "name": f"{self.pipeline.name}.{self.stream.name}",
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "batchId": BATCH_ID,
+            "batchDuration": duration_ms,
+            "numInputRows": count,
+            "inputRowsPerSecond": count / seconds,
+            "processedRowsPerSecond": count / seconds,
+            "durationMs": {"addBatch": duration_ms, "triggerExecution": duration_ms},
+            "stateOperators": [],
+            "sources": [self._source()],
+            "observedMetrics": observed,
+        }
+
+    def _source(self) -> dict[str, Any]:
+        ends = {topic: {str(n): bounds[1] for n, bounds in each.items()} for topic, each in self.ranges.items()}
+        return {"description": "batch", "startOffset": None, "endOffset": ends, "latestOffset": ends}

@@ -1,0 +1,41 @@
+"""Whose fault it is: what Spark and steps say about a wrong pipeline, told at its place in the file."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException, ParseException
+
+from ottla.pipelines.model.problems import Path, PipelineError, Problem
+from ottla.pipelines.steps.step import StepError
+
+
+class Blame:
+    """Turns what Spark and a step say about a wrong pipeline into a problem at its place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StepError):
+            path = (*self.path, error.field) if error.field else self.path
+            raise PipelineError([Problem(path, error.cause, error.cure)]) from error
+        if isinstance(error, AnalysisException | ParseException):
+            raise PipelineError([Problem(self.path, *plain_words(error))]) from error
+
+
+def plain_words(error: AnalysisException) -> tuple[str, str]:
+    """Cause and cure in one line each, without Spark's error class, position and plan."""
+    parameters = error.getMessageParameters() or {}
+    condition = error.getCondition() or ""
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = str(parameters.get("objectName", "?")).replace("`", "")
+        proposal = str(parameters.get("proposal", "")).replace("`", "").split(", ")
+        known = ", ".join(each for each in proposal if not each.startswith("_"))  # hidden columns are ours alone
+        return f"there is no column {name!r}", f"there are: {known}" if known else "there are no columns at all"
+    message = str(error).splitlines()[0]
+    if message.startswith("["):
+        message = message.split("] ", 1)[-1]
+    message = message.split(" SQLSTATE")[0].strip()
+    return message.rstrip(".;"), ""

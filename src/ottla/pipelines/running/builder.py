@@ -1,0 +1,117 @@
+"""From the model to Spark: the frames of a pipeline's streams.
+
+One builder per query: the names of observations are its own within a query, and a stream that is used twice in one
+query is read twice, as Spark does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
+from ottla.pipelines.model.problems import Path
+from ottla.pipelines.running.blame import Blame
+from ottla.pipelines.running.sink_checks import check_sinks
+from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
+from ottla.pipelines.source import register
+from ottla.pipelines.steps.frame import Frame, Passage, source_frame
+from ottla.pipelines.steps.step import Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key string, value binary>>"
+)
+
+
+@dataclass
+class Choices:
+    """What the command line may say about the sources of any pipeline."""
+
+    starting: str | None = None  # instead of what the file says
+    connector: str | None = None
+    is_counting: bool = True
+
+
+@dataclass
+class Builder:
+    """`ranges` bounds a batch run: topic -> partition -> (first offset, offset after the last)."""
+
+    spark: SparkSession
+    pipeline: Pipeline
+    is_streaming: bool = True
+    choices: Choices = field(default_factory=Choices)
+    ranges: Ranges | None = None
+    marked: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)  # for the sweep of dead letters
+    observations: dict[str, Observation | None] = field(default_factory=dict)  # a stream tells them in its progress
+    starting: Offsets = field(default_factory=dict)  # instead of what the file says
+
+    @property
+    def folder(self) -> str:
+        return self.pipeline.folder
+
+    @property
+    def is_counting(self) -> bool:
+        return self.choices.is_counting
+
+    def frame(self, name: str) -> Frame:
+        """The stream after its last step, settled. Raises PipelineError."""
+        return self._built(self.pipeline.streams[name]).settle()
+
+    def query(self, name: str) -> tuple[Frame, DataFrame]:
+        """The frame, and its visible rows after a look at what the sinks want of them. Raises PipelineError."""
+        frame = self.frame(name)
+        rows = frame.rows.select(*(F.col(f"`{column}`") for column in frame.columns))
+        check_sinks(rows, self.pipeline.streams[name])
+        return frame, rows
+
+    def stream(self, name: str) -> Frame:
+        return self.frame(name)
+
+    def table(self, name: str) -> Frame:
+        """A stream as a table, for joins: all that its topic holds when the batch runs."""
+        choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
+        return Builder(self.spark, self.pipeline, is_streaming=False, choices=choices)._built(
+            self.pipeline.streams[name]
+        )
+
+    def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
+        name = f"ottla{len(self.observations)}"
+        observation = None if self.is_streaming else Observation(name)
+        self.observations[name] = observation
+        return name, rows.observe(observation or name, *figures)
+
+    def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
+        self.marked.append((rows, marking))
+
+    def _built(self, stream: Stream) -> Frame:
+        if isinstance(stream.origin, str):
+            frame = self._built(self.pipeline.streams[stream.origin])
+        else:
+            frame = source_frame(self._read(stream.origin, stream.path), self)
+        for number, (name, spec) in enumerate(stream.steps, start=1):
+            step: Step = spec  # type: ignore[assignment]
+            with Blame((*stream.path, "steps", number - 1, name)):
+                if step.KIND != "marks":
+                    frame = frame.settle()
+                frame = step.apply(frame.begin(stream.name, number, name, step.KIND))
+        return frame
+
+    def _read(self, source: TopicSource, path: Path) -> DataFrame:
+        connector = self.choices.connector or source.connector or "ottla"
+        if connector == "ottla":
+            register(self.spark)
+        ranges = None if self.ranges is None else part_of(source, self.ranges)
+        if ranges is not None and not ranges:
+            return self.spark.createDataFrame([], SCHEMA)
+        kept = part_of(source, self.starting)
+        options = source_options(self.pipeline.head, source, self.choices.starting, kept, ranges)
+        reader = self.spark.readStream if self.is_streaming else self.spark.read
+        with Blame((*path, "from")):
+            return reader.format(source_format(connector)).options(**options).load()

@@ -1,0 +1,180 @@
+"""Records that cannot be used go to a topic of their own, exactly once, with the reason and where they came from.
+
+The query itself only counts them. When committed batches had some, exactly their offsets are read again as a batch job,
+the marked rows are kept and published with the last batch's number as marker. A note in the stream's folder says how
+far this went, and what was begun: after a restart that is done again, under the same number, and the batches that were
+committed but not swept are made up for.
+
+A letter has the key, value and headers of the record, and headers that begin with `ottla.`: pipeline, stream, step,
+reason, topic, partition, offset and timestamp. Steps of a stream that several queries share are swept by the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running.accounting import dead_in
+from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.checkpoint import Checkpoint, Ends, batch_ranges, parse_ends
+from ottla.pipelines.running.notes import read_note, write_note
+from ottla.pipelines.running.query_state import Progress
+from ottla.pipelines.running.starting import noted_start
+from ottla.pipelines.sinks.batch import Batch, Sink
+from ottla.pipelines.sinks.topic import ExactlyOnceTopic
+from ottla.pipelines.steps.frame import FATE, REASON, Passage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+NOTE = "swept"
+TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
+HEADERS = "array<struct<key string, value binary>>"
+
+Marked = tuple[DataFrame, list[Passage]]
+Bounds = list[tuple[Ends | None, Ends | None]]
+
+
+class DeadLetters:
+    """Of one query. Batches that were committed close to each other are swept together."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.stream = stream
+        self.folder = folder
+        self.choices = choices
+        self.checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
+        self.own_streams = own_streams(pipeline, stream)
+        self.sink = dead_letter_sink(pipeline)
+        self.is_made_up = False
+        self.pending: list[Progress] = []
+
+    def __repr__(self) -> str:
+        return f"DeadLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.dead_letter_topic})"
+
+    def after_batches(self, batches: Sequence[Progress]) -> None:
+        """Called with batches as they are committed, in order. What fails is done again with the next ones."""
+        if self.sink is None:
+            return
+        self.pending += batches
+        if not self.pending:
+            return
+        first, last = int(self.pending[0]["batchId"]), int(self.pending[-1]["batchId"])
+        self._make_up(first - 1)
+        dead = [each for each in self.pending if dead_in(each.get("observedMetrics") or {})]
+        if dead:
+            self._sweep(int(dead[0]["batchId"]), int(dead[-1]["batchId"]), _bounds(dead[0], dead[-1]))
+        self._note(last, last)
+        self.pending = []
+
+    def _make_up(self, newest: int) -> None:
+        """Once: what an earlier run began to sweep, with the same number, then what it committed and did not sweep."""
+        if self.is_made_up:
+            return
+        done, begun = self._noted()
+        if begun > done:
+            self._sweep_from_checkpoint(done + 1, begun)
+            done = begun
+        if newest > done:
+            self._sweep_from_checkpoint(done + 1, newest)
+        self.is_made_up = True
+
+    def _sweep_from_checkpoint(self, first: int, last: int) -> None:
+        before, planned = self.checkpoint.planned(first - 1), self.checkpoint.planned(last)
+        if planned is not None:
+            starts = before.ends if before is not None else [None] * len(planned.ends)
+            self._sweep(first, last, list(zip(starts, planned.ends, strict=True)))
+        self._note(last, last)
+
+    def _sweep(self, first: int, last: int, bounds: Bounds) -> None:
+        """Batches from first to last. The note makes a repetition take the same ones under the same number."""
+        assert self.sink is not None
+        self._note(first - 1, last)
+        start = noted_start(self.folder)
+        ranges = {
+            topic: each
+            for starts, ends in bounds
+            for topic, each in batch_ranges(start if starts is None else starts, ends or {}).items()
+        }
+        builder = Builder(self.spark, self.pipeline, is_streaming=False, choices=self.choices, ranges=ranges)
+        builder.frame(self.stream.name)
+        letters = letters_of(builder.marked, self.pipeline, self.own_streams)
+        if letters:
+            query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.checkpoint.query_id()}"
+            rows = reduce(DataFrame.unionByName, letters)
+            self.sink.write(rows, Batch(query, last, f"{self.folder}/dead-letters"))
+
+    def _noted(self) -> tuple[int, int]:
+        """The last batch that is swept, and the last of those whose sweep was begun."""
+        done, begun = json.loads(read_note(self.folder, NOTE) or "[-1, -1]")
+        return int(done), int(begun)
+
+    def _note(self, done: int, begun: int) -> None:
+        write_note(self.folder, NOTE, json.dumps([done, begun]))
+
+
+def own_streams(pipeline: Pipeline, stream: Stream) -> set[str]:
+    """The streams that lead to this one and to no query before it."""
+    taken: set[str] = set()
+    for query in pipeline.queries():
+        ancestry = {each.name for each in pipeline.ancestry(query)}
+        if query.name == stream.name:
+            return ancestry - taken
+        taken |= ancestry
+    return set()
+
+
+def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> list[DataFrame]:
+    """What died in steps of these streams, as records for the dead-letter topic."""
+    letters: list[DataFrame] = []
+    for rows, marking in marked:
+        own = [passage for passage in marking if passage.stream in streams]
+        if own and "_offset" in rows.columns:
+            letters.append(_letters(rows, own, pipeline.name))
+    return letters
+
+
+def dead_letter_sink(pipeline: Pipeline) -> Sink | None:
+    topic = pipeline.dead_letter_topic
+    if topic is None:
+        return None
+    return ExactlyOnceTopic(topic, pipeline.head.bootstrap_servers, options=pipeline.head.client, needs_marker=False)
+
+
+def _letters(rows: DataFrame, steps: list[Passage], pipeline: str) -> DataFrame:
+    names = F.create_map(*(F.lit(part) for step in steps for part in (-step.mark, _step_name(step))))
+    told = {
+        "pipeline": F.lit(pipeline),
+        "step": names[F.col(FATE)],
+        "reason": F.col(REASON),
+        "topic": F.col("_topic"),
+        "partition": F.col("_partition"),
+        "offset": F.col("_offset"),
+        "timestamp": F.date_format("_timestamp", TIMESTAMP),
+    }
+    added = F.array(*(_header(name, value) for name, value in told.items())).cast(HEADERS)
+    headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
+    dead = rows.filter(F.col(FATE).isin([-step.mark for step in steps]))
+    once = dead.dropDuplicates(["_topic", "_partition", "_offset"])  # a stream may be used twice in one query
+    return once.select(F.col("_key").alias("key"), F.col("_value").alias("value"), headers.alias("headers"))
+
+
+def _bounds(first: Progress, last: Progress) -> Bounds:
+    """Per source, from where the first batch began to where the last one ended."""
+    pairs = zip(first["sources"], last["sources"], strict=True)
+    return [(parse_ends(begin["startOffset"]), parse_ends(end["endOffset"])) for begin, end in pairs]
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(f"ottla.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def _step_name(passage: Passage) -> str:
+    return f"{passage.stream} {passage.number} {passage.step}"

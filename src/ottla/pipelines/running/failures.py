@@ -1,0 +1,42 @@
+"""What ended a query, in words for its owner."""
+
+from __future__ import annotations
+
+import re
+
+from ottla.pipelines.model.problems import Path, Problem
+
+LINE_LENGTH_MAX = 400
+PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
+FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
+CURES = (
+    ("failOnDataLoss", "records are gone before they were read: set fail_on_data_loss: false to go on without them"),
+    ("UnknownTopicOrPartition", "create the topic, or correct its name"),
+    ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
+    (
+        "Number of partitions",
+        "the checkpoint was made with another number of partitions: keep spark.sql.shuffle.partitions",
+    ),
+)
+
+
+def plain_failure(error: BaseException, path: Path) -> Problem:
+    """One line: the innermost cause that a person can do something about."""
+    text = str(error)
+    return Problem(path, first_cause(text), next((cure for word, cure in CURES if word in text), ""))
+
+
+def first_cause(text: str) -> str:
+    """The last Python error in a stack of Java and Python frames, else the first line of the message."""
+    found = PYTHON_ERROR.findall(text)
+    if found:
+        name, words = found[-1]
+        return _shortened(words if name in ("SinkError", "SourceError", "RuntimeError") else f"{name}: {words}")
+    lines = [line for line in text.splitlines() if line.strip() and not FRAMES.match(line)]
+    told = lines[0].strip() if lines else ""
+    return _shortened(told if told and not told.endswith(":") else f"{told} Spark did not say why".strip())
+
+
+def _shortened(line: str) -> str:
+    line = re.sub(r"^\[[\w.]+\] ", "", line.strip()).split(" SQLSTATE")[0]
+    return line if len(line) <= LINE_LENGTH_MAX else f"{line[:LINE_LENGTH_MAX]}..."

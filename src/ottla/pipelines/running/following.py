@@ -1,0 +1,79 @@
+"""Follows a runner: what its queries report becomes snapshots, in memory and in the files of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.pipelines.running.progress import Snapshot, Tracker
+from ottla.pipelines.running.status import RunFolder, now_ms
+
+if TYPE_CHECKING:
+    from ottla.pipelines.running.query_state import QueryState
+
+WRITE_EVERY_MS = 1_000
+WARNINGS_MAX = 100
+
+
+class Pollable(Protocol):
+    """What is asked of a runner."""
+
+    def poll(self) -> list[QueryState]: ...
+
+
+class Following:
+    """`poll` again and again until `is_active` is false."""
+
+    def __init__(self, runner: Pollable, queries: Iterable[str], folder: RunFolder | None = None) -> None:
+        self.runner = runner
+        self.folder = folder
+        self.trackers = {name: Tracker(name) for name in queries}
+        self.warnings: list[str] = []
+        self.is_active = True
+        self._written_ms = 0
+
+    def __repr__(self) -> str:
+        return f"Following({'active' if self.is_active else 'ended'}, {list(self.trackers.values())})"
+
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        return [tracker.snapshot for tracker in self.trackers.values()]
+
+    @property
+    def failures(self) -> list[str]:
+        return [f"{each.query}: {each.error}" for each in self.snapshots if each.error]
+
+    def poll(self) -> list[Snapshot]:
+        """One snapshot for every batch that was done since the last call."""
+        news: list[Snapshot] = []
+        states = self.runner.poll()
+        for state in states:
+            news += self._added(state)
+        self.is_active = any(state.is_active for state in states)
+        try:
+            self._write(news)
+        except OSError as problem:  # a full disk: the pipeline itself goes on
+            self._warn(f"status not written: {problem.strerror}")
+        return news
+
+    def _added(self, state: QueryState) -> list[Snapshot]:
+        tracker = self.trackers.setdefault(state.name, Tracker(state.name))
+        found = [snapshot for report in state.progress if (snapshot := tracker.add(report)) is not None]
+        settled = tracker.settle(state.counts, state.is_active, state.failure)
+        for warning in state.warnings:
+            self._warn(warning)
+        return [*found[:-1], settled] if found else []
+
+    def _warn(self, words: str) -> None:
+        """Once: a broker that does not answer, say, would else be told of after every batch."""
+        if words not in self.warnings and len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(words)
+
+    def _write(self, news: list[Snapshot]) -> None:
+        if self.folder is None:
+            return
+        for snapshot in news:
+            self.folder.add(snapshot)
+        if news or now_ms() - self._written_ms >= WRITE_EVERY_MS:
+            self._written_ms = now_ms()
+            self.folder.change(self.folder.status.state, self.folder.status.reason, self.snapshots)

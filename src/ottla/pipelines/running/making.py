@@ -1,0 +1,99 @@
+"""From what a pipeline says about a sink to the sink itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ottla.pipelines.model import sinks as model
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.sinks.batch import Sink, SinkError
+from ottla.pipelines.sinks.console import ConsoleSink
+from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink
+from ottla.pipelines.sinks.encoding import Encoding
+from ottla.pipelines.sinks.files import DeltaSink, FilesSink
+from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.sinks.tables import Table
+from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
+
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a sink must know of the query around it."""
+
+    pipeline: Pipeline
+    checkpoint: str
+    started_at: Offsets = field(default_factory=dict)  # if the start came from a database
+
+
+def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
+    """`number` is its place among the sinks of the stream. Raises SinkError."""
+    if isinstance(spec, model.TopicSink):
+        return _topic(spec, number, setting.pipeline)
+    if isinstance(spec, model.DatabaseSink):
+        return make_database(spec, setting)
+    if isinstance(spec, model.ConsoleSink):
+        return ConsoleSink(spec.console)
+    assert isinstance(spec, model.FileSink)
+    return _files(spec, setting.pipeline)
+
+
+def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
+    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create)
+    started_at = setting.started_at or None
+    if isinstance(spec, model.PostgresSink):
+        connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
+        return PostgresSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, connection)
+    assert isinstance(spec, model.SqliteSink)
+    path = located(setting.pipeline, spec.sqlite)
+    return SqliteSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, path)
+
+
+def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
+    return Encoding(
+        format=spec.format,
+        key=tuple(spec.key or ()),
+        columns=tuple(spec.columns or ()),
+        headers=tuple(spec.headers or ()),
+        topic_column=spec.topic_column,
+        time=spec.time,
+        schema=str(Path(pipeline.folder) / spec.schema) if spec.schema else None,
+    )
+
+
+def located(pipeline: Pipeline, path: str) -> str:
+    """Where to write: relative to the pipeline's folder, and only in it or below one of its roots. Raises SinkError."""
+    local = local_path(path)
+    if local is None:
+        return path  # an address of another file system, whose own rights apply
+    full = local if Path(path).is_absolute() or ":" in path else Path(pipeline.folder) / path
+    real = Path(os.path.realpath(full))
+    if not any(real.is_relative_to(os.path.realpath(root)) for root in (pipeline.folder, *pipeline.roots)):
+        raise SinkError(f"{path} is outside of the pipeline's folder: allow it with --root {real.parent}")
+    return str(full)
+
+
+def _topic(spec: model.TopicSink, number: int, pipeline: Pipeline) -> Sink:
+    servers = spec.bootstrap_servers or pipeline.head.bootstrap_servers
+    options = {**pipeline.head.client, **spec.options}
+    encoding = encoding_of(pipeline, spec)
+    dead_letters = pipeline.dead_letter_topic if spec.bootstrap_servers is None else None
+    if spec.delivery == "at-least-once":
+        return AtLeastOnceTopic(spec.topic, servers, options, encoding, dead_letters)
+    return ExactlyOnceTopic(spec.topic, servers, options, encoding, dead_letters, name=str(number))
+
+
+def _files(spec: model.FileSink, pipeline: Pipeline) -> Sink:
+    partition_by = tuple(spec.partition_by or ())
+    if isinstance(spec, model.DeltaSink):
+        return DeltaSink(located(pipeline, spec.delta), partition_by)
+    if isinstance(spec, model.JsonSink):
+        return FilesSink(located(pipeline, spec.json), "json", partition_by)
+    if isinstance(spec, model.CsvSink):
+        return FilesSink(located(pipeline, spec.csv), "csv", partition_by)
+    assert isinstance(spec, model.ParquetSink)
+    return FilesSink(located(pipeline, spec.parquet), "parquet", partition_by)

@@ -1,0 +1,30 @@
+"""Small notes beside a checkpoint, replaced atomically where the file system can do that."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import fs
+
+
+def read_note(folder: str, name: str) -> str | None:
+    files, path = _place(folder, name)
+    try:
+        with files.open_input_stream(path) as stream:
+            return bytes(stream.read()).decode()
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+
+
+def write_note(folder: str, name: str, text: str) -> None:
+    files, path = _place(folder, name)
+    files.create_dir(path.rpartition("/")[0])
+    with files.open_output_stream(f"{path}.new") as stream:
+        stream.write(text.encode())
+    files.move(f"{path}.new", path)
+
+
+def _place(folder: str, name: str) -> tuple[fs.FileSystem, str]:
+    if "://" in folder:
+        files, path = fs.FileSystem.from_uri(folder.replace("s3a://", "s3://"))
+        return files, f"{path}/{name}"
+    return fs.LocalFileSystem(), f"{folder}/{name}"

@@ -1,0 +1,201 @@
+"""How a query is doing: figures from the progress reports that Spark makes of every batch. Pure.
+
+Spark leaves out what it does not know, writes numbers as text and rates as NaN or infinity: whatever is not a finite
+number is "unknown" here (None), never a zero that looks like a measurement. So is the rate at which rows came into the
+first batch, which has no batch before it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from ottla.pipelines.running.accounting import StepCount
+
+QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates say nothing any more
+
+Report = Mapping[str, object]  # as query.lastProgress is as JSON
+
+
+class Snapshot(NamedTuple):
+    """One query after its last batch; sums are those of this run. None is what nobody knows."""
+
+    query: str
+    at_ms: int = 0  # when the last batch began
+    batch: int = -1
+    batches: int = 0
+    rows: int = 0
+    batch_rows: int = 0
+    rows_in_per_s: float | None = None
+    rows_done_per_s: float | None = None
+    batch_ms: int | None = None
+    lag: int | None = None  # records in the topics that no batch has taken yet
+    watermark_ms: int | None = None
+    watermark_age_ms: int | None = None  # against the clock, when the batch began
+    state_rows: int = 0
+    state_bytes: int = 0
+    late: int = 0
+    steps: tuple[StepCount, ...] = ()
+    is_active: bool = True
+    error: str | None = None
+
+    @property
+    def end_ms(self) -> int | None:
+        """When the last batch was done."""
+        return self.at_ms + (self.batch_ms or 0) if self.batches else None
+
+    def is_idle(self, now_ms: int) -> bool:
+        return self.end_ms is not None and now_ms - self.end_ms > QUIET_MS
+
+    def as_json(self) -> dict[str, object]:
+        found: dict[str, object] = self._asdict()
+        found["steps"] = [step._asdict() for step in self.steps]
+        return found
+
+    def as_point(self) -> dict[str, object]:
+        """For the course of a run: what changes from batch to batch."""
+        found = self.as_json()
+        return {name: found[name] for name in ("query", *POINT_FIELDS)}
+
+
+POINT_FIELDS = (
+    "at_ms", "batch", "batch_rows", "rows", "rows_in_per_s", "rows_done_per_s", "batch_ms", "lag",
+    "watermark_age_ms", "state_rows", "state_bytes", "late",
+)  # fmt: skip
+
+
+class Tracker:
+    """Adds up the reports of one query."""
+
+    def __init__(self, query: str) -> None:
+        self.snapshot = Snapshot(query)
+
+    def __repr__(self) -> str:
+        now = self.snapshot
+        return f"Tracker({now.query}, batch {now.batch}, {now.rows} rows)"
+
+    def add(self, report: Report) -> Snapshot | None:
+        """The new snapshot; None for a report of a batch that had nothing to do."""
+        if not is_batch(report):
+            return None
+        before = self.snapshot
+        at_ms = _time_ms(report.get("timestamp")) or before.at_ms
+        watermark_ms = _watermark_ms(report)
+        rows = _whole(report.get("numInputRows")) or 0
+        operators = _list(report.get("stateOperators"))
+        self.snapshot = before._replace(
+            at_ms=at_ms,
+            batch=_whole(report.get("batchId")) or 0,
+            batches=before.batches + 1,
+            rows=before.rows + rows,
+            batch_rows=rows,
+            rows_in_per_s=number(report.get("inputRowsPerSecond")) if before.batches else None,
+            rows_done_per_s=number(report.get("processedRowsPerSecond")),
+            batch_ms=_whole(_mapping(report.get("durationMs")).get("triggerExecution")),
+            lag=lag(report),
+            watermark_ms=watermark_ms,
+            watermark_age_ms=at_ms - watermark_ms if watermark_ms is not None else None,
+            state_rows=_sum(operators, "numRowsTotal"),
+            state_bytes=_sum(operators, "memoryUsedBytes"),
+            late=before.late + _sum(operators, "numRowsDroppedByWatermark"),
+        )
+        return self.snapshot
+
+    def settle(self, steps: Iterable[StepCount], is_active: bool, error: str | None) -> Snapshot:
+        """What the runner knows beside the reports."""
+        self.snapshot = self.snapshot._replace(steps=tuple(steps), is_active=is_active, error=error)
+        return self.snapshot
+
+
+def read_snapshot(value: object) -> Snapshot:
+    """From its JSON form, also that of another version: what is unknown here is left out."""
+    given = _mapping(value)
+    known = {name: given[name] for name in Snapshot._fields if name in given and name != "steps"}
+    steps = tuple(_read_step(entry) for entry in _list(given.get("steps")))
+    return Snapshot(**{"query": "?", **known, "steps": steps})  # type: ignore[arg-type]
+
+
+def is_batch(report: Report) -> bool:
+    """Spark also reports, every ten seconds, that there was nothing to do."""
+    return "addBatch" in _mapping(report.get("durationMs"))
+
+
+def lag(report: Report) -> int | None:
+    """Records behind, over all sources that tell."""
+    known = [found for source in _list(report.get("sources")) if (found := source_lag(_mapping(source))) is not None]
+    return sum(known) if known else None
+
+
+def source_lag(source: Report) -> int | None:
+    """What is in the topics beyond the end of the batch; None where the source does not say what the latest is."""
+    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+    if not latest:
+        return None
+    return sum(max(0, at - end.get(partition, 0)) for partition, at in latest.items())
+
+
+def number(value: object) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _offsets(value: object) -> dict[tuple[str, str], int]:
+    """{"topic": {"0": 5}} as {("topic", "0"): 5}; some sources hand it over as text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    found: dict[tuple[str, str], int] = {}
+    for topic, partitions in _mapping(value).items():
+        for partition, offset in _mapping(partitions).items():
+            whole = _whole(offset)
+            if whole is not None:
+                found[str(topic), str(partition)] = whole
+    return found
+
+
+def _watermark_ms(report: Report) -> int | None:
+    """Before the first row with a time Spark reports 1970, which is no watermark."""
+    found = _time_ms(_mapping(report.get("eventTime")).get("watermark"))
+    return found or None
+
+
+def _time_ms(text: object) -> int | None:
+    try:
+        return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _whole(value: object) -> int | None:
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def _sum(entries: Iterable[object], name: str) -> int:
+    return sum(_whole(_mapping(entry).get(name)) or 0 for entry in entries)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _read_step(value: object) -> StepCount:
+    given = _mapping(value)
+    words = {name: str(given.get(name, "?")) for name in ("stream", "step")}
+    counts = {name: _whole(given.get(name)) or 0 for name in StepCount._fields if name not in words}
+    return StepCount(**words, **counts)  # type: ignore[arg-type]

@@ -1,0 +1,65 @@
+"""`latency: realtime`: Spark's real-time mode, in which rows do not wait for a batch.
+
+It works with Spark's own connector only, on both ends, and delivers at least once; spark/realtime.py knows what is
+allowed, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.model.sinks import TopicSink
+from ottla.pipelines.running.making import encoding_of
+from ottla.pipelines.spark.realtime import OUTPUT_MODE, cores_problem, sink_problem, step_problem, trigger_arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CURE = "or leave `latency: realtime` away"
+
+
+def start_realtime(rows: DataFrame, pipeline: Pipeline, stream: Stream, checkpoint: str) -> StreamingQuery:
+    """The stream must have been checked."""
+    (spec,) = stream.sinks
+    assert isinstance(spec, TopicSink)
+    options = {f"kafka.{key}": value for key, value in {**pipeline.head.client, **spec.options}.items()}
+    options["kafka.bootstrap.servers"] = spec.bootstrap_servers or pipeline.head.bootstrap_servers
+    if spec.topic_column is None:
+        options["topic"] = spec.topic
+    records = encoding_of(pipeline, spec).apply(rows.filter(spec.where) if spec.where else rows)
+    writer = records.writeStream.format("kafka").options(**options).outputMode(OUTPUT_MODE)
+    writer = writer.queryName(f"{pipeline.name}.{stream.name}").option("checkpointLocation", checkpoint)
+    every: dict[str, Any] = dict(trigger_arguments())  # newer than Spark's own annotations
+    return writer.trigger(**every).start()
+
+
+def check_realtime(
+    spark: SparkSession, pipeline: Pipeline, stream: Stream, starting: Mapping[str, Mapping[int, int]]
+) -> None:
+    """Raises PipelineError with everything that real-time mode does not do."""
+    problems: list[Problem] = []
+    for each in pipeline.ancestry(stream):
+        for number, (name, spec) in enumerate(each.steps):
+            refused = step_problem(name, spec)
+            if refused:
+                problems.append(Problem((*each.path, "steps", number, name), refused, CURE))
+    if len(stream.sinks) != 1:
+        problems.append(Problem((*stream.path, "to"), "real-time mode writes to one topic", CURE))
+    refusals = [sink_problem(sink) for sink in stream.sinks]
+    problems += [Problem((*stream.path, "to", place), text, CURE) for place, text in enumerate(refusals) if text]
+    too_few = cores_problem(sum(map(len, starting.values())), cores_of(spark))
+    if too_few:
+        problems.append(Problem((*stream.path, "from"), too_few))
+    if problems:
+        raise PipelineError(problems)
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """None where it is not known: on a cluster executors come and go."""
+    master = str(spark.conf.get("spark.master", ""))
+    inside = master.partition("[")[2].rstrip("]").split(",", maxsplit=1)[0]
+    return int(inside) if master.startswith("local") and inside.isdigit() else None

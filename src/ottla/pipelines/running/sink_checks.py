@@ -1,0 +1,52 @@
+"""Do the rows of a stream have what its sinks want? Asked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.model.pipeline import Stream
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+from ottla.pipelines.model.sinks import DatabaseSink, FileSink, Sink, TopicSink
+from ottla.pipelines.running.blame import Blame
+from ottla.pipelines.steps.sql_safety import check_condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def check_sinks(rows: DataFrame, stream: Stream) -> None:
+    """Raises PipelineError with everything that is missing."""
+    problems: list[Problem] = []
+    for number, sink in enumerate(stream.sinks):
+        path = (*stream.path, "to", number)
+        problems += _missing(rows, sink, path)
+        if sink.where:
+            refused = check_condition(sink.where)
+            if refused:
+                raise PipelineError([Problem((*path, "where"), refused)])
+            with Blame((*path, "where")):
+                rows.filter(sink.where)
+    if problems:
+        raise PipelineError(problems)
+
+
+def named_columns(sink: Sink) -> Iterator[tuple[str, str]]:
+    """The field of the sink and the column that it names."""
+    yield from (("columns", name) for name in sink.columns or ())
+    if isinstance(sink, TopicSink | DatabaseSink):
+        yield from (("key", name) for name in sink.key or ())
+    if isinstance(sink, FileSink):
+        yield from (("partition_by", name) for name in sink.partition_by or ())
+    if isinstance(sink, TopicSink):
+        yield from (("headers", name) for name in sink.headers or ())
+        yield from (("time", name) for name in [sink.time] if name)
+        yield from (("topic_column", name) for name in [sink.topic_column] if name)
+
+
+def _missing(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:
+    return [
+        Problem((*path, field), f"there is no column {name!r}", did_you_mean(name, rows.columns))
+        for field, name in named_columns(sink)
+        if name not in rows.columns
+    ]

@@ -1,0 +1,62 @@
+"""Where a query begins, found out once and noted beside its checkpoint.
+
+`latest` or a moment would mean another place at every look: what a query began with must be known later, too, when
+its first batch is looked at again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running.checkpoint import Ends, parse_ends
+from ottla.pipelines.running.notes import read_note, write_note
+from ottla.pipelines.running.source_options import source_options
+from ottla.pipelines.source.cluster import open_cluster
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.planner import Planner
+
+NOTE = "starting"
+
+
+def noted_start(folder: str) -> Ends:
+    """Nothing before the first start."""
+    return parse_ends(read_note(folder, NOTE)) or {}
+
+
+def settle_start(pipeline: Pipeline, stream: Stream, folder: str, chosen: str | None, kept: Ends | None) -> Ends:
+    """The offsets of a query's first batch. `kept` is None when there is a checkpoint already: then it was noted."""
+    if kept is None:
+        return noted_start(folder) or find_start(pipeline, stream, chosen)
+    start = kept or find_start(pipeline, stream, chosen)
+    write_note(folder, NOTE, json.dumps(start))
+    return start
+
+
+def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:
+    """What the sources say, asked of the cluster. Raises what the source raises: a missing topic, say."""
+    return {
+        topic: {number: bounds[0] for number, bounds in each.items()}
+        for topic, each in find_ranges(pipeline, stream, chosen).items()
+    }
+
+
+def find_ranges(pipeline: Pipeline, stream: Stream, chosen: str | None) -> dict[str, dict[int, tuple[int, int]]]:
+    """From where the sources begin to what is there now."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for source in pipeline.sources_of(stream):
+        options = read_options(_for_batch(source_options(pipeline.head, source, chosen, None, None)))
+        cluster = open_cluster(options)
+        try:
+            starts = Planner(options, cluster).initial()
+            ends = cluster.latest(starts)
+        finally:
+            cluster.close()
+        for place, start in starts.items():
+            found.setdefault(place.topic, {})[place.partition] = (start, max(start, ends[place]))
+    return found
+
+
+def _for_batch(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key != "maxOffsetsPerTrigger"}

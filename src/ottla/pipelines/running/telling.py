@@ -1,0 +1,99 @@
+"""Snapshots in words: the line of a batch, and the table that says what became of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ottla.pipelines.running.progress import Snapshot
+
+STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
+UNKNOWN = "?"
+
+
+def batch_line(now: Snapshot) -> str:
+    """One line of plain text; what a query does not have (a watermark, state) is not mentioned."""
+    parts = [f"{now.query}: batch {now.batch}", f"{now.batch_rows:,} rows in {seconds(now.batch_ms)}"]
+    came = "" if now.rows_in_per_s is None else f"{rate(now.rows_in_per_s)} in, "
+    parts.append(f"{came}{rate(now.rows_done_per_s)} done")
+    if now.lag is not None:
+        parts.append(f"lag {now.lag:,}")
+    if now.watermark_age_ms is not None:
+        parts.append(f"watermark {age(now.watermark_age_ms)} ago")
+    if now.state_rows or now.state_bytes:
+        parts.append(f"state {now.state_rows:,} rows {size(now.state_bytes)}")
+    return "  ".join(parts)
+
+
+def step_rows(snapshots: Iterable[Snapshot]) -> list[tuple[str, ...]]:
+    """One row a step: in = kept + filtered + late + dead."""
+    return [
+        (
+            step.stream,
+            f"{step.number} {step.step}",
+            *(f"{number:,}" for number in (step.came, step.kept, step.filtered, step.late, step.dead)),
+            f"{step.made:,}" if step.made != step.kept else "",
+        )
+        for snapshot in snapshots
+        for step in snapshot.steps
+    ]
+
+
+def step_table(snapshots: Iterable[Snapshot]) -> list[str]:
+    """As lines, numbers to the right; nothing where there are no steps."""
+    rows = step_rows(snapshots)
+    return aligned(STEP_COLUMNS, rows, left=2) if rows else []
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """The first `left` columns are words, the others numbers."""
+    table = [tuple(columns), *map(tuple, rows)]
+    widths = [max(len(row[place]) for row in table) for place in range(len(columns))]
+    lines: list[str] = []
+    for row in table:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def end_line(snapshots: Sequence[Snapshot]) -> str:
+    rows = sum(each.rows for each in snapshots)
+    batches = sum(each.batches for each in snapshots)
+    dead = sum(step.dead for each in snapshots for step in each.steps)
+    late = sum(step.late for each in snapshots for step in each.steps)
+    words = [f"{rows:,} rows in {batches:,} {'batch' if batches == 1 else 'batches'}"]
+    words += [f"{dead:,} dead"] if dead else []
+    words += [f"{late:,} late"] if late else []
+    return ", ".join(words)
+
+
+def rate(per_s: float | None) -> str:
+    return UNKNOWN if per_s is None else f"{per_s:,.{0 if per_s >= 10 or per_s == 0 else 1}f}/s"
+
+
+def count(number: int | None) -> str:
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def seconds(ms: int | None) -> str:
+    return UNKNOWN if ms is None else f"{ms / 1000:.2f} s"
+
+
+def size(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(number) < 999.5 or unit == "GB":
+            return f"{number:,.0f} {unit}" if unit == "B" else f"{number:,.1f} {unit}"
+        number /= 1000
+    return ""
+
+
+def age(ms: int) -> str:
+    """The larger part only: 12.3 s, 5 min, 3 h, 40 d (history is read with old watermarks)."""
+    if abs(ms) < 120_000:
+        return f"{ms / 1000:.1f} s"
+    for name, unit_ms in (("d", 86_400_000), ("h", 3_600_000)):
+        if abs(ms) >= 2 * unit_ms:
+            return f"{ms / unit_ms:,.0f} {name}"
+    return f"{ms / 60_000:.0f} min"

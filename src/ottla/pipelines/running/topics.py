@@ -1,0 +1,61 @@
+"""Topics that a pipeline writes to are made when they are missing, with the cluster's defaults."""
+
+from __future__ import annotations
+
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.model.sinks import TopicSink
+
+Settings = dict[str, str | int | float | bool]
+
+REQUEST_SECONDS = 30.0
+CLUSTER_DEFAULT = -1
+
+
+def make_topics(pipeline: Pipeline) -> list[str]:
+    """The names of those that were made. Raises PipelineError for what the cluster refuses."""
+    made: list[str] = []
+    for servers, topics in wanted_topics(pipeline).items():
+        made += _make_missing({**pipeline.head.client, "bootstrap.servers": servers}, topics)
+    return made
+
+
+def wanted_topics(pipeline: Pipeline) -> dict[str, dict[str, int]]:
+    """Brokers -> topic -> partitions."""
+    wanted: dict[str, dict[str, int]] = {}
+    own = pipeline.head.bootstrap_servers
+    for stream in pipeline.queries():
+        for sink in stream.sinks:
+            if isinstance(sink, TopicSink) and sink.create:
+                partitions = sink.partitions or CLUSTER_DEFAULT
+                wanted.setdefault(sink.bootstrap_servers or own, {}).setdefault(sink.topic, partitions)
+    if pipeline.dead_letter_topic is not None:
+        wanted.setdefault(own, {}).setdefault(pipeline.dead_letter_topic, CLUSTER_DEFAULT)
+    return wanted
+
+
+def _make_missing(settings: Settings, topics: dict[str, int]) -> list[str]:
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 (loaded where it is used)
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
+
+    admin = AdminClient(settings)
+    try:
+        existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
+    except KafkaException as problem:
+        cause = f"{settings['bootstrap.servers']} does not answer: {problem.args[0].str()}"
+        raise PipelineError([Problem((), cause, "start the brokers, or correct bootstrap.servers")]) from problem
+    missing = [NewTopic(name, partitions) for name, partitions in topics.items() if name not in existing]
+    made: list[str] = []
+    for name, answer in (admin.create_topics(missing, request_timeout=REQUEST_SECONDS) if missing else {}).items():
+        try:
+            answer.result()
+            made.append(name)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                raise _refused(name, problem.args[0].str()) from problem
+    return made
+
+
+def _refused(name: str, words: str) -> PipelineError:
+    return PipelineError([Problem((), f"topic {name!r} cannot be made: {words}", "create it before, or ask who may")])

@@ -1,0 +1,54 @@
+"""Rows in the terminal, for trying a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla.pipelines.sinks.batch import Batch, run_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS = 20
+WIDTH_MAX = 40
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """The first rows of each batch as a table; empty batches say nothing."""
+
+    rows: int = ROWS
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        kept = rows.persist()  # a limit reads only some partitions, but state and counts need them all, and once
+        try:
+            run_plan(kept)
+            shown = kept.limit(self.rows + 1).collect()
+        finally:
+            kept.unpersist()
+        more = ["  …"] if len(shown) > self.rows else []
+        print(
+            *table_lines(rows.columns, shown[: self.rows], batch),
+            *more,
+            sep="\n",
+            end="\n" if shown else "",
+            flush=True,
+        )
+
+
+def table_lines(names: list[str], rows: list[Any], batch: Batch) -> list[str]:
+    if not rows:
+        return []
+    cells = [list(names), *([_text(value) for value in row] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    rule = "  ".join("─" * width for width in widths)
+    return [f"── {batch.query}, batch {batch.batch_id}", lines[0], rule, *lines[1:]]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode(errors="backslashreplace")
+    text = "NULL" if value is None else str(value).replace("\n", "\\n")
+    return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 1]}…"

@@ -1,0 +1,234 @@
+"""From rows to records: the columns `key` and `value` (and `headers`, `topic`, `timestamp`) that a topic takes.
+
+JSON: every column is there, null or not; timestamps are ISO-8601 in UTC, binary is base64. JSON has no NaN and no
+infinity: they become null, as in every browser, so that whoever reads a number finds a number or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ottla.pipelines.sinks.batch import SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+Format = Literal["json", "csv", "text", "avro", "raw"]
+
+TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+TIME_OPTIONS = {"timestampFormat": TIMESTAMP, "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", "timeZone": "UTC"}
+JSON_OPTIONS = {**TIME_OPTIONS, "ignoreNullFields": "false"}
+RECORD_COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+RECORD_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+    "topic": "string",
+    "timestamp": "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a row becomes a record. With the defaults, rows that already have a `value` are taken as records.
+
+    `format`: json, csv, text (one column), avro (by `schema`, a file), raw (the columns are there). None: raw or json.
+    `key`: columns that make the key: one as its text (binary as it is), several as a JSON object.
+    `columns`: those that the value is made of (all but `topic_column`).
+    """
+
+    format: Format | None = None
+    key: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    topic_column: str | None = None
+    time: str | None = None
+    schema: str | None = None
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """Raises SinkError for columns that are not there."""
+        form = self.format or ("raw" if "value" in rows.columns and not self.columns else "json")
+        self._check(rows)
+        if form == "avro":
+            return self._with_avro(rows)
+        value = self._raw(rows) if form == "raw" else self._value(rows, form)
+        return rows.select(*self._around(rows, form), value.alias("value"))
+
+    def value_columns(self, rows: DataFrame) -> list[str]:
+        return list(self.columns) or [name for name in rows.columns if name != self.topic_column]
+
+    def _check(self, rows: DataFrame) -> None:
+        named = (*self.key, *self.columns, *self.headers, *(each for each in (self.topic_column, self.time) if each))
+        missing = [name for name in named if name not in rows.columns]
+        if missing:
+            raise SinkError(f"there is no column {missing[0]!r} to write; there are: {', '.join(rows.columns)}")
+
+    def _value(self, rows: DataFrame, form: str) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
+
+        names = self.value_columns(rows)
+        types = {field.name: field.dataType for field in rows.schema.fields}
+        if form == "text":
+            name = _one_of(names)
+            return as_bytes(_column(name), types[name])
+        if form == "csv":
+            plain = [_csv_column(name, types[name]) for name in names]
+            return F.to_csv(F.struct(*plain), TIME_OPTIONS)
+        return F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+
+    def _raw(self, rows: DataFrame) -> Column:
+        if "value" not in rows.columns:
+            raise SinkError(f"format raw needs a column 'value'; there are: {', '.join(rows.columns)}")
+        return _column("value")
+
+    def _around(self, rows: DataFrame, form: str) -> list[Column]:
+        """Everything of a record but its value."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+        types = {field.name: field.dataType for field in rows.schema.fields}
+        made: dict[str, Column] = {}
+        if form == "raw":
+            made = {name: _column(name) for name in RECORD_COLUMNS if name in rows.columns and name != "value"}
+        if self.key:
+            made["key"] = key_column(rows, self.key)
+        if self.headers:
+            made["headers"] = F.array(*(header(name, types[name]) for name in self.headers))
+        if self.topic_column:
+            made["topic"] = _column(self.topic_column).cast("string")
+        if self.time:
+            made["timestamp"] = _column(self.time).cast("timestamp")
+        return [column.alias(name) for name, column in made.items()]
+
+    def _with_avro(self, rows: DataFrame) -> DataFrame:
+        if self.schema is None:
+            raise SinkError("format avro needs the file of a schema")
+        around = self._around(rows, "avro")
+        names = [name for name in RECORD_TYPES if name in rows.select(*around).columns] if around else []
+        inside = [_column(name).alias(f"_{number}") for number, name in enumerate(self.value_columns(rows))]
+        schema = ", ".join(f"`{name}` {RECORD_TYPES[name]}" for name in [*names, "value"])
+        selected = [column.cast(RECORD_TYPES[name]).alias(name) for column, name in _paired(rows, around, names)]
+        encode = AvroEncoder(Path(self.schema).read_text(), tuple(self.value_columns(rows)), tuple(names))
+        return rows.select(*selected, *inside).mapInArrow(encode, schema)
+
+
+@dataclass(frozen=True)
+class AvroEncoder:
+    """Runs in Spark's workers: columns `_0`, `_1`, … are the fields, the others pass as they are."""
+
+    schema: str
+    fields: tuple[str, ...]
+    passing: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import json  # noqa: PLC0415
+        from io import BytesIO  # noqa: PLC0415
+
+        import fastavro  # noqa: PLC0415
+        import pyarrow as pa  # noqa: PLC0415
+
+        parsed = fastavro.parse_schema(json.loads(self.schema))
+        for batch in batches:
+            columns = [batch.column(f"_{number}").to_pylist() for number in range(len(self.fields))]
+            values = []
+            for row in zip(*columns, strict=True):
+                buffer = BytesIO()
+                _write_avro(fastavro, buffer, parsed, dict(zip(self.fields, row, strict=True)))
+                values.append(buffer.getvalue())
+            passing = {name: batch.column(name) for name in self.passing}
+            yield pa.RecordBatch.from_pydict({**passing, "value": pa.array(values, pa.binary())})
+
+
+def key_column(rows: DataFrame, names: tuple[str, ...]) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    if len(names) == 1:
+        return as_bytes(_column(names[0]), types[names[0]])
+    return F.to_json(F.struct(*(finite(_column(name), types[name]).alias(name) for name in names)), JSON_OPTIONS)
+
+
+def finite(column: Column, kind: DataType) -> Column:
+    """The same value with null for NaN and the infinities, at any depth."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType  # noqa: PLC0415
+
+    if not _has_floats(kind):
+        return column
+    if isinstance(kind, FloatType | DoubleType):
+        return F.when(~F.isnan(column) & (F.abs(column) != float("inf")), column)
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda each: finite(each, kind.elementType))
+    if isinstance(kind, MapType):
+        return F.transform_values(column, lambda _, each: finite(each, kind.valueType))
+    assert isinstance(kind, StructType)
+    inside = [finite(column.getField(each.name), each.dataType).alias(each.name) for each in kind.fields]
+    return F.when(column.isNotNull(), F.struct(*inside))
+
+
+def header(name: str, kind: DataType) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return F.struct(F.lit(name).alias("key"), as_bytes(_column(name), kind).alias("value"))
+
+
+def as_bytes(column: Column, kind: DataType) -> Column:
+    """As it stands in a JSON value, without quotes, in UTF-8; binary stays what it is."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    name = kind.typeName()
+    if name == "binary":
+        return column
+    if name == "timestamp":
+        text = F.when(column.isNotNull(), F.to_csv(F.struct(column), TIME_OPTIONS))
+    elif name in ("struct", "array", "map"):
+        text = F.to_json(finite(column, kind), JSON_OPTIONS)
+    else:
+        text = column.cast("string")
+    return text.cast("binary")
+
+
+def _csv_column(name: str, kind: DataType) -> Column:
+    """CSV has no nesting: it is written as JSON text; binary as base64."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    column = _column(name)
+    if kind.typeName() in ("struct", "array", "map"):
+        return F.to_json(finite(column, kind), JSON_OPTIONS).alias(name)
+    return F.base64(column).alias(name) if kind.typeName() == "binary" else column.alias(name)
+
+
+def _one_of(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    if "value" in names:
+        return "value"
+    raise SinkError(f"format text takes one column; choose one of {', '.join(names)} with `columns`")
+
+
+def _has_floats(kind: DataType) -> bool:
+    text = kind.simpleString()
+    return "double" in text or "float" in text
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _paired(rows: DataFrame, columns: list[Column], names: list[str]) -> Iterator[tuple[Column, str]]:
+    order = rows.select(*columns).columns if columns else []
+    by_name = dict(zip(order, columns, strict=True))
+    for name in names:
+        yield by_name[name], name
+
+
+def _write_avro(fastavro: Any, buffer: Any, schema: Any, record: dict[str, Any]) -> None:
+    try:
+        fastavro.schemaless_writer(buffer, schema, record)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as problem:
+        raise SinkError(f"a row does not fit the Avro schema: {problem}") from problem

@@ -1,0 +1,189 @@
+"""Rows into folders of files, each batch in a folder of its own: `<path>/ottla_batch=7/part-*.parquet`.
+
+Every reader that knows folders named `column=value` (Spark, pandas, DuckDB, Arrow) reads them all, with the number of
+the batch as one more column. A folder appears at once, by a rename, when all of it is written: so a reader sees a batch
+as a whole or not at all, and a batch that is run again finds its folder and leaves it.
+
+On file systems other than a path, Spark's committer puts the files into place one by one, and a batch that is run again
+overwrites them. Delta tables have transactions of their own, with the query and the batch in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError, run_plan
+from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
+from ottla.pipelines.sinks.staging import add_file, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Format = Literal["parquet", "json", "csv"]
+
+BATCH = "ottla_batch"
+NOTE = "_ottla"  # readers leave out what begins with an underscore
+IDENTITY = "identity"
+TIME_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+FORMAT_OPTIONS: dict[str, dict[str, str]] = {
+    "parquet": {},
+    "json": {**TIME_OPTIONS, "ignoreNullFields": "false"},
+    "csv": {**TIME_OPTIONS, "header": "true", "escape": '"'},
+}
+BEYOND = ("..",)
+
+
+@dataclass(frozen=True)
+class FilesSink:
+    """`root`: nothing is written outside of it. `begin_at`: a batch that is written whatever lies there."""
+
+    path: str
+    format: Format = "parquet"
+    partition_by: tuple[str, ...] = ()
+    root: str | None = None
+    begin_at: int | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_inside(self.path, self.root)
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        check_columns(rows.columns, self.partition_by, self.path)
+        folder = local_path(self.path)
+        if folder is None:
+            self._write(rows, f"{self.path.rstrip('/')}/{BATCH}={batch.batch_id}", "overwrite")
+        else:
+            self._write_locally(rows, batch, folder)
+
+    def _write_locally(self, rows: DataFrame, batch: Batch, folder: Path) -> None:
+        identity = checkpoint_identity(batch)
+        recorded = newest(folder, batch.query)
+        question = Question(batch.batch_id, identity, f"query {batch.query}, folder {self.path}", self.begin_at)
+        if is_written(question, recorded):
+            run_plan(rows)
+            return
+        staged = folder.parent / f".{folder.name}.unfinished" / f"{batch.batch_id}-{uuid.uuid4().hex}"
+        try:
+            self._write(rows, f"file://{staged}", "error")
+            (staged / NOTE).write_text(json.dumps({"query": batch.query, "identity": identity}))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._put_in_place(staged, folder / f"{BATCH}={batch.batch_id}")
+        finally:
+            shutil.rmtree(staged.parent, ignore_errors=True)
+
+    def _put_in_place(self, staged: Path, target: Path) -> None:
+        if target.exists() and self.begin_at is not None:
+            shutil.rmtree(target)
+        try:
+            staged.rename(target)
+        except OSError as problem:
+            if not target.exists():
+                raise
+            raise SinkError(f"{target} is there already, of another query: give each query its folder") from problem
+
+    def _write(self, rows: DataFrame, path: str, mode: str) -> None:
+        writer = rows.write.mode(mode).options(**{**FORMAT_OPTIONS[self.format], **self.options})
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.format(self.format).save(path)
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    """A Delta table: its log keeps the newest batch of each query and drops a second one."""
+
+    path: str
+    partition_by: tuple[str, ...] = ()
+    root: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_inside(self.path, self.root)
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        identity = checkpoint_identity(batch)
+        if was_begun(batch, self.path):
+            run_plan(rows)  # Delta runs no plan for a batch that it has, but state and counts need it
+        marks = {"txnAppId": f"{batch.query}.{identity}", "txnVersion": str(batch.batch_id)}
+        writer = rows.write.format("delta").mode("append").options(**{**self.options, **marks})
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save(self.path)
+
+
+def check_inside(path: str, root: str | None) -> None:
+    """Symbolic links are followed. Raises SinkError."""
+    if not path:
+        raise SinkError("a sink of files needs a folder")
+    if root is None:
+        return
+    local, local_root = local_path(path), local_path(root)
+    if (local is None) != (local_root is None):
+        is_inside = False
+    elif local is None or local_root is None:
+        is_inside = path.startswith(f"{root.rstrip('/')}/") and not set(path.split("/")) & set(BEYOND)
+    else:
+        is_inside = Path(os.path.realpath(local)).is_relative_to(os.path.realpath(local_root))
+    if not is_inside:
+        raise SinkError(f"{path} is outside of {root}: sinks may write only there")
+
+
+def check_columns(names: list[str], partition_by: tuple[str, ...], path: str) -> None:
+    if BATCH in names:
+        raise SinkError(f"{path}: the column {BATCH!r} is made by the folders; rename yours")
+    missing = [name for name in partition_by if name not in names]
+    if missing:
+        raise SinkError(f"{path}: there is no column {missing[0]!r} to make folders of; there are: {', '.join(names)}")
+
+
+def newest(folder: Path, query: str) -> Recorded | None:
+    """The newest batch that lies there. Raises SinkError if another query has put it there."""
+    names = os.listdir(folder) if folder.exists() else []
+    numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]
+    batch_id = max((int(number) for number in numbers if number.isdigit()), default=None)
+    if batch_id is None:
+        return None
+    try:
+        note = json.loads((folder / f"{BATCH}={batch_id}" / NOTE).read_text())
+    except (FileNotFoundError, ValueError):
+        note = {}
+    if note.get("query") != query:
+        raise SinkError(
+            f"{folder} belongs to query {note.get('query')!r}: choose another folder, or remove this one if it is not"
+            " needed any more (a query with a new checkpoint is a new query)"
+        )
+    return Recorded(batch_id, str(note["identity"]))
+
+
+def was_begun(batch: Batch, path: str) -> bool:
+    """Whether an earlier run has begun this batch; from now on one has."""
+    folder = local_path(batch.folder)
+    if folder is None:
+        return True  # unknown: run it once more, to be sure
+    note = folder / f"begun-{zlib.crc32(path.encode()):08x}"
+    is_begun = note.exists() and note.read_text() == str(batch.batch_id)
+    note.write_text(str(batch.batch_id))
+    return is_begun
+
+
+def checkpoint_identity(batch: Batch) -> str:
+    """Made once and kept beside the checkpoint: a checkpoint that was begun anew has another one."""
+    folder = local_path(batch.folder)
+    if folder is None:
+        return ""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / IDENTITY).exists():
+        add_file(folder / IDENTITY, uuid.uuid4().hex)
+    return (folder / IDENTITY).read_text()
+
+
+def parquet_files(path: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:
+    """For foreachBatch. `options` are fields of FilesSink."""
+    return ForeachBatch(FilesSink(path, **options), query, folder)

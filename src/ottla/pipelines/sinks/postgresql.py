@@ -1,0 +1,215 @@
+"""A transaction with PostgreSQL, through psycopg 3.
+
+Rows go by COPY as CSV text that Arrow writes, which is several times faster than a statement a row; for upserts into a
+temporary table first. Text cannot hold U+0000 in PostgreSQL: it becomes U+FFFD, because one such character in the
+input would stop the query for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Self
+
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_rows, from_rows
+from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.tables import (
+    LEDGER,
+    Kind,
+    Table,
+    TableColumn,
+    conflict_clause,
+    create_statement,
+    quoted,
+    quoted_list,
+    timestamp_text,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_SECONDS = 10
+STAGED = "ottla_rows"
+PLACE = "ottla_place"
+TYPES: Mapping[Kind, str] = {
+    "boolean": "BOOLEAN",
+    "integer": "BIGINT",
+    "float": "DOUBLE PRECISION",
+    "decimal": "NUMERIC",
+    "text": "TEXT",
+    "json": "JSONB",
+    "binary": "BYTEA",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "local_timestamp": "TIMESTAMP",
+}
+COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+UNIQUE_KEYS = """
+SELECT array_agg(attname::text ORDER BY attname) FROM pg_index JOIN pg_attribute ON attrelid = indrelid
+WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL AND attnum = ANY(indkey) GROUP BY indexrelid
+"""
+
+
+class PostgresSession:
+    """Connected for one batch."""
+
+    def __init__(self, connection: str) -> None:
+        self._connection = connection
+        self._database: psycopg.Connection[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"PostgresSession({'open' if self._database else 'closed'})"
+
+    @property
+    def LOST(self) -> tuple[type[Exception], ...]:  # noqa: N802 (a constant where psycopg is loaded)
+        import psycopg  # noqa: PLC0415 (installed where PostgreSQL is used)
+
+        broken = (psycopg.OperationalError, psycopg.InterfaceError)
+        return (*broken, psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)  # another query made a table
+
+    def __enter__(self) -> Self:
+        import psycopg  # noqa: PLC0415
+
+        self._database = psycopg.connect(self._connection, connect_timeout=CONNECT_SECONDS)
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        assert self._database is not None
+        self._database.close()  # what was not committed is rolled back
+
+    @property
+    def database(self) -> psycopg.Connection[Any]:
+        assert self._database is not None
+        return self._database
+
+    def prepare(self, table: Table, columns: list[TableColumn]) -> None:
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
+            " PRIMARY KEY (query, sink))"
+        )
+        existing = dict(self.database.execute(COLUMNS, (table.quoted,)).fetchall())
+        if existing:
+            table.check_existing(columns, existing, TYPES)
+        elif table.create:
+            self._run(create_statement(table, columns, TYPES))
+        else:
+            raise SinkError(f"there is no table {table.name}: create it, or let it be created (create: true)")
+        if table.key and existing:
+            self._check_key(table)
+
+    def _check_key(self, table: Table) -> None:
+        keys = [row[0] for row in self.database.execute(UNIQUE_KEYS, (table.quoted,)).fetchall()]
+        if sorted(table.key) not in keys:
+            raise SinkError(
+                f"table {table.name} has no unique index on {', '.join(table.key)}, which upsert needs:"
+                f" CREATE UNIQUE INDEX ON {table.quoted} ({quoted_list(table.key)})"
+            )
+
+    def recorded(self, query: str, table: str) -> Recorded | None:
+        """What is recorded stays so until this transaction ends: a driver that is late waits, and sees it."""
+        self.database.execute("SELECT pg_advisory_xact_lock(hashtext(%s), hashtext(%s))", (query, table))
+        statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = %s AND sink = %s"  # noqa: S608
+        row = self.database.execute(statement, (query, table)).fetchone()
+        return None if row is None else Recorded(int(row[0]), str(row[1]))
+
+    def record(self, query: str, table: str, recorded: Recorded) -> None:
+        statement = (
+            f"INSERT INTO {LEDGER} (query, sink, batch, identity) VALUES (%s, %s, %s, %s)"  # noqa: S608
+            " ON CONFLICT (query, sink) DO UPDATE SET batch = excluded.batch, identity = excluded.identity"
+        )
+        self.database.execute(statement, (query, table, *recorded))
+
+    def insert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int:
+        import psycopg  # noqa: PLC0415
+
+        try:
+            if table.mode == "upsert":
+                return self._upsert(table, columns, batches)
+            if table.mode == "replace":
+                self._run(f"DELETE FROM {table.quoted}")  # noqa: S608
+            return self._copy(table.quoted, columns, batches)
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as problem:
+            words = " ".join(str(problem).split())
+            raise SinkError(f"table {table.name} takes no row: {words}") from problem
+
+    def _copy(self, target: str, columns: list[TableColumn], batches: Iterator[Any]) -> int:
+        count = 0
+        names = quoted_list([column.name for column in columns])
+        statement = f"COPY {target} ({names}) FROM STDIN (FORMAT csv)"
+        with self.database.cursor() as cursor, cursor.copy(statement) as copy:
+            for batch in batches:
+                copy.write(csv_text(batch, columns))
+                count += batch.num_rows
+        return count
+
+    def _upsert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int:
+        """The last row of a key counts. NULLs never conflict: rows with one in their key are deleted and come anew."""
+        names, keys = quoted_list([column.name for column in columns]), quoted_list(table.key)
+        self._run(
+            f"CREATE TEMPORARY TABLE {STAGED} ON COMMIT DROP AS SELECT {names} FROM {table.quoted} WHERE false;"  # noqa: S608
+            f" ALTER TABLE {STAGED} ADD COLUMN {PLACE} BIGSERIAL"
+        )
+        count = self._copy(STAGED, columns, batches)
+        same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in table.key)
+        with_null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in table.key)
+        self._run(f"DELETE FROM {table.quoted} t USING {STAGED} s WHERE ({with_null}) AND {same}")  # noqa: S608
+        self._run(
+            f"INSERT INTO {table.quoted} ({names}) SELECT DISTINCT ON ({keys}) {names} FROM {STAGED}"  # noqa: S608
+            f" ORDER BY {keys}, {PLACE} DESC {conflict_clause(table, columns)}"
+        )
+        return count
+
+    def offsets(self, query: str) -> Offsets:
+        self._make_offsets()
+        statement = f"SELECT topic, partition, next_offset FROM {OFFSETS_TABLE} WHERE query = %s"  # noqa: S608
+        return from_rows(self.database.execute(statement, (query,)).fetchall())
+
+    def keep_offsets(self, query: str, offsets: Offsets) -> None:
+        self._make_offsets()
+        statement = (
+            f"INSERT INTO {OFFSETS_TABLE} (query, topic, partition, next_offset) VALUES (%s, %s, %s, %s)"  # noqa: S608
+            " ON CONFLICT (query, topic, partition) DO UPDATE SET next_offset = excluded.next_offset"
+        )
+        with self.database.cursor() as cursor:
+            cursor.executemany(statement, as_rows(query, offsets))
+
+    def _make_offsets(self) -> None:
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {OFFSETS_TABLE} (query TEXT, topic TEXT, partition INT, next_offset BIGINT,"
+            " PRIMARY KEY (query, topic, partition))"
+        )
+
+    def commit(self) -> None:
+        self.database.commit()
+
+    def _run(self, statement: str) -> None:
+        self.database.execute(statement)
+
+
+def csv_text(batch: Any, columns: list[TableColumn]) -> bytes:
+    """Values are quoted and NULL is nothing at all, so that an empty text stays one."""
+    import pyarrow as pa  # noqa: PLC0415 (this package is imported without Arrow)
+    from pyarrow import csv  # noqa: PLC0415
+
+    arrays = [_text(batch.column(index), column.kind) for index, column in enumerate(columns)]
+    table = pa.table(arrays, names=[column.name for column in columns])
+    buffer = BytesIO()
+    csv.write_csv(table, buffer, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+    return buffer.getvalue()
+
+
+def _text(array: Any, kind: Kind) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if kind == "binary":
+        return pa.array([None if each is None else f"\\x{each.hex()}" for each in array.to_pylist()], pa.string())
+    if kind in ("text", "json"):
+        return pc.replace_substring(array.cast(pa.string()), "\0", "\ufffd")
+    if kind == "timestamp":
+        return timestamp_text(array)
+    return array.cast(pa.string())

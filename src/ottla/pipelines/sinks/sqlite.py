@@ -1,0 +1,177 @@
+"""A transaction with SQLite.
+
+SQLite has no types for dates and decimals: timestamps and dates are ISO-8601 text (UTC, with Z), decimals are text
+with all their digits, booleans 0 and 1. NaN is NULL, because SQLite has none; the infinities are kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_rows, from_rows
+from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.tables import (
+    LEDGER,
+    Kind,
+    Table,
+    TableColumn,
+    conflict_clause,
+    create_statement,
+    quoted,
+    quoted_list,
+    timestamp_text,
+)
+
+BUSY_SECONDS = 30.0
+TYPES: Mapping[Kind, str] = {
+    "boolean": "INTEGER",
+    "integer": "INTEGER",
+    "float": "REAL",
+    "decimal": "TEXT",
+    "text": "TEXT",
+    "json": "TEXT",
+    "binary": "BLOB",
+    "date": "TEXT",
+    "timestamp": "TEXT",
+    "local_timestamp": "TEXT",
+}
+
+
+class SqliteSession:
+    """Opened for one batch."""
+
+    LOST: tuple[type[Exception], ...] = ()
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._database: sqlite3.Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"SqliteSession({self.path}, {'open' if self._database else 'closed'})"
+
+    def __enter__(self) -> Self:
+        try:
+            self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._database.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as problem:
+            raise SinkError(f"{self.path}: {problem}") from problem
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        assert self._database is not None
+        self._database.close()  # what was not committed is rolled back
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        assert self._database is not None
+        return self._database
+
+    def prepare(self, table: Table, columns: list[TableColumn]) -> None:
+        run = self.database.execute
+        ledger = "(query TEXT, sink TEXT, batch INTEGER, identity TEXT, UNIQUE (query, sink))"
+        run(f"CREATE TABLE IF NOT EXISTS {LEDGER} {ledger}")
+        existing = {row[1]: row[2] for row in run(f"PRAGMA table_info({table.quoted})")}
+        if existing:
+            table.check_existing(columns, existing, TYPES)
+        elif table.create:
+            run(create_statement(table, columns, TYPES))
+        else:
+            raise SinkError(f"{self.path} has no table {table.name}: create it, or let it be created (create: true)")
+        if table.key and existing:
+            self._check_key(table)
+
+    def _check_key(self, table: Table) -> None:
+        for row in self.database.execute(f"PRAGMA index_list({table.quoted})").fetchall():
+            names = [each[2] for each in self.database.execute(f"PRAGMA index_info({quoted(row[1])})")]
+            if row[2] and sorted(names) == sorted(table.key):
+                return
+        raise SinkError(
+            f"table {table.name} has no unique index on {', '.join(table.key)}, which upsert needs:"
+            f" CREATE UNIQUE INDEX … ON {table.quoted} ({quoted_list(table.key)})"
+        )
+
+    def recorded(self, query: str, table: str) -> Recorded | None:
+        statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = ? AND sink = ?"  # noqa: S608
+        row = self.database.execute(statement, (query, table)).fetchone()
+        return None if row is None else Recorded(int(row[0]), str(row[1]))
+
+    def record(self, query: str, table: str, recorded: Recorded) -> None:
+        statement = f"INSERT OR REPLACE INTO {LEDGER} (query, sink, batch, identity) VALUES (?, ?, ?, ?)"  # noqa: S608
+        self.database.execute(statement, (query, table, *recorded))
+
+    def insert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int:
+        if table.mode == "replace":
+            self.database.execute(f"DELETE FROM {table.quoted}")  # noqa: S608
+        statement = insert_statement(table, columns)
+        places = [index for index, column in enumerate(columns) if column.name in table.key]
+        count = 0
+        for batch in batches:
+            rows = row_values(batch, columns)
+            without = [row for row in rows if any(row[place] is None for place in places)]
+            self._make_room(table, without, places, columns)
+            self._run_many(table, statement, rows)
+            count += len(rows)
+        return count
+
+    def _make_room(
+        self, table: Table, rows: list[tuple[Any, ...]], places: list[int], columns: list[TableColumn]
+    ) -> None:
+        """NULLs never conflict with each other: rows with one in their key are deleted and come anew."""
+        if rows:
+            condition = " AND ".join(f"{quoted(columns[place].name)} IS ?" for place in places)
+            keys = [tuple(row[place] for place in places) for row in rows]
+            self.database.executemany(f"DELETE FROM {table.quoted} WHERE {condition}", keys)  # noqa: S608
+
+    def _run_many(self, table: Table, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        try:
+            self.database.executemany(statement, rows)
+        except sqlite3.Error as problem:
+            raise SinkError(f"table {table.name} takes no row: {problem}") from problem
+
+    def offsets(self, query: str) -> Offsets:
+        self._make_offsets()
+        statement = f"SELECT topic, partition, next_offset FROM {OFFSETS_TABLE} WHERE query = ?"  # noqa: S608
+        return from_rows(self.database.execute(statement, (query,)).fetchall())
+
+    def keep_offsets(self, query: str, offsets: Offsets) -> None:
+        self._make_offsets()
+        names = "(query, topic, partition, next_offset)"
+        statement = f"INSERT OR REPLACE INTO {OFFSETS_TABLE} {names} VALUES (?, ?, ?, ?)"  # noqa: S608
+        self.database.executemany(statement, as_rows(query, offsets))
+
+    def _make_offsets(self) -> None:
+        self.database.execute(
+            f"CREATE TABLE IF NOT EXISTS {OFFSETS_TABLE} (query TEXT, topic TEXT, partition INTEGER,"
+            " next_offset INTEGER, UNIQUE (query, topic, partition))"
+        )
+
+    def commit(self) -> None:
+        try:
+            self.database.execute("COMMIT")
+        except sqlite3.Error as problem:
+            raise SinkError(f"{self.path}: {problem}") from problem
+
+
+def insert_statement(table: Table, columns: list[TableColumn]) -> str:
+    names = quoted_list([column.name for column in columns])
+    conflict = conflict_clause(table, columns) if table.mode == "upsert" else ""
+    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) {conflict}"  # noqa: S608
+
+
+def row_values(batch: Any, columns: list[TableColumn]) -> list[tuple[Any, ...]]:
+    values = [_values(batch.column(index), column.kind) for index, column in enumerate(columns)]
+    return list(zip(*values, strict=True)) if values else []
+
+
+def _values(array: Any, kind: Kind) -> list[Any]:
+    if kind == "timestamp":
+        array = timestamp_text(array)
+    values: list[Any] = array.to_pylist()
+    if kind in ("date", "local_timestamp"):
+        return [None if each is None else each.isoformat() for each in values]
+    if kind == "decimal":
+        return [None if each is None else format(each, "f") for each in values]
+    return values

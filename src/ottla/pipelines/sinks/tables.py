@@ -1,0 +1,137 @@
+"""What SQL databases have in common for us: names, types of columns, and what is wrong with a table.
+
+Rule: no connection, no Spark session; schemas in, text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ottla.pipelines.sinks.batch import SinkError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+Mode = Literal["append", "upsert", "replace"]
+Kind = Literal[
+    "boolean", "integer", "float", "decimal", "text", "json", "binary", "date", "timestamp", "local_timestamp"
+]
+
+LEDGER = "ottla_batches"
+KINDS: Mapping[str, Kind] = {
+    "boolean": "boolean",
+    "byte": "integer",
+    "short": "integer",
+    "integer": "integer",
+    "long": "integer",
+    "float": "float",
+    "double": "float",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "local_timestamp",
+    "array": "json",
+    "map": "json",
+    "struct": "json",
+    "variant": "json",
+}
+
+
+class TableColumn(NamedTuple):
+    """One column of the rows; `detail` is the precision of a decimal."""
+
+    name: str
+    kind: Kind
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and how rows get into it."""
+
+    name: str
+    mode: Mode = "append"
+    key: tuple[str, ...] = ()
+    create: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.mode == "upsert") != bool(self.key):
+            raise SinkError(f"table {self.name}: upsert needs key columns, and only upsert has them")
+
+    @property
+    def quoted(self) -> str:
+        """A dot separates schema and table."""
+        return ".".join(quoted(part) for part in self.name.split("."))
+
+    def check_rows(self, columns: Sequence[TableColumn]) -> None:
+        """Raises SinkError."""
+        names = [column.name for column in columns]
+        missing = [name for name in self.key if name not in names]
+        if missing:
+            raise SinkError(f"table {self.name}: key column {missing[0]!r} is not among {', '.join(names)}")
+        folded = [name.lower() for name in names]
+        doubled = next((name for name in folded if folded.count(name) > 1), None)
+        if doubled is not None:
+            raise SinkError(f"table {self.name}: two columns are named {doubled!r}; rename one")
+
+    def check_existing(
+        self, columns: Sequence[TableColumn], existing: Mapping[str, str], types: Mapping[Kind, str]
+    ) -> None:
+        """`existing`: the table's columns and their types. Raises SinkError with what to do about it."""
+        missing = [column for column in columns if column.name not in existing]
+        if missing:
+            add = f"ALTER TABLE {self.quoted} ADD COLUMN {quoted(missing[0].name)} {column_type(missing[0], types)}"
+            raise SinkError(
+                f"table {self.name} has no column {missing[0].name!r}; it has {', '.join(existing)}:"
+                f" add it ({add}) or choose the columns to write"
+            )
+
+
+def table_columns(schema: StructType) -> list[TableColumn]:
+    return [_table_column(field.name, field.dataType) for field in schema.fields]
+
+
+def column_type(column: TableColumn, types: Mapping[Kind, str]) -> str:
+    kind = types[column.kind]
+    return f"{kind}({column.detail})" if column.detail and kind == "NUMERIC" else kind
+
+
+def create_statement(table: Table, columns: Sequence[TableColumn], types: Mapping[Kind, str]) -> str:
+    made = ", ".join(f"{quoted(column.name)} {column_type(column, types)}" for column in columns)
+    key = f", UNIQUE ({quoted_list(table.key)})" if table.key else ""
+    return f"CREATE TABLE IF NOT EXISTS {table.quoted} ({made}{key})"
+
+
+def conflict_clause(table: Table, columns: Sequence[TableColumn]) -> str:
+    others = [column.name for column in columns if column.name not in table.key]
+    if not others:
+        return f"ON CONFLICT ({quoted_list(table.key)}) DO NOTHING"
+    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
+    return f"ON CONFLICT ({quoted_list(table.key)}) DO UPDATE SET {changes}"
+
+
+def quoted(name: str) -> str:
+    if "\0" in name or not name:
+        raise SinkError(f"{name!r} is no name for a table or column")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_list(names: Sequence[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def timestamp_text(microseconds: Any) -> Any:
+    """An Arrow column as ISO-8601 text in UTC."""
+    import pyarrow as pa  # noqa: PLC0415 (this package is imported without Arrow)
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    return pc.strftime(microseconds.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _table_column(name: str, kind: DataType) -> TableColumn:
+    word = kind.typeName()
+    if word.startswith("decimal"):
+        return TableColumn(name, "decimal", f"{kind.precision},{kind.scale}")  # type: ignore[attr-defined]
+    return TableColumn(name, KINDS.get(word, "text"))

@@ -1,0 +1,256 @@
+"""Rows into a topic: at least once, or exactly once.
+
+Rows have a column `value`, binary or text, and where they are wanted `key`, `headers`, `topic`, `partition`,
+`timestamp`, as Spark's own Kafka sink has them. Rows of any other kind are encoded first (encoding.py).
+
+In a notebook, without anything else of ours:
+    query = rows.writeStream.foreachBatch(exactly_once_topic("out", bootstrap_servers="…", query="views", folder="…"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.pipelines.sinks.at_least_once import Report, publish_rows
+from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
+from ottla.pipelines.sinks.encoding import Encoding
+from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
+from ottla.pipelines.sinks.markers import (
+    BEGINNING,
+    LOG_LEVEL,
+    Marker,
+    MarkerReader,
+    marker_partition,
+    topic_settings,
+)
+from ottla.pipelines.sinks.producing import Target, check_columns
+from ottla.pipelines.sinks.publishing import (
+    NO_OFFSET,
+    OUTCOME_SCHEMA,
+    READ_ROWS,
+    Outcome,
+    PublishFile,
+    Settings,
+    Work,
+    forget_marker,
+    transactional_id,
+)
+from ottla.pipelines.sinks.staged_files import run_staged
+from ottla.pipelines.sinks.staging import Staged, Staging, staging_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRANSACTION_TIMEOUT_SECONDS = 300.0
+RECORD_BYTES_MAX = 1_048_588  # Kafka's own default, where the topic's settings may not be read
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
+
+class Published(NamedTuple):
+    """What became of a batch. `skipped`: files that an earlier run had published."""
+
+    rows: int
+    refused: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class TopicSink:
+    """What both deliveries share. `dead_letters` names a topic for rows that `topic` cannot take."""
+
+    topic: str
+    bootstrap_servers: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    encoding: Encoding | None = None
+    dead_letters: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.topic or not self.bootstrap_servers:
+            raise SinkError("a topic sink needs a topic and bootstrap servers")
+
+    def client(self) -> dict[str, str]:
+        """Settings of librdkafka; Spark's prefix is understood."""
+        own = {name.removeprefix("kafka."): str(value) for name, value in self.options.items()}
+        return {"bootstrap.servers": self.bootstrap_servers, **own}
+
+    def encoded(self, rows: DataFrame) -> DataFrame:
+        return producible(rows if self.encoding is None else self.encoding.apply(rows))
+
+    def target(self) -> Target:
+        return Target(self.topic, topic_record_bytes_max(self.client(), self.topic), self.dead_letters)
+
+
+@dataclass(frozen=True)
+class AtLeastOnceTopic(TopicSink):
+    """Every row at least once: a batch that is repeated after a crash is sent again."""
+
+    _targets: list[Target] = field(default_factory=list, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_targets": []}
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        self.publish(rows, batch)
+
+    def publish(self, rows: DataFrame, batch: Batch) -> Published:  # noqa: ARG002 (batches make no difference here)
+        if not self._targets:
+            self._targets.append(self.target())
+        report: Report = publish_rows(self.encoded(rows), self.client(), self._targets[0])
+        return Published(report.rows, report.refused, 0)
+
+
+@dataclass(frozen=True)
+class ExactlyOnceTopic(TopicSink):
+    """Every row exactly once, for readers with isolation.level=read_committed.
+
+    `name` tells the sinks of a query apart (the topic, if it is not given). `begin_at` is a batch that is published
+    whatever the markers say. `needs_marker=False` is for queries whose batch numbers have gaps.
+    """
+
+    name: str = ""
+    transaction_timeout_seconds: float = TRANSACTION_TIMEOUT_SECONDS
+    begin_at: int | None = None
+    needs_marker: bool = True
+    _known: dict[str, Known] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}}  # what a driver has learnt is not for others
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        self.publish(rows, batch)
+
+    def publish(self, rows: DataFrame, batch: Batch) -> Published:
+        """Pin, publish what is not published yet, release."""
+        known = self._known.get(batch.query) or Known(staging_for(batch, self.name or self.topic))
+        staged = known.staging.pin(self.encoded(rows), batch.batch_id)
+        if staged.is_released:
+            return Published(0, 0, 1)
+        if known.batch_id != batch.batch_id - 1:
+            known.learn(self, batch, staged)
+        outcomes = self._run(rows.sparkSession, staged, known, batch)
+        known.note(batch.batch_id, outcomes)
+        self._known[batch.query] = known
+        known.staging.release(staged)
+        return Published(
+            sum(each.rows for each in outcomes),
+            sum(each.refused for each in outcomes),
+            sum(each.what != "published" for each in outcomes),
+        )
+
+    def prefix(self, query: str) -> str:
+        return f"{query}.{self.name or self.topic}"
+
+    def _run(self, spark: SparkSession, staged: Staged, known: Known, batch: Batch) -> list[Outcome]:
+        settings = self.settings(batch.query, known.target or self.target())
+        recorded = Recorded(batch.batch_id, staged.identity)
+        works = [known.work(number, recorded, settings.prefix) for number in range(max(1, len(staged.files)))]
+        rows = run_staged(spark, staged, PublishFile(settings, works), OUTCOME_SCHEMA, READ_ROWS)
+        return [Outcome(**row) for row in rows]
+
+    def settings(self, query: str, target: Target) -> Settings:
+        return Settings(self.client(), target, self.transaction_timeout_seconds, self.prefix(query), self.needs_marker)
+
+
+@dataclass
+class Known:
+    """What the driver has learnt of one query: hints that spare work, never what decides."""
+
+    staging: Staging
+    batch_id: int = -2  # no batch comes directly after it
+    target: Target | None = None
+    partitions: int = 0
+    positions: dict[int, int] = field(default_factory=dict)  # file number -> where its newest marker lies, or later
+    ends: dict[int, int] = field(default_factory=dict)  # marker partition -> up to where all markers were read
+    holders: dict[int, str] = field(default_factory=dict)
+
+    def learn(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged) -> None:
+        """Read the markers of the query and refuse to go on in doubt. Raises SinkError."""
+        self.target = sink.target()
+        self.positions, self.holders, self.ends = {}, {}, {}
+        reader = MarkerReader(sink.client())
+        try:
+            self.partitions = reader.topic_partitions()
+            if sink.needs_marker:
+                self._learn_markers(sink, batch, staged, reader)
+        finally:
+            reader.close()
+
+    def _learn_markers(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged, reader: MarkerReader) -> None:
+        prefix = sink.prefix(batch.query)
+        begin = dict.fromkeys(range(self.partitions), BEGINNING)
+        found, self.ends = reader.read(begin, f"{prefix}.", sink.transaction_timeout_seconds)
+        first = found.get(transactional_id(prefix, 0))
+        subject = f"query {batch.query}, topic {sink.topic}"
+        question = Question(batch.batch_id, staged.identity, subject, sink.begin_at)
+        is_written(question, None if first is None else first.recorded)
+        if sink.begin_at == batch.batch_id:
+            self._forget(sink.settings(batch.query, sink.target()), found, (batch.batch_id, staged.identity))
+            return
+        for key, marker in found.items():
+            number = key.removeprefix(f"{prefix}.")
+            if number.isdigit() and marker.partition == marker_partition(prefix, int(number), self.partitions):
+                self.positions[int(number)] = marker.offset
+
+    def _forget(self, settings: Settings, found: Mapping[str, Marker], kept: tuple[int, str]) -> None:
+        """All that was published before: what remains of it would make later batches look late."""
+        for key, marker in found.items():
+            number = key.removeprefix(f"{settings.prefix}.")
+            if number.isdigit() and marker.recorded != kept:
+                forget_marker(settings, Work(int(number), marker.recorded, marker.partition))
+
+    def work(self, number: int, recorded: Recorded, prefix: str) -> Work:
+        partition = marker_partition(prefix, number, self.partitions)
+        position = self.positions.get(number, self.ends.get(partition, BEGINNING))
+        return Work(number, recorded, partition, position, self.holders.get(number, ""))
+
+    def note(self, batch_id: int, outcomes: list[Outcome]) -> None:
+        self.batch_id = batch_id
+        for each in outcomes:
+            self.holders[each.number] = each.holder
+            if each.what == "published" and each.marker_offset != NO_OFFSET:
+                self.positions[each.number] = each.marker_offset
+
+
+def exactly_once_topic(topic: str, *, bootstrap_servers: str, query: str, folder: str, **options: Any) -> ForeachBatch:
+    """For foreachBatch: rows that have no column `value` become JSON. `options` are fields of ExactlyOnceTopic."""
+    return ForeachBatch(ExactlyOnceTopic(topic, bootstrap_servers, **_with_encoding(options)), query, folder)
+
+
+def at_least_once_topic(topic: str, *, bootstrap_servers: str, **options: Any) -> ForeachBatch:
+    """For foreachBatch: rows that have no column `value` become JSON. `options` are fields of AtLeastOnceTopic."""
+    return ForeachBatch(AtLeastOnceTopic(topic, bootstrap_servers, **_with_encoding(options)), topic, "-")
+
+
+def producible(rows: DataFrame) -> DataFrame:
+    """The columns that a producer understands, with the types that it understands. Raises SinkError."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
+
+    names = set(rows.columns)
+    check_columns(rows.columns)
+    types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE, "topic": "string", "partition": "int"}
+    columns = [F.col(f"`{name}`").cast(kind).alias(name) for name, kind in types.items() if name in names]
+    if "timestamp" in names:
+        columns.append(F.unix_millis(F.col("timestamp").cast("timestamp")).alias("timestamp_ms"))
+    return rows.select(*columns)
+
+
+def topic_record_bytes_max(client: Mapping[str, str], topic: str) -> int:
+    """What the topic takes. Raises SinkError if there is no such topic."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 (loaded where it is used)
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    try:
+        return int(topic_settings(AdminClient({**client, "log_level": LOG_LEVEL}), topic)["max.message.bytes"])
+    except KafkaException as problem:
+        error = problem.args[0]
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise SinkError(f"there is no topic {topic}: create it, or correct its name") from problem
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return RECORD_BYTES_MAX
+        raise SinkError(f"topic {topic} cannot be looked at: {error.str()}") from problem
+
+
+def _with_encoding(options: dict[str, Any]) -> dict[str, Any]:
+    return {"encoding": Encoding(), **options}

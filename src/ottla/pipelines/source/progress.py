@@ -1,0 +1,41 @@
+"""Progress shown to others: the place of a query committed as a consumer group, so that lag tools see it.
+
+The group has no members. It must not be one that consumers use: the broker refuses the commit while it has members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.base.names import TopicPartition
+from ottla.client.client import Client
+from ottla.client.groups import commit_offsets
+from ottla.pipelines.source.cluster import CLIENT_ID
+
+TIMEOUT_MS = 10_000
+
+
+def commit_progress(
+    bootstrap: str,
+    group: str,
+    offsets: Mapping[str, Mapping[int, int]],
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Commit {topic: {partition: offset}} for a group without members; raises ClientError.
+
+    `properties` are those of a Kafka client: with a security.protocol other than PLAINTEXT, confluent-kafka commits.
+    """
+    wanted = {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+    if not wanted:
+        return
+    if (properties or {}).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        from ottla.pipelines.source.confluent import commit  # noqa: PLC0415 (a library that few need here)
+
+        commit({**(properties or {}), "bootstrap.servers": bootstrap}, group, wanted)
+        return
+    with Client(bootstrap, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS) as client:
+        commit_offsets(client, group, wanted)

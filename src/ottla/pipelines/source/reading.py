@@ -1,0 +1,56 @@
+"""Reads one range in a Spark task: Arrow batches out, whatever the client behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import KafkaError
+from ottla.client.client import Client
+from ottla.pipelines.source.batches import FetchedDataError, pieces
+from ottla.pipelines.source.cluster import CLIENT_ID, PATIENCE_MS
+from ottla.pipelines.source.columns import ColumnBuilder
+from ottla.pipelines.source.fetching import RangeFetcher
+from ottla.pipelines.source.options import Options
+from ottla.pipelines.source.planning import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CLIENTS_MAX = 4
+
+# Spark uses a worker process for one task after the other: the connections of the last ones are kept.
+_clients: dict[tuple[str, str], Client] = {}
+
+
+def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
+    """All records of the range that exist, in the order of their offsets."""
+    if options.is_plaintext:
+        return _read_by_wire(wanted, options)
+    from ottla.pipelines.source.confluent import read_range as read_by_library  # noqa: PLC0415 (few need it)
+
+    return read_by_library(wanted, options)
+
+
+def _read_by_wire(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
+    builder = ColumnBuilder(wanted.topic, wanted.partition, options.columns)
+    name = f"{wanted.topic}-{wanted.partition}"
+    key = (options.bootstrap, options.properties.get("client.id", CLIENT_ID))
+    client = _clients.pop(key, None) or Client(key[0], client_id=key[1], patience_ms=PATIENCE_MS)
+    is_finished = False
+    try:
+        for records, aborted, first in RangeFetcher(client, wanted, options):
+            for piece in pieces(records, name, first, wanted.end, aborted):
+                try:
+                    batch = builder.build(piece.data, piece.spans, first, wanted.end)
+                except KafkaError as problem:
+                    raise FetchedDataError(f"{name}, after offset {first}: {problem}") from None
+                if batch.num_rows:
+                    yield batch
+        is_finished = True
+    finally:
+        # a reader that stops early leaves a fetch under way: its connection is of no use any more
+        if is_finished and len(_clients) < CLIENTS_MAX:
+            _clients[key] = client
+        else:
+            client.close()

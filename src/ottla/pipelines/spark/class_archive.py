@@ -1,0 +1,118 @@
+"""Faster starts: Java's archive of classes that were loaded before (application class data sharing).
+
+Most of the time that Spark takes to start goes into reading thousands of classes from 250 jars. Java can write them to
+a file when it ends, in the form in which it holds them in memory, and map that file when it starts the next time.
+
+Rules:
+1. An archive belongs to one Java, one Spark and one class path: all of them are in its name.
+2. It is written by the first session, after its work, when Java ends; nobody waits for it. If that Java is killed, the
+   next session tries again.
+3. A file under its final name has been mapped once by a Java that was told to fail if it could not.
+4. Without an archive everything works as well, but slower.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.pipelines.spark.java import Java
+from ottla.pipelines.spark.places import Installed, cache_folder
+
+ARCHIVES_MAX = 3  # of some 160 MB each: the oldest go
+QUIET_SECONDS = 30  # a file that was changed more recently may still be written
+TRY_SECONDS_MAX = 60
+SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
+DISABLED = "0"
+RECORDING = "-XX:ArchiveClassesAtExit="
+SILENT = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")  # what Java says about archives is for nobody
+
+
+def archive_options(java: Java, spark: Installed, jars: Sequence[Path] = (), *, records: bool = True) -> list[str]:
+    """Options for Java: to use the archive, or, if it `records`, to write one where there is none."""
+    if os.environ.get(SWITCH) == DISABLED:
+        return []
+    folder = cache_folder() / "classes"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        base = base_archive(java, folder)
+        if base is None:
+            return []
+        options = _options(java, spark, jars, folder, base)
+    except OSError:  # a cache that cannot be written is no reason not to start
+        return []
+    return [option for option in options if records or not option.startswith(RECORDING)]
+
+
+def archive_name(java: Java, spark: Installed, jars: Sequence[Path]) -> str:
+    """Changes with whatever would make the archive useless."""
+    program = java.program.resolve()
+    parts = [str(program), str(program.stat().st_mtime_ns), str(spark.jars), str(spark.jars.stat().st_mtime_ns)]
+    parts += [str(path) for path in jars]
+    return f"spark-{spark.version}-java-{java.version}-{hashlib.sha256(':'.join(parts).encode()).hexdigest()[:12]}"
+
+
+def class_path(spark: Installed, jars: Sequence[Path]) -> str:
+    """As Spark's own launcher makes it, with a star that Java unfolds."""
+    settings = os.environ.get("SPARK_CONF_DIR") or spark.home / "conf"
+    first = sorted(spark.jars.glob("slf4j-api-*.jar"))
+    return ":".join(map(str, (*jars, settings, *first, spark.jars / "*")))
+
+
+def base_archive(java: Java, folder: Path) -> Path | None:
+    """The archive of Java's own classes, on which ours builds; runtimes that come without one get one from us."""
+    own = java.library / "server" / "classes.jsa"
+    if own.exists():
+        return own
+    made = folder / f"java-{java.version}-{hashlib.sha256(str(own).encode()).hexdigest()[:12]}.jsa"
+    if not made.exists():
+        unfinished = made.with_suffix(f".{os.getpid()}")
+        _run([str(java.program), "-Xshare:dump", "-Xlog:disable", f"-XX:SharedArchiveFile={unfinished}"])
+        with contextlib.suppress(FileNotFoundError):
+            unfinished.replace(made)
+    return made if made.exists() else None
+
+
+def _options(java: Java, spark: Installed, jars: Sequence[Path], folder: Path, base: Path) -> list[str]:
+    name = archive_name(java, spark, jars)
+    archive, unfinished = folder / f"{name}.jsa", folder / f"{name}.unfinished"
+    if archive.exists() or _adopt(unfinished, archive, java, spark, jars, base):
+        with contextlib.suppress(OSError):
+            os.utime(archive)  # the archive that was used last is removed last
+            unfinished.unlink(missing_ok=True)  # of a session that ran at the same time as the first
+        return [*SILENT, f"-XX:SharedArchiveFile={base}:{archive}"]
+    recording = [] if unfinished.exists() else [f"{RECORDING}{unfinished}"]
+    return [*SILENT, f"-XX:SharedArchiveFile={base}", *recording]
+
+
+def _adopt(unfinished: Path, archive: Path, java: Java, spark: Installed, jars: Sequence[Path], base: Path) -> bool:
+    """Try what an earlier session has left; what cannot be used is removed."""
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - unfinished.stat().st_mtime < QUIET_SECONDS:
+            return False
+        sharing = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={base}:{unfinished}"]
+        if _run([str(java.program), *sharing, "-Xlog:disable", "-cp", class_path(spark, jars), "-version"]):
+            unfinished.replace(archive)
+            _remove_oldest(archive.parent)
+            return True
+        unfinished.unlink()
+    return False
+
+
+def _remove_oldest(folder: Path) -> None:
+    archives = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime)
+    for path in archives[:-ARCHIVES_MAX]:
+        path.unlink(missing_ok=True)
+
+
+def _run(command: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=TRY_SECONDS_MAX)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

@@ -1,0 +1,92 @@
+"""Spark's real-time mode, in which a row does not wait for a batch: what it permits, found out on Spark 4.2.
+
+Its tasks run for as long as a checkpoint interval, one for each partition of a topic, and hand each row on at once. So
+(1) there is no shuffle, hence no state; (2) no Python in the middle of the plan; (3) rows come from Spark's own Kafka
+connector and go to it, at least once, in update mode; (4) there must be a free core for each partition: Spark starts as
+many tasks as there are cores and does not read the other partitions at all, without a word.
+Filters, projections, from_json and from_csv, explode, watermarks, a join with a table that fits into memory, and the
+counting of rows (observe) are permitted. What we do not know is refused here; what we know wrongly is refused by Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+OUTPUT_MODE = "update"
+INTERVAL_SECONDS_MIN = 5  # Spark's own lower bound
+REFUSED_BY_SPARK = re.compile(r"The (?:operator|sink)\(s\): (?P<names>.+?) (?:is|are) not in the")
+
+NEEDS_STATE = "keeps state between rows, which needs a shuffle"
+NEEDS_PYTHON = "runs Python for each row"
+
+STEPS_ALLOWED = frozenset(
+    {
+        *("parse", "filter", "rule", "select", "rename", "drop", "cast", "derive", "mask", "flatten", "explode"),
+        *("sample", "union", "watermark", "join"),
+    }
+)
+STEPS_REFUSED = {
+    "window": NEEDS_STATE,
+    "deduplicate": NEEDS_STATE,
+    "top": NEEDS_STATE,
+    "anomalies": NEEDS_STATE,
+    "associations": NEEDS_STATE,
+    "order": NEEDS_STATE,
+    "sql": "may need a shuffle, which cannot be told from its text",
+    "python": NEEDS_PYTHON,
+    "outliers": NEEDS_PYTHON,
+}
+PARSED_IN_JAVA = frozenset({"json", "csv", "text"})  # other formats are read by Python
+
+
+def trigger_arguments(interval_seconds: int = INTERVAL_SECONDS_MIN) -> dict[str, str]:
+    """For `DataStreamWriter.trigger`: the time between two checkpoints, not between rows."""
+    return {"realTime": f"{max(interval_seconds, INTERVAL_SECONDS_MIN)} seconds"}
+
+
+def step_problem(name: str, spec: object = None) -> str | None:
+    """Why a step cannot be used in real-time mode; None if it can. `spec` is the step as it was written."""
+    if name == "parse" and getattr(spec, "format", "json") not in PARSED_IN_JAVA:
+        return f"parse {getattr(spec, 'format', '')}: {NEEDS_PYTHON}"
+    if name == "filter" and getattr(spec, "classifier", None):
+        return f"filter by a classifier: {NEEDS_PYTHON}"
+    if name == "join" and getattr(spec, "with_stream", None):
+        return f"join with a stream: {NEEDS_STATE}"
+    if name in STEPS_ALLOWED:
+        return None
+    return f"{name}: {STEPS_REFUSED.get(name, 'not known to work in real-time mode')}"
+
+
+def step_problems(steps: Iterable[tuple[str, object]]) -> list[str]:
+    """The same for all steps of a stream: (name, spec) pairs."""
+    found = (step_problem(name, spec) for name, spec in steps)
+    return [problem for problem in found if problem]
+
+
+def sink_problem(sink: object) -> str | None:
+    """The same for a sink, as it was written."""
+    if getattr(sink, "topic", None) is None:
+        return "real-time mode writes to topics only"
+    if getattr(sink, "delivery", "exactly-once") != "at-least-once":
+        return "real-time mode delivers at least once: write delivery: at-least-once"
+    return f"a topic in Avro: {NEEDS_PYTHON}" if getattr(sink, "format", "json") == "avro" else None
+
+
+def cores_problem(partitions: int, cores: int | None) -> str | None:
+    """Too few cores are worse than an error: the partitions without a task are never read."""
+    if cores is None or partitions <= cores:
+        return None
+    return (
+        f"real-time mode needs a core for each partition: {partitions} partitions, {cores} cores; "
+        f"use --master 'local[{partitions}]' (more than the machine has is allowed) or a larger cluster"
+    )
+
+
+def explain_refusal(message: str) -> str | None:
+    """What Spark says when it refuses a plan, in few words; None if it says something else."""
+    match = REFUSED_BY_SPARK.search(message)
+    if match is None:
+        return None
+    names = [name.strip().rpartition(".")[2].removesuffix("Exec") for name in match["names"].split(",")]
+    return f"Spark's real-time mode does not permit {', '.join(names)}"

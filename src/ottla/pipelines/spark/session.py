@@ -1,0 +1,187 @@
+"""Starting Spark: Java, jars, settings and a clean terminal, without the user doing anything.
+
+    from ottla.pipelines.spark.session import start_session
+    spark = start_session("page-views")
+
+Rules:
+1. One line for each step that takes time, handed to `on_step`; nothing else is said unless `quiet` is false.
+2. What Spark's Java says goes to a log file of bounded size. If it does not start, one line tells why.
+3. On this machine alone nothing listens to the network but on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.jars import PACKAGES, find_jars
+from ottla.pipelines.spark.java import Java, find_java, option_text
+from ottla.pipelines.spark.launch import cause_in, default_log_file, launch, log_options
+from ottla.pipelines.spark.masters import Kind, Master, parse_master
+from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark, pyspark_folder
+from ottla.pipelines.spark.settings import (
+    HOST,
+    PARTITIONS_OF_CLUSTER,
+    PARTITIONS_OF_SPARK,
+    SHUFFLE_PARTITIONS,
+    default_settings,
+    machine_memory,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REACH_SECONDS_MAX = 5.0
+IMAGE = "spark.kubernetes.container.image"
+EXTENSIONS = "spark.sql.extensions"
+
+Say = Callable[[str], None]
+Connector = Literal["ottla", "jvm"]
+
+
+def start_session(
+    name: str,
+    master: str | None = None,
+    connector: Connector = "ottla",
+    packages: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = True,
+    on_step: Say | None = None,
+    log_file: Path | None = None,
+) -> SparkSession:
+    """A session for streams. `packages`: kafka (the connector jvm brings it), delta, iceberg. Raises SparkStartError.
+
+    A Spark that runs already in this process is used as it is.
+    """
+    say = on_step or (lambda _line: None)
+    started = time.monotonic()
+    target = parse_master(master)
+    given = {key: str(value) for key, value in (settings or {}).items()}
+    session = _running(say)
+    if session is not None:
+        return session
+    if target.kind is Kind.CONNECT:
+        session = _connect(name, target, given, say)
+    else:
+        wanted = dict.fromkeys([*(["kafka"] if connector == "jvm" else []), *packages])
+        session = _launch(name, target, list(wanted), given, quiet, say, log_file or default_log_file(name))
+    say(f"Spark {session.version} is ready after {time.monotonic() - started:.1f} s")
+    return session
+
+
+def _running(say: Say) -> SparkSession | None:
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.core.context import SparkContext  # noqa: PLC0415 (takes time; those who only check a file go without)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    session = SparkSession.getActiveSession()
+    if session is None and SparkContext._active_spark_context is not None:  # started by another thread
+        session = SparkSession.builder.getOrCreate()
+    if session is not None:
+        say(f"using the Spark {session.version} that is running already, with its settings")
+    return session
+
+
+def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> SparkSession:
+    """A session on somebody else's Spark: only what can be changed while it runs is set."""
+    pyspark_folder()
+    say(f"connecting to {master.url}")
+    _check_reachable(master)
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    try:
+        session = SparkSession.builder.remote(master.url).appName(name).getOrCreate()
+        for key, value in (default_settings(master, given, 0) | given).items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        if SHUFFLE_PARTITIONS not in given and session.conf.get(SHUFFLE_PARTITIONS) == PARTITIONS_OF_SPARK:
+            session.conf.set(SHUFFLE_PARTITIONS, str(PARTITIONS_OF_CLUSTER))
+    except ImportError as problem:
+        raise SparkStartError(f"Spark Connect needs more: pip install 'pyspark[connect]' ({problem})") from None
+    except PySparkException as problem:
+        raise SparkStartError(f"{master.url}: {cause_in(str(problem))}") from None
+    return session
+
+
+def _launch(
+    name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
+) -> SparkSession:
+    spark, java = find_spark(), find_java()
+    for remark in java.remarks:
+        say(remark)
+    say(f"Java {java.version} ({java.origin})")
+    _check_cluster(master, given)
+    chosen = default_settings(master, given, machine_memory())
+    jars: list[Path] = []
+    for package in packages:
+        found = find_jars(package, spark, java.program, say)
+        say(found.sentence)
+        jars += [path for path in found.jars if path not in jars]
+        chosen |= joined(chosen, PACKAGES[package].settings)
+    chosen |= _java_settings(master, java, spark, jars, log)
+    chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
+    say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
+    _set_environment(master, java)
+    return launch(chosen, log, quiet)
+
+
+def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """Two packages may each bring an extension: Spark takes a list of them."""
+    if EXTENSIONS in chosen and EXTENSIONS in added:
+        return {**added, EXTENSIONS: f"{chosen[EXTENSIONS]},{added[EXTENSIONS]}"}
+    return dict(added)
+
+
+def _java_settings(master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path) -> dict[str, str]:
+    """Jars go on the class path where that is enough, and are shipped where it is not."""
+    near = list(jars) if master.kind is Kind.LOCAL else []
+    options = [*log_options(log), *archive_options(java, spark, near)]
+    found = {"spark.driver.defaultJavaOptions": option_text(options)}
+    if near:
+        found["spark.driver.extraClassPath"] = ":".join(map(str, near))
+    elif jars:
+        found["spark.jars"] = ",".join(map(str, jars))
+    if master.kind is Kind.STANDALONE and master.is_near:
+        found["spark.executor.defaultJavaOptions"] = option_text(archive_options(java, spark, records=False))
+    return found
+
+
+def _check_cluster(master: Master, given: Mapping[str, str]) -> None:
+    if master.kind is Kind.KUBERNETES and IMAGE not in given:
+        raise SparkStartError(f"Kubernetes must know which image to run: set {IMAGE}")
+    if master.kind is Kind.STANDALONE:
+        _check_reachable(master)
+
+
+def _check_reachable(master: Master) -> None:
+    """Spark would try for a minute and then tell it in a hundred lines."""
+    problems: list[str] = []
+    for host, port in master.addresses():
+        try:
+            socket.create_connection((host, port), REACH_SECONDS_MAX).close()
+        except OSError as problem:
+            problems.append(f"{host}:{port}: {problem.strerror or problem}")
+        else:
+            return
+    raise SparkStartError(f"{master.url} cannot be reached ({', '.join(problems)}): is it running?")
+
+
+def _set_environment(master: Master, java: Java) -> None:
+    """What Spark's scripts look at. It stays set: Python workers and later sessions need the same."""
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
+    if master.kind is Kind.LOCAL:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.is_near:
+        os.environ["SPARK_LOCAL_IP"] = HOST

@@ -1,0 +1,130 @@
+"""Settings of Spark: what we set for streams, and what a pipeline file may set.
+
+A pipeline file may come from somebody else. Spark has many settings that load classes, start programs or read files, so
+a file may only give those that are known to be harmless; everything else belongs on the command line of who runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+
+from ottla.pipelines.spark.masters import Kind, Master
+from ottla.pipelines.spark.places import cache_folder
+
+HOST = "127.0.0.1"
+GIB = 1 << 30
+MEMORY_PART = 8  # of the machine's memory goes to the driver, within the bounds that follow
+MEMORY_MIN = GIB
+MEMORY_MAX = 4 * GIB
+PARTITIONS_LOCAL_MIN = 2
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+PARTITIONS_OF_SPARK = "200"
+PARTITIONS_OF_CLUSTER = 16  # where nobody says how many cores there are; 200 make small batches slow
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+# What a stream needs wherever it runs. Sessions of Spark Connect can be given these, too.
+STREAMING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+# What can only be said before Spark starts.
+STARTING = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.log.structuredLogging.enabled": "false",
+    "spark.log.level": "INFO",  # to a file; without it Spark would set WARN, and say so
+}
+
+# A file may set these: numbers, sizes, times and switches.
+HARMLESS = re.compile(
+    r"spark\.("
+    r"sql\.(shuffle\.partitions|session\.timeZone|ansi\.enabled|caseSensitive|codegen\.\w+|adaptive\.[\w.]+|files\.max\w+|"
+    r"autoBroadcastJoinThreshold|broadcastTimeout|execution\.arrow\.[\w.]+|parquet\.compression\.codec|"
+    r"streaming\.(stateStore\.(rocksdb\.[\w.]+|minDeltasForSnapshot|maintenanceInterval)|"
+    r"minBatchesToRetain|noDataMicroBatches\.enabled|multipleWatermarkPolicy|numRecentProgressUpdates|"
+    r"pollingDelay|stopTimeout|realTimeMode\.[\w.]+))|"
+    r"(driver|executor)\.(memory|memoryOverhead|memoryOverheadFactor|cores)|executor\.instances|cores\.max|"
+    r"task\.(cpus|maxFailures)|default\.parallelism|locality\.wait[\w.]*|speculation[\w.]*|"
+    r"memory\.(fraction|storageFraction|offHeap\.(enabled|size))|network\.timeout|rpc\.askTimeout|"
+    r"python\.worker\.(memory|reuse)|scheduler\.mode|dynamicAllocation\.(enabled|\w+Executors|\w+Timeout)|"
+    r"kafka\.(consumer|producer)\.cache\.[\w.]+)"
+)
+
+NEVER = re.compile(r"[cC]lass|allowlistCheck")  # names of classes hide among harmless neighbours
+
+OWN = {"spark.master": "--master", "spark.remote": "--master", "spark.app.name": "name:"}
+
+# Why the rest is refused, as far as it can be told; the first that matches is said.
+DANGERS = (
+    (re.compile(r"JavaOptions$|javaOptions"), "it gives options to Java, which can run any code"),
+    (re.compile(r"ClassPath|LibraryPath|spark\.jars|pyFiles|spark\.files|archives|metastore\.jars"), "it loads code"),
+    (re.compile(r"plugins|[lL]isteners|extensions|\.catalog\.|[cC]lass(Name)?$|filters|serializer|registrator|\.manager$|codec$"),
+     "it names classes that Spark loads and runs"),
+    (re.compile(r"pyspark\.python|driver\.python|daemon|\.module|[sS]cript|\.command"), "it names a program to run"),
+    (re.compile(r"executorEnv|appMasterEnv|driverEnv"), "it sets environment variables, which can run any code"),
+    (re.compile(r"hadoop"), "it reaches file systems and their credentials"),
+    (re.compile(r"kubernetes|yarn|container"), "it says what the cluster runs, and as whom"),
+    (re.compile(r"(dir|Dir|path|Path|File|file|location|log4j)"), "it names places on the disk"),
+    (re.compile(r"authenticate|ssl|secret|acls|password|credential|proxy|allowlistCheck"), "it weakens a protection"),
+)  # fmt: skip
+
+
+def check_setting(key: str, value: str = "") -> str | None:
+    """Why a pipeline file may not give this setting; None if it may."""
+    if not key.startswith("spark."):
+        return f"{key} is no setting of Spark: they begin with spark."
+    if key in OWN:
+        return f"{key} is given by {OWN[key]}"
+    if "${" in value or "\n" in value:
+        return f"{key}: a value of a file may not refer to variables"
+    if HARMLESS.fullmatch(key) and not NEVER.search(key):
+        return None
+    reason = next((words for pattern, words in DANGERS if pattern.search(key)), "it is not known to be harmless")
+    return f"a pipeline file may not set {key}: {reason}; if you want it, give it on the command line"
+
+
+def check_settings(settings: Mapping[str, str], allowed: Collection[str] = ()) -> list[str]:
+    """The same for all settings of a file but those that the command line allows by name."""
+    found = (check_setting(key, str(value)) for key, value in settings.items() if key not in allowed)
+    return [problem for problem in found if problem]
+
+
+def default_settings(master: Master, given: Mapping[str, str], memory_bytes: int) -> dict[str, str]:
+    """What is set unless somebody says otherwise; `given` is what somebody says."""
+    if master.kind is Kind.CONNECT:  # whoever runs the server has chosen the rest
+        return dict(STREAMING)
+    chosen = {**STREAMING, **STARTING, SHUFFLE_PARTITIONS: str(shuffle_partitions(master, given))}
+    if master.is_near:
+        chosen |= {"spark.driver.host": HOST, "spark.driver.bindAddress": HOST}
+        chosen["spark.sql.warehouse.dir"] = str(cache_folder() / "spark" / "warehouse")  # not where the user stands
+    if master.kind is Kind.LOCAL:
+        chosen["spark.driver.memory"] = f"{driver_memory(memory_bytes) >> 20}m"
+    return chosen
+
+
+def shuffle_partitions(master: Master, given: Mapping[str, str]) -> int:
+    """As many as cores: each costs a task a batch. A checkpoint keeps the number with which it was begun."""
+    if master.cores is not None:
+        return max(master.cores, PARTITIONS_LOCAL_MIN)
+    executors = _number(given, "spark.executor.instances") * max(_number(given, "spark.executor.cores"), 1)
+    return _number(given, "spark.cores.max") or executors or PARTITIONS_OF_CLUSTER
+
+
+def driver_memory(memory_bytes: int) -> int:
+    return min(max(memory_bytes // MEMORY_PART, MEMORY_MIN), MEMORY_MAX)
+
+
+def machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _number(given: Mapping[str, str], key: str) -> int:
+    value = str(given.get(key, ""))
+    return int(value) if value.isdecimal() else 0

@@ -1,0 +1,214 @@
+"""What travels from step to step: rows, where each came from, and what became of it.
+
+Every row carries hidden columns: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, `_value`, `_headers` tell its
+origin until a step merges rows; `_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of
+`_reason`. Their names are reserved.
+
+Rules:
+1. A stateless step never drops rows: it marks them (`keep`, `kill`) and later steps see them no more. `settle` counts
+   what was marked in one observation and drops it: one pass, however many steps, and every row is accounted for.
+2. What merges rows, or runs code that we do not know, settles first.
+3. Frames are values: each method returns a new one.
+4. No expression may fail on data: what cannot be computed is null or a reason to die (`try_cast` and its like).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FATE = "_fate"
+REASON = "_reason"
+ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_value", "_headers")
+HIDDEN = (*ORIGIN, FATE, REASON)
+ALIVE = 0
+
+
+class Surroundings(Protocol):
+    """What a step may ask of the pipeline around it."""
+
+    spark: SparkSession
+    is_streaming: bool
+
+    @property
+    def folder(self) -> str:
+        """Relative paths in the pipeline start here."""
+
+    @property
+    def is_counting(self) -> bool:
+        """Realtime mode knows no observations."""
+
+    def stream(self, name: str) -> Frame:
+        """Another stream of the pipeline, for joins."""
+
+    def table(self, name: str) -> Frame:
+        """The same as a batch of all that its topic holds, not settled; raises KeyError."""
+
+    def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
+        """The rows, counted as they pass, and the name under which the figures will be found."""
+
+    def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
+        """Called by settle with all rows, those that these steps marked included, before they are dropped."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One step on the way of the rows, and where its figures are found."""
+
+    stream: str
+    number: int  # within its stream, from 1
+    step: str
+    mark: int  # its number among all steps that lead here: what `_fate` says
+    kind: str  # of steps/step.py
+    observation: str = ""  # in which it is counted: what it marked, or (merges, opaque) what came out of it
+    before: tuple[str, ...] = ()  # the observations that counted what went in, for all but "marks"
+    operators: int = 0  # how many of Spark's stateful operators it is made of
+    ends: str = ""  # the observation from which late rows are counted, see lateness.py
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The last passage is the step at work."""
+
+    rows: DataFrame
+    around: Surroundings
+    has_origin: bool = True
+    event_time: str | None = None
+    watermark_ms: int | None = None
+    passages: tuple[Passage, ...] = ()
+    observations: tuple[str, ...] = ()  # what was counted last: one, or one for each side of a join
+    needs_count: bool = True  # nothing was counted since the rows came into being
+
+    def __repr__(self) -> str:
+        at = f"{self.passages[-1].stream} {self.passages[-1].step}" if self.passages else "source"
+        return f"Frame({at}, {', '.join(self.columns)})"
+
+    @property
+    def columns(self) -> list[str]:
+        """The names that the user sees."""
+        return [name for name in self.rows.columns if name not in HIDDEN]
+
+    @property
+    def mark(self) -> int:
+        return self.passages[-1].mark
+
+    @property
+    def hidden(self) -> list[str]:
+        return [name for name in self.rows.columns if name in HIDDEN]
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.rows.isStreaming
+
+    # marking
+
+    def alive(self, value: Column) -> Column:
+        """The value for living rows, null for others: dead rows cost nothing and surprise nobody."""
+        return F.when(F.col(FATE) == ALIVE, value)
+
+    def keep(self, condition: Column) -> Frame:
+        """Rows for which the condition is not true are filtered by this step."""
+        filtered = (F.col(FATE) == ALIVE) & ~F.coalesce(condition, F.lit(False))
+        return self._marked({FATE: F.when(filtered, F.lit(self.mark)).otherwise(F.col(FATE))})
+
+    def kill(self, condition: Column, reason: Column | str) -> Frame:
+        """Rows for which the condition is true die here; a null condition lets them live."""
+        text = F.lit(reason) if isinstance(reason, str) else reason
+        dies = (F.col(FATE) == ALIVE) & F.coalesce(condition, F.lit(False))
+        return self._marked(
+            {
+                REASON: F.when(dies, text).otherwise(F.col(REASON)),
+                FATE: F.when(dies, F.lit(-self.mark)).otherwise(F.col(FATE)),
+            }
+        )
+
+    def with_columns(self, columns: Mapping[str, Column]) -> Frame:
+        """More columns, computed for living rows only."""
+        rows = self.rows.withColumns({name: self.alive(value) for name, value in columns.items()})
+        return self._marked_rows(rows)
+
+    def select(self, columns: Mapping[str, Column]) -> Frame:
+        """These columns instead of the visible ones."""
+        chosen = [self.alive(value).alias(name) for name, value in columns.items()]
+        return self._marked_rows(self.rows.select(*chosen, *self.hidden))
+
+    def _marked(self, columns: dict[str, Column]) -> Frame:
+        rows = self.rows
+        for name, value in columns.items():  # the reason must be set while the fate is still that of before
+            rows = rows.withColumn(name, value)
+        return self._marked_rows(rows)
+
+    def _marked_rows(self, rows: DataFrame) -> Frame:
+        return replace(self, rows=rows)
+
+    # the way from step to step
+
+    def begin(self, stream: str, number: int, step: str, kind: str) -> Frame:
+        """Called for each step before it is applied."""
+        passage = Passage(stream, number, step, len(self.passages) + 1, kind)
+        return replace(self, passages=(*self.passages, passage))
+
+    def settle(self) -> Frame:
+        """Count what was marked, drop it, and go on with the living."""
+        if not self.around.is_counting:
+            return self._dropped(self.rows)
+        marking = [passage for passage in self.passages if passage.kind == "marks" and not passage.observation]
+        if not marking and not self.needs_count:
+            return self
+        figures = [F.count(F.lit(1)).alias("in"), F.count_if(F.col(FATE) == ALIVE).alias("out")]
+        for passage in marking:
+            figures.append(F.count_if(F.col(FATE) == passage.mark).alias(f"filtered_{passage.mark}"))
+            figures.append(F.count_if(F.col(FATE) == -passage.mark).alias(f"dead_{passage.mark}"))
+        self.around.collect_marked(self.rows, marking)
+        name, rows = self.around.observe(self.rows, figures)
+        passages = tuple(_counted(passage, name, self.observations) for passage in self.passages)
+        counted = replace(self, passages=passages, observations=(name,), needs_count=False)
+        return counted._dropped(rows)
+
+    def stateful(self, operators: int) -> Frame:
+        """The step at work is made of so many of Spark's stateful operators."""
+        if not self.is_streaming:
+            return self
+        last = replace(self.passages[-1], operators=operators)
+        return replace(self, passages=(*self.passages[:-1], last))
+
+    def merged(self, rows: DataFrame, event_time: str | None = None) -> Frame:
+        """After a step that made new rows of many: origin and marks are gone, all rows live."""
+        made = rows.select(*(name for name in rows.columns if name not in HIDDEN))
+        made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
+        return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
+
+    def joined(self, other: Frame, rows: DataFrame, event_time: str | None = None) -> Frame:
+        """As merged, with the passages of the other side."""
+        both = self.merged(rows, event_time)
+        return replace(
+            both,
+            passages=(*both.passages[:-1], *other.passages, both.passages[-1]),
+            observations=(*self.observations, *other.observations),
+        )
+
+    def _dropped(self, rows: DataFrame) -> Frame:
+        living = rows.filter(F.col(FATE) == ALIVE)
+        clean = living.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
+        return replace(self, rows=clean)
+
+
+def source_frame(rows: DataFrame, around: Surroundings) -> Frame:
+    """A frame from the columns of a Kafka source: what it said is visible, and kept as origin."""
+    for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
+        if name in rows.columns:
+            rows = rows.withColumn(f"_{name}", F.col(name))
+    rows = rows.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
+    return Frame(rows, around)
+
+
+def _counted(passage: Passage, name: str, before: tuple[str, ...]) -> Passage:
+    if passage.observation:
+        return passage
+    return replace(passage, observation=name, before=before)

@@ -1,0 +1,293 @@
+"""Avro, decoded with fastavro: raw, in single-object encoding, or behind a schema id.
+
+The schema file is the reader's schema. Writers' schemas come from a lookup, and Avro's rules of resolution apply.
+Logical types: timestamps, dates, decimals; times of day stay numbers, UUIDs text. A union with null is a field that may
+be null; other unions and schemas that contain themselves have no counterpart in a table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
+from ottla.pipelines.steps.parsing.lookup import SchemaLookup
+from ottla.pipelines.steps.parsing.schemas import DEPTH_MAX, SchemaError
+
+SINGLE_OBJECT = b"\xc3\x01"
+BAD_DATA = (EOFError, LookupError, ValueError, TypeError, OverflowError, ArithmeticError, RecursionError, MemoryError)
+PLAIN: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(), "int": T.IntegerType(), "long": T.LongType(), "float": T.FloatType(),
+    "double": T.DoubleType(), "bytes": T.BinaryType(), "string": T.StringType(),
+}  # fmt: skip
+MICROS = {"timestamp-millis": (1000, 1), "timestamp-micros": (1, 1), "timestamp-nanos": (1, 1000)}
+
+Encoding = Literal["raw", "single-object", "confluent"]
+Convert = Callable[[Any], Any]
+
+
+class Part(NamedTuple):
+    """What one Avro type becomes: Spark's type, the Avro type as it is decoded, and what must be done to the value."""
+
+    spark: T.DataType
+    avro: Any
+    convert: Convert | None = None
+
+
+@dataclass(frozen=True)
+class AvroDecoder:
+    schema: str
+    encoding: Encoding
+    lookup: SchemaLookup
+
+    def decode(self, value: bytes) -> Row:
+        writer, start = self._writer(value)
+        stream = io.BytesIO(value)
+        stream.seek(start)
+        try:
+            found = self._read(stream, writer, self._reader.avro)
+            made = self._reader.convert(found) if self._reader.convert else found
+        except DecodeError:
+            raise
+        except BAD_DATA as error:
+            raise DecodeError(f"not Avro of this schema: {_words(error)}") from None
+        rest = len(value) - stream.tell()
+        if rest:
+            raise DecodeError(f"not Avro of this schema: {rest} bytes are left over")
+        return made  # type: ignore[no-any-return]
+
+    def _writer(self, value: bytes) -> tuple[Any, int]:
+        if self.encoding == "raw":
+            return self._parsed(None), 0
+        if self.encoding == "single-object":
+            if value[:2] != SINGLE_OBJECT or len(value) < 10:
+                raise DecodeError("does not begin with C3 01 and a fingerprint")
+            return self._parsed(value[2:10]), 10
+        if value[:1] != b"\x00" or len(value) < 5:
+            raise DecodeError("does not begin with a zero byte and a schema id")
+        return self._parsed(int.from_bytes(value[1:5], "big")), 5
+
+    def _parsed(self, name: bytes | int | None) -> Any:
+        """The schema that wrote the record, each parsed once."""
+        if name not in self._writers:
+            self._writers[name] = self._found(name)
+        found = self._writers[name]
+        if found is None:
+            raise DecodeError(f"unknown schema {name.hex() if isinstance(name, bytes) else f'id {name}'}")
+        return found
+
+    def _found(self, name: bytes | int | None) -> Any:
+        if name is None:
+            return self._reader.avro
+        text = self.lookup.by_id(name) if isinstance(name, int) else self.lookup.by_fingerprint(name)
+        if text is None:
+            return None
+        try:
+            return parse_avro(text, is_writer=True).avro
+        except SchemaError as error:
+            raise DecodeError(f"the schema that wrote it is of no use: {error}") from None
+
+    @cached_property
+    def _reader(self) -> Part:
+        return parse_avro(self.schema)
+
+    @cached_property
+    def _writers(self) -> dict[bytes | int | None, Any]:
+        return {}
+
+    @cached_property
+    def _read(self) -> Callable[[io.BytesIO, Any, Any], Any]:
+        import fastavro  # noqa: PLC0415 (runs on executors)
+
+        return fastavro.schemaless_reader
+
+    def __getstate__(self) -> dict[str, object]:
+        """Compiled schemas and readers are made anew where they are needed."""
+        return {"schema": self.schema, "encoding": self.encoding, "lookup": self.lookup}
+
+
+def parse_avro(text: str, *, is_writer: bool = False) -> Part:
+    """Raises SchemaError. A writer's schema may contain what a table cannot hold, for the reader may leave it out."""
+    import fastavro  # noqa: PLC0415
+
+    try:
+        values = json.loads(text)
+        fastavro.parse_schema(values)
+        part = _Walk(is_writer).part(values, 0, "")
+        parsed = fastavro.parse_schema(part.avro)
+    except SchemaError:
+        raise
+    except (ValueError, TypeError, KeyError, RecursionError, fastavro.schema.SchemaParseException) as error:
+        raise SchemaError(f"not an Avro schema: {_words(error)}") from None
+    if not isinstance(part.spark, T.StructType):
+        raise SchemaError("the Avro schema of a record must be a record")
+    return part._replace(avro=parsed)
+
+
+class _Walk:
+    """Down the schema; logical types are taken away where Python's own values are narrower than Avro's."""
+
+    def __init__(self, is_writer: bool) -> None:
+        self.is_writer = is_writer
+        self.named: dict[str, Part | None] = {}
+
+    def part(self, schema: Any, depth: int, space: str) -> Part:
+        if depth > DEPTH_MAX:
+            raise SchemaError(f"an Avro schema nested deeper than {DEPTH_MAX}")
+        if isinstance(schema, list):
+            return self._union(schema, depth, space)
+        if isinstance(schema, str):
+            return self._name(schema, space)
+        kind = schema.get("type")
+        if isinstance(kind, list | dict):
+            return self.part(kind, depth, space)
+        logical = schema.get("logicalType")
+        if kind in ("record", "error"):
+            return self._record(schema, depth, space)
+        if kind == "enum":
+            return self._keep(schema, Part(T.StringType(), schema), space)
+        if kind == "fixed":
+            return self._keep(
+                schema, _decimal(schema) if logical == "decimal" else Part(T.BinaryType(), _bare(schema)), space
+            )
+        if kind == "array":
+            return self._array(schema, depth, space)
+        if kind == "map":
+            return self._map(schema, depth, space)
+        return _logical(schema, kind, logical) if kind in PLAIN else self._name(kind, space)
+
+    def _name(self, name: str, space: str) -> Part:
+        if name in PLAIN:
+            return Part(PLAIN[name], name)
+        if name == "null":
+            return Part(T.NullType(), name)
+        full = name if "." in name or not space else f"{space}.{name}"
+        full = full if full in self.named else name
+        known = self.named.get(full)
+        if known is None:
+            if self.is_writer and full in self.named:
+                return Part(T.NullType(), full)
+            raise SchemaError(
+                f"{name!r} contains itself, which no table can hold" if full in self.named else f"no type {name!r}"
+            )
+        return Part(known.spark, full, known.convert)
+
+    def _keep(self, schema: dict[str, Any], part: Part, space: str) -> Part:
+        self.named[_full(schema, space)] = part
+        return part
+
+    def _record(self, schema: dict[str, Any], depth: int, space: str) -> Part:
+        full = _full(schema, space)
+        inner = full.rpartition(".")[0]
+        self.named[full] = None  # until it is known: a use inside itself
+        parts = [(entry, self.part(entry["type"], depth + 1, inner)) for entry in schema["fields"]]
+        spark = T.StructType([T.StructField(entry["name"], part.spark) for entry, part in parts])
+        avro = {**schema, "fields": [{**entry, "type": part.avro} for entry, part in parts]}
+        converts = {entry["name"]: part.convert for entry, part in parts if part.convert}
+        return self._keep(schema, Part(spark, avro, _in_record(converts) if converts else None), space)
+
+    def _array(self, schema: dict[str, Any], depth: int, space: str) -> Part:
+        items = self.part(schema["items"], depth + 1, space)
+        _refuse_nothing(items)
+        convert = items.convert
+        each = (
+            None if convert is None else lambda values: [None if value is None else convert(value) for value in values]
+        )
+        return Part(T.ArrayType(items.spark), {**schema, "items": items.avro}, each)
+
+    def _map(self, schema: dict[str, Any], depth: int, space: str) -> Part:
+        values = self.part(schema["values"], depth + 1, space)
+        convert = values.convert or _same
+        pairs = lambda found: [(key, None if value is None else convert(value)) for key, value in found.items()]  # noqa: E731
+        return Part(T.MapType(T.StringType(), values.spark), {**schema, "values": values.avro}, pairs)
+
+    def _union(self, schema: list[Any], depth: int, space: str) -> Part:
+        parts = [self.part(entry, depth + 1, space) for entry in schema]
+        real = [part for part in parts if not isinstance(part.spark, T.NullType)]
+        if len(real) != 1 and not self.is_writer:
+            raise SchemaError("a union of several types cannot be a column; give the reader's schema one type or null")
+        convert = real[0].convert if len(real) == 1 else None
+        keep_null = None if convert is None else lambda value: None if value is None else convert(value)
+        return Part(real[0].spark if real else T.NullType(), [part.avro for part in parts], keep_null)
+
+
+def _logical(schema: dict[str, Any], kind: str, logical: str | None) -> Part:
+    if logical == "decimal" and kind == "bytes":
+        return _decimal(schema)
+    if logical == "date" and kind == "int":
+        return Part(T.DateType(), "int", _date)
+    if kind == "long" and logical is not None and logical.removeprefix("local-") in MICROS:
+        spark = T.TimestampNTZType() if logical.startswith("local-") else T.TimestampType()
+        factor, divisor = MICROS[logical.removeprefix("local-")]
+        return Part(spark, "long", lambda value: timestamp_micros(value * factor // divisor))
+    return Part(PLAIN[kind], kind)
+
+
+def _decimal(schema: dict[str, Any]) -> Part:
+    precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
+    if not 1 <= precision <= 38 or scale > precision:
+        raise SchemaError(f"decimal({precision},{scale}): at most 38 digits, and not more behind the point")
+    return Part(T.DecimalType(precision, scale), schema, lambda value: _fitting_decimal(value, precision))
+
+
+def _fitting_decimal(value: Decimal, precision: int) -> Decimal:
+    if len(value.as_tuple().digits) > precision:
+        raise DecodeError(f"decimal {value} has more than {precision} digits")
+    return value
+
+
+def _date(days: int) -> int:
+    timestamp_micros(days * 86_400_000_000)
+    return days
+
+
+def _refuse_nothing(items: Part) -> None:
+    """An array of values without bytes may claim any length: reading it would not end."""
+    is_empty = isinstance(items.spark, T.StructType) and not items.spark.fields
+    if (
+        isinstance(items.spark, T.NullType)
+        or is_empty
+        or (isinstance(items.avro, dict) and items.avro.get("size") == 0)
+    ):
+        raise SchemaError("an array of nothing cannot be read safely")
+
+
+def _in_record(converts: dict[str, Convert]) -> Convert:
+    def convert_fields(record: Any) -> Any:
+        for name, convert in converts.items():
+            if record[name] is not None:
+                record[name] = convert(record[name])
+        return record
+
+    return convert_fields
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "logicalType"}
+
+
+def _full(schema: dict[str, Any], space: str) -> str:
+    name = str(schema["name"])
+    space = schema.get("namespace") or space
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _words(error: BaseException) -> str:
+    return (
+        str(error).splitlines()[0]
+        if str(error)
+        else "it ends too early"
+        if isinstance(error, EOFError)
+        else type(error).__name__
+    )

@@ -1,0 +1,94 @@
+"""Which reader a `parse` step needs: made of what the user wrote and the files that it names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.steps.parsing.avro import AvroDecoder, parse_avro
+from ottla.pipelines.steps.parsing.binaries import BinaryReader
+from ottla.pipelines.steps.parsing.grok import read_grok
+from ottla.pipelines.steps.parsing.json_format import JsonReader
+from ottla.pipelines.steps.parsing.lookup import read_avsc, read_folder
+from ottla.pipelines.steps.parsing.patterns import for_re2, group_names
+from ottla.pipelines.steps.parsing.protobuf import ProtobufDecoder, find_message, read_descriptors, spark_schema
+from ottla.pipelines.steps.parsing.reader import Reader
+from ottla.pipelines.steps.parsing.schemas import SchemaError, checked, parse_type, read_schema, type_name
+from ottla.pipelines.steps.parsing.texts import NESTED, CsvReader, PatternReader, PlainText
+from ottla.pipelines.steps.parsing.times import Times, read_times
+
+if TYPE_CHECKING:
+    from ottla.pipelines.steps.parse import Parse
+
+TEXT_COLUMN = "text"
+
+
+def choose_reader(spec: Parse, folder: str) -> tuple[Reader, list[str]]:
+    """The reader, and the fields that the schema itself calls required. Raises SchemaError and GrokError."""
+    times = read_times(spec.timestamp_format)
+    if spec.format == "json":
+        schema, required = read_schema(spec.schema, folder)
+        return JsonReader(schema, times, spec.strict), required
+    if spec.format == "csv":
+        schema, required = read_schema(spec.schema, folder)
+        _refuse_nested(schema)
+        return CsvReader(schema, times, spec.delimiter, spec.quote, spec.null_text), required
+    if spec.format == "avro":
+        return _avro_reader(spec, folder), []
+    if spec.format == "protobuf":
+        return _protobuf_reader(spec, folder), []
+    if spec.format == "text":
+        return PlainText(_given(spec, folder) or T.StructType([T.StructField(TEXT_COLUMN, T.StringType())])), []
+    return _pattern_reader(spec, folder, times), []
+
+
+def _avro_reader(spec: Parse, folder: str) -> BinaryReader:
+    text = spec.schema
+    if isinstance(text, dict):
+        text = json.dumps(text)
+    elif not str(text).lstrip().startswith("{"):
+        text = read_avsc(Path(folder, str(text)))
+    part = parse_avro(str(text))
+    assert isinstance(part.spark, T.StructType)
+    lookup = read_folder(Path(folder, spec.schemas) if spec.schemas else None, str(text))
+    return BinaryReader(checked(part.spark), AvroDecoder(str(text), spec.encoding, lookup))
+
+
+def _protobuf_reader(spec: Parse, folder: str) -> BinaryReader:
+    assert spec.message is not None
+    descriptors = read_descriptors(Path(folder, str(spec.schema)))
+    schema = checked(spark_schema(find_message(descriptors, spec.message)))
+    encoding: Literal["raw", "confluent"] = "confluent" if spec.encoding == "confluent" else "raw"
+    return BinaryReader(schema, ProtobufDecoder(descriptors, spec.message, encoding, spec.strict))
+
+
+def _pattern_reader(spec: Parse, folder: str, times: Times) -> PatternReader:
+    assert spec.pattern is not None
+    if spec.format == "grok":
+        pattern, groups, types = read_grok(spec.pattern, spec.patterns)
+    else:
+        pattern, types = for_re2(spec.pattern), {}
+        groups = tuple((name, name) for name in group_names(spec.pattern))
+    given = _given(spec, folder)
+    names = dict(groups)
+    if given is not None and not set(given.names) <= set(names):
+        missing = next(name for name in given.names if name not in names)
+        raise SchemaError(f"the pattern has no group for field {missing!r}; it has {', '.join(names)}")
+    chosen = {entry.name: entry.dataType for entry in given.fields} if given else {}
+    fields = [T.StructField(name, chosen.get(name) or parse_type(types.get(name, "string"))) for name in names]
+    schema = T.StructType(fields)
+    _refuse_nested(schema)
+    return PatternReader(schema, pattern, groups, times)
+
+
+def _given(spec: Parse, folder: str) -> T.StructType | None:
+    return None if spec.schema is None else read_schema(spec.schema, folder)[0]
+
+
+def _refuse_nested(schema: T.StructType) -> None:
+    for entry in schema.fields:
+        if isinstance(entry.dataType, NESTED):
+            raise SchemaError(f"field {entry.name!r}: text cannot hold {type_name(entry.dataType)}")

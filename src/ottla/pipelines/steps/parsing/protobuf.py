@@ -1,0 +1,240 @@
+"""Protocol Buffers, decoded with Google's runtime. The schema is a .proto file, compiled when the pipeline starts, or a
+descriptor set (`protoc --include_imports --descriptor_set_out`).
+
+Enums become their names, google.protobuf.Timestamp a timestamp, the wrappers (StringValue, …) values that may be null.
+A field that knows presence (a message, `optional`, a oneof) is null when it was not set; others have their default.
+Messages that contain themselves have no counterpart in a table.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
+from ottla.pipelines.steps.parsing.schemas import FILE_BYTES_MAX, SchemaError
+
+COMPILE_TIMEOUT_S = 60
+WRAPPERS = {
+    f"google.protobuf.{name}Value"
+    for name in ("String", "Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "Bytes")
+}
+TIMESTAMP = "google.protobuf.Timestamp"
+# by the number of the type in descriptor.proto
+SCALARS: dict[int, T.DataType] = {
+    1: T.DoubleType(), 2: T.FloatType(), 8: T.BooleanType(), 9: T.StringType(), 12: T.BinaryType(), 14: T.StringType(),
+    3: T.LongType(), 16: T.LongType(), 18: T.LongType(), 4: T.DecimalType(20, 0), 6: T.DecimalType(20, 0),
+    5: T.IntegerType(), 15: T.IntegerType(), 17: T.IntegerType(), 7: T.LongType(), 13: T.LongType(),
+}  # fmt: skip
+MESSAGE, GROUP, ENUM = 11, 10, 14
+UNSIGNED = (4, 6)
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class ProtobufDecoder:
+    descriptors: bytes
+    message: str
+    encoding: Literal["raw", "confluent"]
+    is_strict: bool = False
+
+    def decode(self, value: bytes) -> Row:
+        from google.protobuf.message import DecodeError as WrongBytes  # noqa: PLC0415 (runs on executors)
+
+        message = self._class()
+        try:
+            message.ParseFromString(value[_data_start(value) :] if self.encoding == "confluent" else value)
+        except (WrongBytes, RecursionError, ValueError) as error:
+            raise DecodeError(f"not a {self.message}: {error}") from None
+        if self.is_strict:
+            _refuse_unknown(message)
+        return self._convert(message)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _class(self) -> Any:
+        from google.protobuf import message_factory  # noqa: PLC0415
+
+        return message_factory.GetMessageClass(find_message(self.descriptors, self.message))
+
+    @cached_property
+    def _convert(self) -> Convert:
+        return _message_converter(self._class.DESCRIPTOR)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("descriptors", "message", "encoding", "is_strict")}
+
+
+def read_descriptors(path: Path) -> bytes:
+    """Of a .proto file or a descriptor set; raises SchemaError."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise SchemaError(f"{path} is larger than {FILE_BYTES_MAX >> 20} MiB")
+        return compile_proto(path) if path.suffix == ".proto" else path.read_bytes()
+    except OSError as problem:
+        raise SchemaError(f"cannot read {path}: {problem.strerror}") from None
+
+
+def compile_proto(path: Path) -> bytes:
+    """With the compiler of grpcio-tools; imports are looked for beside the file. Raises SchemaError."""
+    tools = importlib.util.find_spec("grpc_tools")
+    if tools is None or tools.origin is None:
+        raise SchemaError(
+            "compiling .proto files needs grpcio-tools: pip install grpcio-tools, or give a descriptor set"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "out")
+        command = [
+            sys.executable, "-m", "grpc_tools.protoc", f"-I{path.parent.resolve()}",
+            f"-I{Path(tools.origin).parent / '_proto'}", "--include_imports", f"--descriptor_set_out={out}", path.name,
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)  # noqa: S603
+        if done.returncode or not out.exists():
+            said = done.stderr.strip().splitlines()
+            raise SchemaError(f"{path.name} does not compile: {said[0] if said else 'protoc says nothing'}")
+        return out.read_bytes()
+
+
+def find_message(descriptors: bytes, name: str) -> Any:
+    """The message by its full name, or by its last part if that is clear. Raises SchemaError."""
+    from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415
+    from google.protobuf.message import DecodeError as WrongBytes  # noqa: PLC0415
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+        for file in files.file:
+            pool.Add(file)
+        known = [f"{file.package}.{each}".lstrip(".") for file in files.file for each in _names(file.message_type)]
+        matching = [each for each in known if each == name] or [each for each in known if each.endswith(f".{name}")]
+        if len(matching) != 1:
+            own = [each for each in known if not each.startswith("google.protobuf.")]
+            raise SchemaError(f"there is no message {name!r}; there are {', '.join(own[:20])}")
+        return pool.FindMessageTypeByName(matching[0])
+    except (WrongBytes, TypeError, KeyError) as error:
+        raise SchemaError(f"not a descriptor set: {error}") from None
+
+
+def spark_schema(descriptor: Any) -> T.StructType:
+    """Raises SchemaError."""
+    return _struct(descriptor, ())
+
+
+def _names(messages: Any) -> list[str]:
+    return [
+        name
+        for each in messages
+        for name in (each.name, *(f"{each.name}.{inner}" for inner in _names(each.nested_type)))
+    ]
+
+
+def _struct(descriptor: Any, above: tuple[str, ...]) -> T.StructType:
+    if descriptor.full_name in above:
+        raise SchemaError(f"{descriptor.full_name} contains itself, which no table can hold")
+    here = (*above, descriptor.full_name)
+    return T.StructType([T.StructField(field.name, _field_type(field, here)) for field in descriptor.fields])
+
+
+def _field_type(field: Any, above: tuple[str, ...]) -> T.DataType:
+    if _is_map(field):
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        return T.MapType(_single_type(key, above), _single_type(value, above))
+    single = _single_type(field, above)
+    return T.ArrayType(single) if field.is_repeated else single
+
+
+def _single_type(field: Any, above: tuple[str, ...]) -> T.DataType:
+    if field.type not in (MESSAGE, GROUP):
+        return SCALARS[field.type]
+    if field.message_type.full_name == TIMESTAMP:
+        return T.TimestampType()
+    if field.message_type.full_name in WRAPPERS:
+        return SCALARS[field.message_type.fields_by_name["value"].type]
+    return _struct(field.message_type, above)
+
+
+def _message_converter(descriptor: Any) -> Convert:
+    parts = [(field.name, field.has_presence, _field_converter(field)) for field in descriptor.fields]
+
+    def convert(message: Any) -> Row:
+        return {
+            name: None if has_presence and not message.HasField(name) else make(getattr(message, name))
+            for name, has_presence, make in parts
+        }
+
+    return convert
+
+
+def _field_converter(field: Any) -> Convert:
+    if _is_map(field):
+        make_value = _single_converter(field.message_type.fields_by_name["value"])
+        make_key = _single_converter(field.message_type.fields_by_name["key"])
+        return lambda entries: [(make_key(key), make_value(entries[key])) for key in entries]
+    make = _single_converter(field)
+    return (lambda values: [make(value) for value in values]) if field.is_repeated else make
+
+
+def _single_converter(field: Any) -> Convert:
+    if field.type == ENUM:
+        names = {value.number: value.name for value in field.enum_type.values}
+        return lambda number: names.get(number, str(number))
+    if field.type in UNSIGNED:
+        from decimal import Decimal  # noqa: PLC0415
+
+        return Decimal
+    if field.type not in (MESSAGE, GROUP):
+        return _same
+    if field.message_type.full_name == TIMESTAMP:
+        return lambda moment: timestamp_micros(moment.seconds * 1_000_000 + moment.nanos // 1_000)
+    if field.message_type.full_name in WRAPPERS:
+        make = _single_converter(field.message_type.fields_by_name["value"])
+        return lambda wrapper: make(wrapper.value)
+    return _message_converter(field.message_type)
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.type == MESSAGE and field.message_type.GetOptions().map_entry)
+
+
+def _refuse_unknown(message: Any) -> None:
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
+
+    unknown = UnknownFieldSet(message)
+    if len(unknown):
+        raise DecodeError(f"unknown field with number {unknown[0].field_number}")
+
+
+def _data_start(value: bytes) -> int:
+    """Behind the zero byte, the schema id and the path to the message (a count and so many numbers, as zigzag)."""
+    if value[:1] != b"\x00" or len(value) < 6:
+        raise DecodeError("does not begin with a zero byte, a schema id and a path to the message")
+    count, place = _zigzag(value, 5)
+    for _ in range(count):
+        _, place = _zigzag(value, place)
+    return place
+
+
+def _zigzag(value: bytes, place: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 35, 7):
+        if place >= len(value):
+            break
+        byte = value[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), place
+    raise DecodeError("the path to the message cannot be read")
+
+
+def _same(value: Any) -> Any:
+    return value

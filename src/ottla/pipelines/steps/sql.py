@@ -1,0 +1,87 @@
+"""`sql`: one SELECT over the stream, and over other streams and tables that are named here.
+
+    sql: |
+      SELECT page, count(*) AS views FROM stream GROUP BY page
+
+What may stand in it is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before,
+or the state of a stream grows without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ottla.pipelines.steps.columns import need_columns
+from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.parsing.reader import quoted
+from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
+from ottla.pipelines.steps.sql_safety import check_query
+from ottla.pipelines.steps.sql_tokens import SqlError
+from ottla.pipelines.steps.step import Kind, StepError
+from ottla.pipelines.steps.tables import file_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sql:
+    """What one SELECT makes of the stream."""
+
+    query: str = field(metadata={"doc": "SELECT … FROM stream …"})
+    streams: dict[str, str] = field(default_factory=dict, metadata={"doc": "name in the query: stream of the pipeline"})
+    tables: dict[str, str] = field(default_factory=dict, metadata={"doc": "name in the query: file with a table"})
+    KIND: ClassVar[Kind] = "merges"
+
+    @property
+    def with_streams(self) -> list[str]:
+        return list(self.streams.values())
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        names = [*self.streams, *self.tables]
+        problem = check_query(self.query, names)
+        if problem:
+            yield "query", problem, ""
+            return
+        if STREAM not in rewrite_query(self.query, names).tables.values():
+            yield "query", "does not read the stream", "write FROM stream"
+        if STREAM in names or len({name.lower() for name in names}) < len(names):
+            yield "streams", "every name must stand for one thing, and `stream` for this stream", ""
+
+    def apply(self, frame: Frame) -> Frame:
+        try:
+            query = rewrite_query(self.query, [*self.streams, *self.tables])
+        except SqlError as problem:
+            raise StepError(str(problem), field="query") from None
+        spark = frame.around.spark
+        others = {name.lower(): frame.around.stream(stream).settle() for name, stream in self.streams.items()}
+        rows = {
+            STREAM: visible(frame),
+            **{name: visible(other) for name, other in others.items()},
+            **{name.lower(): file_table(spark, frame.around.folder, file) for name, file in self.tables.items()},
+        }
+        result = _run(spark, query, rows)
+        for name in result.columns:
+            if name.startswith("_"):
+                raise StepError(
+                    f"column {name!r}: names that start with _ are reserved", "write AS another_name", "query"
+                )
+        event_time = frame.event_time if frame.event_time in result.columns else None
+        made = frame.merged(result, event_time)
+        for other in others.values():
+            made = made.joined(other, made.rows, event_time)
+        return made
+
+
+def visible(frame: Frame) -> DataFrame:
+    need_columns(frame, frame.columns)
+    return frame.rows.select(*map(quoted, frame.columns))
+
+
+def _run(spark: SparkSession, query: Query, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Spark is handed the tables with the text: no view is left behind, and it works over Spark Connect."""
+    numbers = {name: f"table{number}" for number, name in enumerate(rows)}
+    given: dict[str, Any] = {numbers[name]: rows[name] for name in set(query.tables.values())}
+    return spark.sql(query.text({name: f"{{{number}}}" for name, number in numbers.items()}), **given)

@@ -1,0 +1,98 @@
+"""SQL text in tokens, cut where Spark's own lexer cuts it, and stricter where that could be read in two ways."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+LENGTH_MAX = 50_000
+TOKENS_MAX = 5_000
+DEPTH_MAX = 60  # of brackets: Spark's parser descends once for each
+PIECES = re.compile(
+    r"""
+    (?P<blank>[ \t\r\n]+)
+  | (?P<comment>--[^\r\n]*|/\*.*?\*/)
+  | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+  | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+  | (?P<quoted>`(?:[^`]|``)+`)
+  | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[lLsSyYdDfF])?(?!\w))
+  | (?P<word>\w+)
+  | (?P<symbol>->|=>|<=>|<=|>=|<>|!=|==|<<|>>>|>>|\|\||::|\|>|[()\[\],.+\-*/%=<>!&|^~:;])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+Kind = Literal["raw", "string", "quoted", "number", "word", "symbol"]
+
+
+class Token(NamedTuple):
+    kind: Kind
+    text: str
+
+    @property
+    def word(self) -> str:
+        """In capitals, for words that are not quoted; else empty."""
+        return self.text.upper() if self.kind == "word" else ""
+
+    @property
+    def name(self) -> str:
+        """What it names in small letters, quoted or not; else empty."""
+        if self.kind == "quoted":
+            return self.text[1:-1].replace("``", "`").lower()
+        return self.text.lower() if self.kind == "word" else ""
+
+    def is_symbol(self, text: str) -> bool:
+        return self.kind == "symbol" and self.text == text
+
+
+END = Token("symbol", "")
+
+
+class SqlError(ValueError):
+    """Text that is not allowed, or no SQL; the text says why."""
+
+
+def tokenize(text: str) -> list[Token]:
+    """Without blanks and comments. Raises SqlError."""
+    if len(text) > LENGTH_MAX:
+        raise SqlError(f"is longer than {LENGTH_MAX} characters")
+    tokens: list[Token] = []
+    position = 0
+    while position < len(text):
+        match = PIECES.match(text, position)
+        if match is None:
+            raise SqlError(f"has {text[position]!r} at character {position + 1}, which is no SQL")
+        position = match.end()
+        _check_piece(match)
+        if match.lastgroup not in ("blank", "comment"):
+            tokens.append(Token(match.lastgroup, match[0]))  # type: ignore[arg-type]
+    if len(tokens) > TOKENS_MAX:
+        raise SqlError(f"has more than {TOKENS_MAX} parts")
+    _check_brackets(tokens)
+    return tokens
+
+
+def _check_piece(match: re.Match[str]) -> None:
+    if match.lastgroup == "comment" and (
+        match[0].count("/*") > 1 or (match[0].startswith("--") and match[0].endswith("\\"))
+    ):
+        raise SqlError("has a comment in a comment")
+    if match[0] == ";":
+        raise SqlError("has a semicolon: one statement is all that is allowed")
+    if match[0] == "|>":
+        raise SqlError("uses |>, which is not allowed")
+
+
+def _check_brackets(tokens: list[Token]) -> None:
+    open_ones: list[str] = []
+    for token in tokens:
+        if token.kind != "symbol":
+            continue
+        if token.text in ("(", "["):
+            open_ones.append(token.text)
+            if len(open_ones) > DEPTH_MAX:
+                raise SqlError(f"has brackets nested deeper than {DEPTH_MAX}")
+        elif token.text in (")", "]") and (not open_ones or open_ones.pop() != {")": "(", "]": "["}[token.text]):
+            raise SqlError("has a closing bracket too many")
+    if open_ones:
+        raise SqlError("has a bracket that is never closed")

@@ -1,0 +1,108 @@
+"""Tables to join a stream with: a file, a query of SQLite or PostgreSQL, read once when the pipeline starts.
+
+Databases are read by their Python drivers in this process, so no JDBC jar is needed; ROWS_MAX bounds what is read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from ottla.pipelines.steps.step import StepError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_MAX = 1_000_000
+TYPES = {
+    bool: "boolean", int: "bigint", float: "double", str: "string", bytes: "binary", Decimal: "decimal(38,9)",
+    datetime: "timestamp", date: "date",
+}  # fmt: skip
+
+Rows = list[tuple[Any, ...]]
+
+
+def file_table(spark: SparkSession, folder: str, file: str) -> DataFrame:
+    """CSV with a header, JSON (an object a line) or Parquet, by the name's ending."""
+    kind = Path(file).suffix.lower().lstrip(".")
+    path = file if "://" in file else str(Path(folder, file))
+    try:
+        if kind == "csv":
+            return spark.read.csv(path, header=True, inferSchema=True)
+        if kind in ("json", "jsonl", "ndjson"):
+            return spark.read.json(path)
+        if kind == "parquet":
+            return spark.read.parquet(path)
+    except AnalysisException as problem:
+        raise StepError(f"cannot read {file}: {str(problem).splitlines()[0]}", "", "table") from problem
+    raise StepError(f"{file}: is it CSV, JSON or Parquet?", "end its name in .csv, .json or .parquet", "table")
+
+
+def sqlite_table(spark: SparkSession, folder: str, file: str, table: str) -> DataFrame:
+    path = Path(folder, file)
+    if not path.is_file():
+        raise StepError(f"there is no database {path}", "", "sqlite")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            cursor = connection.execute(_query(table))
+            return _made(spark, [each[0] for each in cursor.description], cursor.fetchmany(ROWS_MAX + 1), table)
+    except sqlite3.Error as problem:
+        raise StepError(f"cannot read {table} of {file}: {problem}", "", "table") from problem
+
+
+def postgres_table(spark: SparkSession, address: str, table: str) -> DataFrame:
+    import psycopg  # noqa: PLC0415 (only who reads PostgreSQL needs it)
+
+    try:
+        with psycopg.connect(address, connect_timeout=10) as connection:
+            cursor = connection.execute(_query(table))
+            names = [each.name for each in cursor.description or ()]
+            return _made(spark, names, cursor.fetchmany(ROWS_MAX + 1), table)
+    except psycopg.Error as problem:
+        raise StepError(f"cannot read {table} of PostgreSQL: {str(problem).splitlines()[0]}", "", "table") from problem
+
+
+def _query(table: str) -> str:
+    """A table by its name (schema.table, too), or a SELECT of the user's own."""
+    if table.lstrip().lower().startswith(("select ", "with ")):
+        return table
+    return f"SELECT * FROM {'.'.join(_quoted(part) for part in table.split('.'))}"  # noqa: S608 (quoted)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _made(spark: SparkSession, names: list[str], rows: Rows, table: str) -> DataFrame:
+    if len(rows) > ROWS_MAX:
+        raise StepError(
+            f"{table} has more than {ROWS_MAX:,} rows", "join with a topic or a Parquet file instead", "table"
+        )
+    kinds = [_kind(row[at] for row in rows) for at in range(len(names))]
+    schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in zip(names, kinds, strict=True))
+    return spark.createDataFrame([_fitting(row, kinds) for row in rows], schema)
+
+
+def _kind(values: Iterable[Any]) -> str:
+    """SQLite may hold anything in any column: what differs is read as text."""
+    found = {TYPES.get(type(value), "string") for value in values if value is not None}
+    if found == {"bigint", "double"}:
+        return "double"
+    return found.pop() if len(found) == 1 else "string"
+
+
+def _fitting(row: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
+    return tuple(_as(value, kind) for value, kind in zip(row, kinds, strict=True))
+
+
+def _as(value: Any, kind: str) -> Any:
+    if value is None or kind not in ("string", "double"):
+        return value
+    return str(value) if kind == "string" else float(value)

@@ -1,0 +1,283 @@
+"""Pipelines written in Python: the same document that a YAML file gives, put together by calls.
+
+    from ottla.pipelines import pipeline, topic
+
+    events = topic("site-events").parse(format="json", schema={"page": "string"}).named("events")
+    pages = events.filter(where="page IS NOT NULL").to(topic="pages", key="page").named("pages")
+    pipeline("site", pages, bootstrap_servers="127.0.0.1:9092")
+
+Every step is a method of its name; its fields are keywords, the first one may be given without its name. A stream that
+has a name and is continued becomes a stream of its own in the document, and what is continued is shared.
+
+Rules:
+1. Streams are values: each call returns a new one.
+2. Nothing is checked here: the one reader of documents does it, and its complaints name the line of the call.
+3. Spark is not needed to write a pipeline, but the list of steps is: it is looked up at the first step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.model.pipeline import ONLY_STREAM, Pipeline, read_pipeline
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.pipelines.running.runner import Runner
+
+_made: list[WrittenPipeline] | None = None  # pipelines that a file makes while it is loaded
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something was written."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class WrittenStream:
+    """A stream as it is being written. Steps are methods: dir() lists them, help() explains them."""
+
+    _origin: WrittenStream | dict[str, object] | str
+    _place: Place
+    _steps: tuple[tuple[str, dict[str, object], Place], ...] = ()
+    _sinks: tuple[tuple[dict[str, object], Place], ...] = ()
+    _name: str | None = None
+    _output: str | None = None
+
+    def __repr__(self) -> str:
+        steps = ", ".join(name for name, _, _ in self._steps)
+        return f"WrittenStream({self._name or 'unnamed'}, {steps or 'no steps'}, {len(self._sinks)} sinks)"
+
+    def __getattr__(self, name: str) -> Callable[..., WrittenStream]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        known = _known_steps()
+        if name not in known:
+            raise AttributeError(f"there is no step {name!r}; {did_you_mean(name, list(known))}")
+        return _step_method(self, name, known[name])
+
+    def __dir__(self) -> list[str]:
+        return [*(name for name in super().__dir__() if not name.startswith("_")), *_known_steps()]
+
+    def named(self, name: str) -> WrittenStream:
+        """The name of this stream: the key of its checkpoint, so keep it."""
+        return replace(self, _name=name)
+
+    def to(self, **sink: object) -> WrittenStream:
+        """Where the rows go: topic=…, sqlite=…, postgres=…, parquet=…, json=…, csv=…, delta=…, console=20."""
+        return replace(self, _sinks=(*self._sinks, (sink, caller())))
+
+    def output(self, mode: str) -> WrittenStream:
+        """append, update or complete."""
+        return replace(self, _output=mode)
+
+    def frame(self, spark: SparkSession, *, bootstrap_servers: str | None = None, streaming: bool = True) -> DataFrame:
+        """The rows of this stream, for a notebook: `streaming=False` reads what is there now."""
+        servers = {} if bootstrap_servers is None else {"bootstrap_servers": bootstrap_servers}
+        looked_at = self.to(console=0) if not self._sinks else self
+        return pipeline("notebook", looked_at, **servers).frame(spark, streaming=streaming)
+
+    def _continued(self) -> WrittenStream:
+        """What the next step is added to: a stream that has a name or goes somewhere is complete, and is read."""
+        return WrittenStream(self, caller()) if self._name or self._sinks else self
+
+
+class WrittenPipeline:
+    """A pipeline as it was written; `model()` is the checked one."""
+
+    def __init__(self, document: dict[str, object], lines: dict[Path, int], file: str, problems: list[Problem]) -> None:
+        self.document = document
+        self.lines = lines
+        self.file = file
+        self.problems = problems
+
+    def __repr__(self) -> str:
+        return f"WrittenPipeline({self.document['name']}, {self.file})"
+
+    @property
+    def folder(self) -> str:
+        """Relative paths in a pipeline start where its file is; in a notebook where one works."""
+        path = FilePath(self.file)
+        return str(path.resolve().parent) if path.is_file() else "."
+
+    def model(self) -> Pipeline:
+        """Raises PipelineError."""
+        if self.problems:
+            raise PipelineError(self.problems, self.file, self.lines)
+        with self.placing():
+            return read_pipeline(self.document, _known_steps(), self.folder)
+
+    def frame(self, spark: SparkSession, stream: str | None = None, *, streaming: bool = True) -> DataFrame:
+        """The rows of a stream after its last step; of the only one, or the last one, unless named."""
+        from ottla.pipelines.running.notebook import frame_of  # noqa: PLC0415 (needs Spark)
+
+        with self.placing():
+            return frame_of(self.model(), spark, stream, streaming)
+
+    def start(self, spark: SparkSession, folder: str | None = None, *, once: bool = False) -> Runner:
+        """Start its queries in this session; `folder` keeps checkpoints. Call poll() and stop() of what comes back."""
+        from ottla.pipelines.running.notebook import start  # noqa: PLC0415 (needs Spark)
+
+        with self.placing():
+            return start(self.model(), spark, folder, once)
+
+    def run(self, spark: SparkSession | None = None, folder: str | None = None, *, once: bool = True) -> None:
+        """Run until all that is in the topics is done, or with once=False until interrupted, and print the figures."""
+        from ottla.pipelines.running.notebook import run  # noqa: PLC0415 (needs Spark)
+
+        with self.placing():
+            run(self.model(), spark, folder, once)
+
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """What is found wrong in here is told with the line at which it was written."""
+        try:
+            yield
+        except PipelineError as wrong:
+            raise PipelineError(wrong.problems, self.file, self.lines) from None
+
+
+@dataclass
+class Writer:
+    """Puts streams into a document, parents first."""
+
+    streams: dict[str, dict[str, object]] = field(default_factory=dict)
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    known: dict[str, WrittenStream] = field(default_factory=dict)
+    file: str = ""
+
+    def add(self, stream: WrittenStream, is_only: bool) -> str:
+        """The name under which the stream stands in the document."""
+        name = stream._name or (ONLY_STREAM if is_only else "")
+        path: Path = ("streams", name)
+        if not name:
+            path = ("streams", f"(line {stream._place.line})")
+            self.problems.append(Problem(path, "a stream without a name", "end it with .named('…')"))
+            self._note(path, stream._place)
+            return ""
+        if name in self.known:
+            if self.known[name] is not stream:
+                self._note(path, stream._place)
+                self.problems.append(Problem(path, f"there are two streams {name!r}", "name one of them differently"))
+            return name
+        self.known[name] = stream
+        self._note(path, stream._place)
+        self.streams[name] = self._document(stream, path)
+        return name
+
+    def _document(self, stream: WrittenStream, path: Path) -> dict[str, object]:
+        origin = stream._origin
+        if isinstance(origin, WrittenStream):
+            origin = self.add(origin, is_only=False)
+        found: dict[str, object] = {"from": origin}
+        if stream._steps:
+            found["steps"] = [self._step(entry, (*path, "steps", at)) for at, entry in enumerate(stream._steps)]
+        if stream._sinks:
+            found["to"] = [sink for sink, _ in stream._sinks]
+            for at, (_, place) in enumerate(stream._sinks):
+                self._note((*path, "to", at), place)
+        return found | ({"output": stream._output} if stream._output else {})
+
+    def _step(self, entry: tuple[str, dict[str, object], Place], path: Path) -> dict[str, object]:
+        name, given, place = entry
+        self._note(path, place)
+        return {name: {key: self._plain(value) for key, value in given.items()}}
+
+    def _plain(self, value: object) -> object:
+        """A stream that is given as a value, for a join, stands in the document by its name."""
+        return self.add(value, is_only=False) if isinstance(value, WrittenStream) else value
+
+    def _note(self, path: Path, place: Place) -> None:
+        if place.file == self.file:
+            self.lines.setdefault(path, place.line)
+
+
+def topic(*names: str, **source: object) -> WrittenStream:
+    """Records of one or several topics: topic("orders", starting="latest"), topic(pattern="logs-.*")."""
+    return WrittenStream({**({"topic": list(names)} if names else {}), **source}, caller())
+
+
+def stream(name: str) -> WrittenStream:
+    """Another stream of the same pipeline, by its name."""
+    return WrittenStream(name, caller())
+
+
+def pipeline(name: str, *streams: WrittenStream, **head: object) -> WrittenPipeline:
+    """A pipeline of these streams and of those that they read; keywords are its fields: bootstrap_servers, every, …"""
+    place = caller()
+    writer = Writer(file=place.file, lines={(): place.line})
+    if not streams:
+        writer.problems.append(Problem((), "a pipeline without a stream", "pipeline(name, topic(…)…)"))
+    for each in streams:
+        writer.add(each, is_only=len(streams) == 1)
+    document: dict[str, object] = {"name": name, **head, "streams": writer.streams}
+    made = WrittenPipeline(document, writer.lines, place.file, writer.problems)
+    if _made is not None:
+        _made.append(made)
+    return made
+
+
+@contextmanager
+def collecting() -> Iterator[list[WrittenPipeline]]:
+    """All pipelines that are written while this is open."""
+    global _made  # noqa: PLW0603 (a file that is loaded cannot be handed an argument)
+    before, _made = _made, []
+    try:
+        yield _made
+    finally:
+        _made = before
+
+
+def caller() -> Place:
+    """The nearest line outside this file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _known_steps() -> Mapping[str, type]:
+    from ottla.pipelines.steps.table import STEPS  # noqa: PLC0415 (imports pyspark)
+
+    return STEPS
+
+
+def _step_method(written: WrittenStream, name: str, spec: type) -> Callable[..., WrittenStream]:
+    """What `stream.filter` is: a function with the signature and the help of the step."""
+    described = fields(spec)
+    first = described[0].name if described else None
+
+    def method(*values: object, **given: object) -> WrittenStream:
+        if len(values) > 1 or (values and (first is None or first in given)):
+            raise TypeError(f"{name}() takes its fields by name; only the first, {first}, may be given without")
+        entries = {**({str(first): values[0]} if values else {}), **given}
+        base = written._continued()
+        return replace(base, _steps=(*base._steps, (name, entries, caller())))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"{inspect.cleandoc(spec.__doc__ or '')}\n\n" + "\n".join(
+        f"{each.name}: {each.metadata.get('doc', '')}" for each in described
+    )
+    method.__signature__ = _signature(spec)  # type: ignore[attr-defined]
+    return method
+
+
+def _signature(spec: type) -> inspect.Signature:
+    defaults = {each.name: each.default_factory() for each in fields(spec) if each.default_factory is not MISSING}
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(spec).parameters.values():
+        kind = inspect.Parameter.KEYWORD_ONLY if parameters else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(each.replace(kind=kind, default=defaults.get(each.name, each.default)))
+    return inspect.Signature(parameters, return_annotation=WrittenStream)

@@ -1,0 +1,21 @@
+"""One Spark session for all tests of pipelines: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from ottla.pipelines.spark.session import start_session
+
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    session = start_session("tests", master="local[2]", settings=settings)
+    yield session
+    session.stop()

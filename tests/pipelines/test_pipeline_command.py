@@ -1,0 +1,161 @@
+"""`ottla pipeline` as a user types it: a real broker, a real Spark, another terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from pipelines.running import read_all
+
+WAIT_SECONDS_MAX = 180
+
+PIPELINE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {{topic: {topic}}}
+steps:
+  - parse: {{format: json, schema: {{page: string, n: long}}}}
+  - filter: {{where: "n % 2 = 0"}}
+to:
+  - {{topic: {topic}-out, key: page, delivery: at-least-once}}
+  - {{sqlite: pages.db, table: pages}}
+spark: {{spark.sql.shuffle.partitions: 2}}
+"""
+
+
+class Shell:
+    """Commands in a folder of their own."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.topic = f"command-{uuid.uuid4().hex[:8]}"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+        (folder / "p.yaml").write_text(PIPELINE.format(name="command", bootstrap=bootstrap, topic=self.topic))
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self._command(words), capture_output=True, text=True, check=False, **self._where())
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **self._where()
+        )
+
+    def produce(self, first: int, after: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for number in range(first, after):
+            value = json.dumps({"page": f"/{number % 3}", "n": number}) if number % 10 else "no JSON"
+            producer.produce(self.topic, value=value)
+        producer.flush()
+
+    def status(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads(self.run("status", "command", "--json").stdout or "{}")
+        return found
+
+    def wait_for_rows(self, process: subprocess.Popen[str], rows: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while time.monotonic() < deadline:
+            status = self.status()
+            queries = status.get("queries")
+            is_its = status.get("pid") == process.pid
+            if is_its and isinstance(queries, list) and queries and queries[0]["rows"] >= rows:
+                return
+            assert process.poll() is None, process.stdout and process.stdout.read()
+            time.sleep(0.3)
+        raise AssertionError(f"no {rows} rows: {self.status()}")
+
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "ottla.cli.main", "pipeline", *words]
+
+    def _where(self) -> dict[str, object]:
+        return {"cwd": self.folder, "env": self.environment}
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Iterator[Shell]:
+    made = Shell(tmp_path_factory.mktemp("command"), bootstrap)
+    made.produce(0, 100)
+    yield made
+    if made.status().get("state") == "running":
+        os.kill(int(str(made.status()["pid"])), signal.SIGKILL)
+
+
+def test_a_missing_topic_is_told_before_spark_is_started(shell: Shell) -> None:
+    done = shell.run("run", "p.yaml", "--set", "from.topic=nowhere-at-all")
+    assert done.returncode == 2
+    assert "p.yaml:3: from, topic: there is no topic 'nowhere-at-all'" in done.stderr
+    assert "Spark" not in done.stderr
+
+
+def test_check_tells_the_line_of_a_column_that_is_not_there(shell: Shell) -> None:
+    text = (shell.folder / "p.yaml").read_text().replace("n % 2", "m % 2")
+    (shell.folder / "wrong.yaml").write_text(text)
+    done = shell.run("check", "wrong.yaml", "--master", "local[2]")
+    assert done.returncode == 2
+    assert "wrong.yaml:6: step 2, filter: there is no column 'm'" in done.stderr.replace(", where", "")
+    assert "Exception" not in done.stderr
+
+
+def test_once_does_all_that_is_there_and_accounts_for_every_row(shell: Shell) -> None:
+    done = shell.run("run", "p.yaml", "--once", "--master", "local[2]", "--json")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    parse, filtered = events[-1]["queries"][0]["steps"]
+    assert (parse["came"], parse["kept"], parse["dead"]) == (100, 90, 10)
+    assert (filtered["came"], filtered["kept"], filtered["filtered"]) == (90, 40, 50)
+    assert len(read_all(shell.bootstrap, f"{shell.topic}-out")) == 40
+    with sqlite3.connect(shell.folder / "pages.db") as database:
+        assert database.execute("SELECT count(*) FROM pages").fetchone() == (40,)
+
+
+def test_a_run_can_be_watched_from_elsewhere_and_is_told_as_killed_when_it_was(shell: Shell) -> None:
+    shell.produce(100, 200)
+    running = shell.start("run", "p.yaml", "--master", "local[2]")
+    shell.wait_for_rows(running, 100)
+    second = shell.run("run", "p.yaml")
+    assert second.returncode == 1
+    assert f"already run by process {running.pid}" in second.stderr
+    assert "command\trunning" in shell.run("list").stdout
+    running.kill()
+    running.wait()
+    done = shell.run("status", "command")
+    assert done.returncode == 1
+    assert "command: killed" in done.stdout
+
+
+def test_it_goes_on_where_it_was_and_stops_when_asked(shell: Shell) -> None:
+    running = shell.start("run", "p.yaml", "--master", "local[2]")
+    shell.produce(200, 300)
+    shell.wait_for_rows(running, 100)
+    stopped = shell.run("stop", "command")
+    assert stopped.returncode == 0
+    assert "command is stopped: " in stopped.stdout
+    assert running.wait(30) == 0
+    said = running.stdout.read() if running.stdout else ""
+    assert "stream  step" in said
+    assert "Traceback" not in said
+    with sqlite3.connect(shell.folder / "pages.db") as database:
+        assert database.execute("SELECT count(*), count(DISTINCT n) FROM pages").fetchone() == (120, 120)
+
+
+def test_the_last_run_can_be_drawn(shell: Shell) -> None:
+    done = shell.run("report", "command", "-o", "run.png")
+    assert done.returncode == 0, done.stderr
+    assert (shell.folder / "run.png").stat().st_size > 10_000
+
+
+def test_another_beginning_needs_a_word_about_the_checkpoint(shell: Shell) -> None:
+    done = shell.run("run", "p.yaml", "--from", "beginning")
+    assert done.returncode == 2
+    assert "--fresh puts that aside" in done.stderr

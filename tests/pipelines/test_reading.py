@@ -1,0 +1,129 @@
+"""Reading ranges of a real broker, without Spark: faults in the middle, and both clients side by side."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from conftest import BrokerFactory
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.pipelines.source import confluent, fetching
+from ottla.pipelines.source.cluster import WireCluster
+from ottla.pipelines.source.losses import DataLossError
+from ottla.pipelines.source.options import Options, read_options
+from ottla.pipelines.source.planner import Planner
+from ottla.pipelines.source.planning import Range
+from ottla.pipelines.source.reading import read_range
+
+SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}
+
+
+def make_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+    name = f"s-reading-{uuid.uuid4().hex[:8]}"
+    with Client(bootstrap) as client:
+        Admin(client).create_topic(name, partitions=partitions, configs={"retention.ms": "-1", **configs})
+    return name
+
+
+def produce(bootstrap: str, topic: str, count: int, value: Callable[[int], bytes | None], **settings: Any) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
+    for number in range(count):
+        headers = [("n", b"%d" % number), ("none", None)] if number % 3 == 0 else []
+        key = None if number % 5 == 0 else b"k%d" % number
+        producer.produce(topic, value(number), key=key, headers=headers, timestamp=number + 1)
+    assert producer.flush(30) == 0
+
+
+def options(bootstrap: str, topic: str, **more: str) -> Options:
+    return read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **more}, is_stream=False)
+
+
+def only_range(wanted: Options) -> Range:
+    cluster = WireCluster(wanted)
+    (found,) = Planner(wanted, cluster).batch_ranges()
+    cluster.close()
+    return found
+
+
+def test_both_clients_read_the_same(bootstrap: str) -> None:
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 3000, lambda number: None if number % 7 == 0 else b"v%d" % number * (number % 20))
+    wanted = options(bootstrap, topic, includeHeaders="true")
+    cluster = confluent.ConfluentCluster(wanted)
+    (found,) = Planner(wanted, cluster).batch_ranges()
+    cluster.close()
+    assert found == only_range(wanted) == Range(topic, 0, 0, 3000)
+    part = found._replace(start=17, end=2981)
+    by_wire = pa.Table.from_batches(read_range(part, wanted))
+    by_library = pa.Table.from_batches(confluent.read_range(part, wanted))
+    assert by_wire.num_rows == 2964
+    assert by_wire.combine_chunks() == by_library.combine_chunks()
+
+
+def test_large_records_are_read_even_when_fetches_are_small(bootstrap: str) -> None:
+    topic = make_topic(bootstrap, **{"max.message.bytes": "12000000"})
+    produce(bootstrap, topic, 3, lambda number: bytes([number]) * 10_000_000, **{"message.max.bytes": 12_000_000})
+    wanted = options(bootstrap, topic, **SMALL_FETCHES)
+    values = [row["value"] for batch in read_range(only_range(wanted), wanted) for row in batch.to_pylist()]
+    assert values == [bytes([number]) * 10_000_000 for number in range(3)]
+
+
+@pytest.mark.needs_ottla
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_broker_that_restarts_costs_time_but_no_record(broker_factory: BrokerFactory, is_killed: bool) -> None:
+    broker = broker_factory()
+    topic = make_topic(broker.bootstrap)
+    produce(broker.bootstrap, topic, 50_000, lambda number: b"v%d" % number)
+    wanted = options(broker.bootstrap, topic, **SMALL_FETCHES)
+    offsets: list[int] = []
+    for index, batch in enumerate(read_range(only_range(wanted), wanted)):
+        offsets += batch.column("offset").to_pylist()
+        if index == 2:
+            if is_killed:
+                broker.kill9()
+                broker.start()
+            else:
+                broker.restart()
+    assert offsets == list(range(50_000))
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number)
+    wanted = options(bootstrap, topic, **SMALL_FETCHES)
+    batches = read_range(only_range(wanted), wanted)
+    next(batches)
+    with Client(bootstrap) as client:
+        Admin(client).delete_topics([topic])
+    with pytest.raises(DataLossError, match=f"{topic}-0 offsets 0 to 20000: the topic or partition does not exist"):
+        list(batches)
+
+
+def test_the_rest_of_a_deleted_topic_is_left_out_when_that_is_allowed(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 100, lambda number: b"v%d" % number)
+    wanted = options(bootstrap, topic, failOnDataLoss="false")
+    found = only_range(wanted)
+    with Client(bootstrap) as client:
+        Admin(client).delete_topics([topic])
+    assert list(read_range(found, wanted)) == []
+
+
+def test_a_range_beyond_the_end_of_the_log_is_a_loss(bootstrap: str) -> None:
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 10, lambda number: b"v%d" % number)
+    wanted = options(bootstrap, topic, **{"kafkaConsumer.pollTimeoutMs": "700"})
+    with pytest.raises(DataLossError, match=r"nothing came from 10 on for 0\.7 s; the log ends at 10"):
+        list(read_range(Range(topic, 0, 5, 20), wanted))
+    with pytest.raises(DataLossError, match="offset 50 is not in the log, which holds 0 to 10"):
+        list(read_range(Range(topic, 0, 50, 60), wanted))

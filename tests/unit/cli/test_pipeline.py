@@ -1,0 +1,209 @@
+"""`ottla pipeline` as far as it goes without Spark: checks of the file, runs on disk, help, the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ottla.cli import pipeline as command
+from ottla.cli.completion import candidates, split_line
+from ottla.cli.main import main
+from ottla.cli.pipeline_help import _sections, summary, type_words
+from ottla.cli.pipeline_screen import JsonDisplay, PlainDisplay, Trend, query_cells, rich_picture
+from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.running.accounting import StepCount
+from ottla.pipelines.running.loading import load_pipeline
+from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import RunFolder, new_status, process_start
+
+STEP = StepCount("main", 1, "parse", 1000, 990, 0, 0, 10, 990)
+NOW = Snapshot("main", at_ms=1, batch=3, batches=4, rows=1000, batch_rows=250, rows_in_per_s=80.0, lag=7, steps=(STEP,))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A folder with a run that ended."""
+    folder = RunFolder(tmp_path, new_status("views", "views.yaml", "local[2]"))
+    folder.open()
+    folder.add(NOW)
+    folder.change("stopped", "all was done", [NOW])
+    folder.close()
+    return tmp_path
+
+
+def check(tmp_path: Path, text: str) -> int:
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    return main(["pipeline", "check", str(file), "--offline", "--no-spark"])
+
+
+def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "name: p\nfrom: {topic: t}\nto: console\n") == 0
+    assert "p is right. Checked: the file. Not checked: topics, columns." in capsys.readouterr().out
+
+
+def test_a_wrong_pipeline_ends_with_2_and_a_line_for_each_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(tmp_path, "name: p\nfrm: {topic: t}\nsteps:\n  - filtr: x\nto: console\n") == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{tmp_path}/p.yaml:2: frm: unknown field 'frm'" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("change", ["x", "every=["])
+def test_a_wrong_change_ends_with_2(tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "check", "p.yaml", "--set", change]) == 2
+    assert "--set" in capsys.readouterr().err
+
+
+def test_without_spark_one_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: Path
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda _name: None)
+    assert main(["pipeline", "run", "p.yaml"]) == 1
+    assert capsys.readouterr().err == "ottla pipeline: pipelines need Spark: pip install 'ottla[pipelines]'\n"
+    assert main(["pipeline", "list", "--state", str(state)]) == 0
+
+
+def test_help_and_looking_at_runs_need_no_spark(state: Path) -> None:
+    code = (
+        "import sys\nfrom ottla.cli.main import main\n"
+        f"main(['pipeline', 'status', 'views', '--state', {str(state)!r}])\nsys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_runs_are_listed_as_table_and_as_json(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "list", "--state", str(state)]) == 0
+    assert capsys.readouterr().out.startswith("views\tstopped\t\t")
+    assert main(["pipeline", "list", "--json", "--state", str(state)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["queries"][0]["rows"] == 1000
+
+
+def test_the_status_tells_figures_and_steps(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "status", "views", "--state", str(state)]) == 0
+    said = capsys.readouterr().out
+    assert "views: stopped for 0 s, all was done" in said
+    assert "main    1 parse  1,000   990         0     0    10" in said
+
+
+def test_a_run_that_was_killed_is_told_and_ends_with_1(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = state / "views" / "_run" / "status.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "process_start": 1}))
+    assert main(["pipeline", "status", "views", "--state", str(state)]) == 1
+    assert "views: killed" in capsys.readouterr().out
+    assert main(["pipeline", "stop", "views", "--state", str(state)]) == 0
+    assert "does not run: killed" in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_answered_with_a_guess(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "status", "view", "--state", str(state)]) == 1
+    assert "did you mean views?" in capsys.readouterr().err
+
+
+def test_a_report_is_a_picture(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "report", "views", "-o", str(tmp_path / "v.png"), "--state", str(state)]) == 0
+    assert (tmp_path / "v.png").stat().st_size > 10_000
+    assert main(["pipeline", "report", "views", "-o", str(tmp_path / "v.txt"), "--state", str(state)]) == 2
+    assert "must end in one of .png" in capsys.readouterr().err
+
+
+def test_stop_asks_the_process_and_waits_for_its_end(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    path = state / "views" / "_run" / "status.json"
+    given = json.loads(path.read_text())
+    started = process_start(child.pid)
+    path.write_text(json.dumps({**given, "state": "running", "pid": child.pid, "process_start": started}))
+    assert main(["pipeline", "stop", "views", "--state", str(state), "--timeout", "20"]) == 0
+    assert child.wait(10) == -15
+    assert "views is killed: 1,000 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["first.yaml", "first.py"])
+def test_the_example_is_a_right_pipeline(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / name
+    assert main(["pipeline", "init", str(file)]) == 0
+    assert load_pipeline(file).pipeline.name == "first"
+    assert main(["pipeline", "init", str(file)]) == 2
+    assert "exists: --force replaces it" in capsys.readouterr().err
+
+
+def test_steps_are_explained_by_their_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "steps"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n  {name} " in listed for name in ("filter", "parse", "topic", "sqlite", "from"))
+    assert main(["pipeline", "steps", "topic"]) == 0
+    assert "exactly-once|at-least-once" in capsys.readouterr().out
+    assert main(["pipeline", "steps", "filtr"]) == 2
+    assert "did you mean filter?" in capsys.readouterr().err
+
+
+def test_every_step_and_field_says_what_it_is() -> None:
+    for specs in _sections().values():
+        for name, spec in specs.items():
+            assert summary(spec), name
+            assert all(field.metadata.get("doc") for field in dataclasses.fields(spec)), name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (list[str] | None, "list of text"),
+        (dict[str, object], "name: value"),
+        (Duration, "time"),
+        (str | bool, "text or true|false"),
+    ],
+)
+def test_types_are_said_in_words(wanted: object, words: str) -> None:
+    assert type_words(wanted) == words
+
+
+def test_names_of_pipelines_are_completed(state: Path) -> None:
+    assert candidates(split_line(f"ottla pipeline status --state {state} v")) == ["views"]
+    assert candidates(split_line("ottla pipeline st")) == ["status", "steps", "stop"]
+
+
+def test_the_picture_can_be_drawn_and_shows_what_died() -> None:
+    trend = Trend()
+    trend.add(NOW)
+    console = Console(record=True, width=140, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(rich_picture("views on local[2]", [NOW], {"main": trend}))
+    drawn = console.export_text()
+    assert "█" in drawn
+    assert "1 parse" in drawn
+    assert "990" in drawn
+
+
+def test_a_query_without_batches_for_long_is_idle() -> None:
+    assert ("idle", "dim") in query_cells(NOW, None, 1_000_000)
+    assert ("80", "bold") in query_cells(NOW, None, 500)
+
+
+def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    display = JsonDisplay("views")
+    display.step("starting")
+    display.batch(NOW)
+    display.end([NOW])
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in events] == ["step", "batch", "end"]
+    assert events[1]["steps"][0]["dead"] == 10
+
+
+def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    display = PlainDisplay("views")
+    display.batch(NOW)
+    display.end([NOW])
+    said = capsys.readouterr().out
+    assert said.startswith("main: batch 3  250 rows")
+    assert said.endswith("views: 1,000 rows in 4 batches, 10 dead\n")

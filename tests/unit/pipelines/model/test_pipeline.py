@@ -1,0 +1,100 @@
+"""A document becomes a pipeline, or a list of what is wrong with it."""
+
+import pytest
+
+from ottla.pipelines.model.document import parse_document
+from ottla.pipelines.model.pipeline import Pipeline, TopicSource, read_pipeline
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.model.sinks import SINKS, ConsoleSink, SqliteSink, TopicSink
+from ottla.pipelines.steps.table import STEPS
+
+FLAT = """\
+name: views
+from: {topic: events}
+steps:
+  - filter: page IS NOT NULL
+to:
+  topic: views
+"""
+STREAMS = """\
+name: site
+bootstrap.servers: "broker:9092"
+streams:
+  events:
+    from: {topic: [events, more-events], starting: latest}
+  views:
+    from: events
+    steps:
+      - filter: {where: "page IS NOT NULL"}
+    to:
+      - {topic: views, key: page, delivery: exactly-once}
+      - {sqlite: views.db, table: views}
+  all:
+    from: events
+    to: console
+"""
+
+
+def read(text: str) -> Pipeline:
+    return read_pipeline(parse_document(text, "file.yaml").values, STEPS)
+
+
+def problems_of(text: str) -> list[str]:
+    document = parse_document(text, "file.yaml")
+    with pytest.raises(PipelineError) as caught:
+        read_pipeline(document.values, STEPS)
+    return [problem.text("file.yaml", document.lines) for problem in caught.value.problems]
+
+
+def test_a_pipeline_of_one_stream_may_be_written_flat() -> None:
+    pipeline = read(FLAT)
+    (stream,) = pipeline.queries()
+    assert stream.origin == TopicSource(topic=("events",))
+    assert [step.name for step in stream.steps] == ["filter"]
+    assert stream.sinks == (TopicSink(topic="views"),)
+    assert pipeline.group_of(stream) == "ottla-pipeline-views"
+    assert pipeline.dead_letter_topic == "views-dead-letters"
+
+
+def test_streams_read_streams_and_go_to_several_sinks() -> None:
+    pipeline = read(STREAMS)
+    assert pipeline.head.bootstrap_servers == "broker:9092"
+    views, everything = pipeline.queries()
+    assert [type(sink) for sink in views.sinks] == [TopicSink, SqliteSink]
+    assert [type(sink) for sink in everything.sinks] == [ConsoleSink]
+    assert [each.name for each in pipeline.ancestry(views)] == ["views", "events"]
+    assert pipeline.sources_of(views)[0].topic == ("events", "more-events")
+    assert pipeline.group_of(views) == "ottla-pipeline-site.views"
+
+
+def test_everything_wrong_is_told_with_its_line() -> None:
+    assert problems_of(FLAT.replace("filter:", "fliter:").replace("to:\n  topic", "to:\n  tropic")) == [
+        "file.yaml:4: step 1, fliter: there is no step 'fliter'; did you mean 'filter'?",
+        "file.yaml:5: to: does not say where to; name one of " + ", ".join(SINKS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("from: events\n    to", "from: event\n    to"), "there is no stream 'event'; did you mean 'events'?"),
+        (("{topic: [events, more-events], starting: latest}", "all"), "stream 'events' reads itself; break the circle"),
+        (("starting: latest", "startin: latest"), "unknown field 'startin'; did you mean 'starting'?"),
+        (("topic: [events, more-events], ", ""), "needs either topic or pattern"),
+        (("name: site", "name: ../site"), "'../site' is no good name"),
+        (("table: views", "mode: upsert, table: views"), "upsert and key belong together"),
+        (("{where:", "{were:"), "unknown field 'were'"),
+        (("streams:", "stream:"), "unknown field 'stream'"),
+    ],
+)
+def test_one_thing_wrong(change: tuple[str, str], expected: str) -> None:
+    assert any(expected in text for text in problems_of(STREAMS.replace(*change)))
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b", "just text", "5"])
+def test_what_is_no_pipeline(text: str) -> None:
+    assert problems_of(text)[0].endswith("a pipeline is a mapping; start with `name: …`")
+
+
+def test_a_pipeline_without_an_end() -> None:
+    assert any("no stream has a `to`" in text for text in problems_of(FLAT.split("to:", maxsplit=1)[0]))

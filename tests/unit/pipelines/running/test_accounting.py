@@ -1,0 +1,54 @@
+"""came = kept + filtered + late + dead, for every step."""
+
+from ottla.pipelines.running.accounting import Account, dead_in
+from ottla.pipelines.steps.frame import Passage
+
+PARSE = Passage("events", 1, "parse", 1, "marks", "ottla0")
+FILTER = Passage("events", 2, "filter", 2, "marks", "ottla0")
+WINDOW = Passage("views", 1, "window", 3, "merges", "ottla1", ("ottla0",))
+RULE = Passage("views", 2, "rule", 4, "marks", "ottla1")
+BATCH = {
+    "ottla0": {"in": 100, "out": 70, "filtered_1": 0, "dead_1": 10, "filtered_2": 20, "dead_2": 0},
+    "ottla1": {"in": 7, "out": 6, "filtered_4": 0, "dead_4": 1},
+}
+
+
+def test_each_step_gets_what_the_one_before_it_kept() -> None:
+    account = Account([PARSE, FILTER, WINDOW, RULE])
+    account.add(BATCH)
+    account.add(BATCH)
+    account.late[WINDOW.mark] = 5
+    parse, filtered, window, rule = account.steps()
+    assert (parse.came, parse.kept, parse.dead) == (200, 180, 20)
+    assert (filtered.came, filtered.kept, filtered.filtered) == (180, 140, 40)
+    assert (window.came, window.kept, window.late, window.made) == (140, 135, 5, 14)
+    assert (rule.came, rule.kept, rule.dead) == (14, 12, 2)
+    assert all(step.adds_up for step in account.steps())
+    assert account.dead() == 22
+
+
+def test_a_step_that_thins_counts_what_it_left_out_as_filtered() -> None:
+    thins = Passage("views", 1, "deduplicate", 3, "thins", "ottla1", ("ottla0",))
+    account = Account([PARSE, FILTER, thins])
+    account.add(BATCH)
+    account.late[3] = 3
+    step = account.steps()[-1]
+    assert (step.came, step.kept, step.filtered, step.late) == (70, 7, 60, 3)
+    assert step.adds_up
+
+
+def test_a_join_gets_the_rows_of_both_sides() -> None:
+    join = Passage("views", 1, "join", 3, "merges", "ottla2", ("ottla0", "ottla1"))
+    account = Account([join])
+    account.add(BATCH | {"ottla2": {"in": 4, "out": 4}})
+    assert account.steps()[0].came == 76
+
+
+def test_an_empty_batch_has_nulls_for_sums() -> None:
+    account = Account([PARSE])
+    account.add({"ottla0": {"in": 0, "out": None, "dead_1": None}})
+    assert account.steps()[0].came == 0
+
+
+def test_the_dead_of_one_batch() -> None:
+    assert dead_in(BATCH) == 11

@@ -1,0 +1,28 @@
+"""What Spark writes into a checkpoint, as read back."""
+
+import pytest
+
+from ottla.pipelines.running.checkpoint import batch_ranges, parse_ends, parse_planned
+
+
+def test_a_planned_batch() -> None:
+    lines = ["v1", '{"batchWatermarkMs":1500,"batchTimestampMs":2,"conf":{}}', '{"clicks":{"0":7,"1":9}}', "-"]
+    planned = parse_planned(3, lines)
+    assert (planned.batch_id, planned.watermark_ms) == (3, 1500)
+    assert planned.ends == [{"clicks": {0: 7, 1: 9}}, None]
+
+
+@pytest.mark.parametrize("lines", [[], ["v1"], ["garbage", "{}"]])
+def test_what_spark_did_not_write(lines: list[str]) -> None:
+    with pytest.raises(ValueError, match="not readable"):
+        parse_planned(0, lines)
+
+
+def test_offsets_of_other_sources_are_none() -> None:
+    assert parse_ends("17") is None
+    assert parse_ends(None) is None
+    assert parse_ends('{"logOffset":3}') is None
+
+
+def test_a_batch_reads_from_the_last_end_to_its_own() -> None:
+    assert batch_ranges({"a": {0: 5, 1: 2}}, {"a": {0: 9, 1: 2}, "b": {0: 4}}) == {"a": {0: (5, 9)}, "b": {0: (0, 4)}}

@@ -1,0 +1,116 @@
+"""Figures from Spark's reports, as PySpark 4.2 wrote them: a window over the rate source, and both connectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.pipelines.running.accounting import StepCount
+from ottla.pipelines.running.progress import Snapshot, Tracker, is_batch, lag, number, read_snapshot
+
+RECORDED = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]
+
+
+def recorded(name: str) -> list[dict[str, object]]:
+    return [report for report in RECORDED if report["name"] == name]
+
+
+def tracked(name: str) -> Snapshot:
+    tracker = Tracker(name)
+    for report in recorded(name):
+        tracker.add(report)
+    return tracker.snapshot
+
+
+def test_rows_and_batches_are_summed_over_the_run() -> None:
+    now = tracked("kafka_plain")
+    assert (now.batches, now.batch, now.rows, now.batch_rows) == (3, 5, 897, 299)
+    assert (now.rows_in_per_s, now.rows_done_per_s, now.batch_ms) == (298.7, 1168.0, 256)
+
+
+def test_the_lag_is_what_the_topic_has_beyond_the_batch() -> None:
+    assert tracked("kafka_plain").lag == (996 - 796) + (1004 - 802)
+    assert tracked("ottla_plain").lag == (996 - 298) + (1004 - 300)
+
+
+def test_the_watermark_has_an_age_and_1970_is_no_watermark() -> None:
+    reports = recorded("rate_window")
+    tracker = Tracker("rate_window")
+    tracker.add(reports[0])
+    assert (tracker.snapshot.watermark_ms, tracker.snapshot.watermark_age_ms) == (None, None)
+    tracker.add(reports[-1])
+    assert tracker.snapshot.watermark_age_ms == 3411  # 16:13:46.011 - 16:13:42.600
+
+
+def test_state_is_the_sum_of_all_operators() -> None:
+    report = recorded("rate_window")[-1]
+    operators = report["stateOperators"]
+    assert isinstance(operators, list)
+    doubled = {**report, "stateOperators": operators * 2}
+    tracker = Tracker("q")
+    tracker.add(doubled)
+    assert (tracker.snapshot.state_rows, tracker.snapshot.state_bytes) == (4, 2 * 18808)
+
+
+def test_the_rate_source_has_no_lag_that_means_anything() -> None:
+    assert tracked("rate_window").lag is None
+
+
+def test_the_first_batch_has_no_rate_in() -> None:
+    tracker = Tracker("q")
+    tracker.add(recorded("kafka_plain")[0])
+    assert tracker.snapshot.rows_in_per_s is None
+
+
+def test_a_report_of_nothing_to_do_is_no_batch() -> None:
+    idle = {**RECORDED[-1], "durationMs": {"latestOffset": 3, "triggerExecution": 3}}
+    tracker = Tracker("q")
+    assert not is_batch(idle)
+    assert tracker.add(idle) is None
+    assert tracker.snapshot.batches == 0
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", float("nan"), float("-inf"), None, True, "", "x", {}])
+def test_what_is_no_finite_number_is_unknown(value: object) -> None:
+    assert number(value) is None
+
+
+def test_a_report_may_lack_everything() -> None:
+    tracker = Tracker("q")
+    tracker.add({"durationMs": {"addBatch": 1}})
+    assert tracker.snapshot == Snapshot("q", batch=0, batches=1)
+    assert json.loads(json.dumps(tracker.snapshot.as_json()))["lag"] is None
+
+
+@pytest.mark.parametrize(
+    ("source", "behind"),
+    [
+        ({"latestOffset": '{"a": {"0": 7}}', "endOffset": '{"a": {"0": 5}}'}, 2),  # as text
+        ({"latestOffset": {"a": {"0": "7", "1": 4}}, "endOffset": {"a": {"0": 5}}}, 6),  # a new partition
+        ({"latestOffset": {"a": {"0": 3}}, "endOffset": {"a": {"0": 5}}}, 0),  # asked before the batch was planned
+        ({"latestOffset": None, "endOffset": {"a": {"0": 5}}}, None),
+        ({"latestOffset": "torn{", "endOffset": 7}, None),
+    ],
+)
+def test_offsets_come_in_many_forms(source: dict[str, object], behind: int | None) -> None:
+    assert lag({"sources": [source]}) == behind
+
+
+def test_a_query_without_a_batch_for_long_is_idle() -> None:
+    now = Snapshot("q", at_ms=1_000, batch_ms=500, batches=1)
+    assert not now.is_idle(11_000)
+    assert now.is_idle(11_501)
+
+
+def test_a_snapshot_survives_json() -> None:
+    tracker = Tracker("q")
+    tracker.add(RECORDED[0])
+    now = tracker.settle([StepCount("s", 1, "filter", 10, 7, 2, 0, 1, 7)], is_active=False, error="why")
+    assert read_snapshot(json.loads(json.dumps(now.as_json()))) == now
+
+
+@pytest.mark.parametrize("value", [None, [], {"queries": 1}, {"query": "q", "steps": [{}, 3], "future": 1}])
+def test_a_snapshot_of_another_version_is_read_as_far_as_possible(value: object) -> None:
+    assert isinstance(read_snapshot(value), Snapshot)

@@ -1,0 +1,118 @@
+"""What a run leaves on disk: whole files, one runner at a time, and the truth about those that died."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ottla.pipelines.running import status as files
+from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import (
+    AlreadyRunningError,
+    RunFolder,
+    Status,
+    list_runs,
+    new_status,
+    process_start,
+    read_points,
+    read_status,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path, new_status("views", "views.yaml", "local[2]"))
+    made.open()
+    return made
+
+
+def test_a_live_run_is_seen_with_its_figures(tmp_path: Path, folder: RunFolder) -> None:
+    folder.change("running", queries=[Snapshot("main", rows=5)])
+    seen = read_status(tmp_path, "views")
+    assert seen is not None
+    assert (seen.state, seen.pid, seen.queries[0].rows) == ("running", os.getpid(), 5)
+    assert list_runs(tmp_path) == [seen]
+
+
+def test_a_second_run_is_refused_with_the_process_that_has_it(tmp_path: Path, folder: RunFolder) -> None:
+    with pytest.raises(AlreadyRunningError, match=f"process {os.getpid()} on .*: stop it first"):
+        RunFolder(tmp_path, new_status("views", "", "")).open()
+    folder.close()
+    RunFolder(tmp_path, new_status("views", "", "")).open()
+
+
+@pytest.mark.parametrize("state", ["starting", "running", "stopping"])
+def test_whoever_died_without_a_word_was_killed(tmp_path: Path, folder: RunFolder, state: files.State) -> None:
+    folder.status = folder.status._replace(process_start=1)  # the id is in use, but not by the same process
+    folder.change(state)
+    seen = read_status(tmp_path, "views")
+    assert seen is not None
+    assert seen.state == "killed"
+
+
+def test_an_end_is_told_with_its_reason(tmp_path: Path, folder: RunFolder) -> None:
+    folder.change("failed", "no such column")
+    folder.close()
+    seen = read_status(tmp_path, "views")
+    assert seen is not None
+    assert (seen.state, seen.reason, seen.is_live) == ("failed", "no such column", False)
+
+
+def test_a_run_of_another_machine_is_believed(tmp_path: Path, folder: RunFolder) -> None:
+    folder.status = folder.status._replace(host="elsewhere", process_start=1)
+    folder.change("running")
+    seen = read_status(tmp_path, "views")
+    assert seen is not None
+    assert (seen.state, seen.is_here) == ("running", False)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', '{"name": 5}', "\x00"])
+def test_a_damaged_file_is_no_run(tmp_path: Path, folder: RunFolder, text: str) -> None:
+    (folder.folder / "status.json").write_text(text)
+    assert read_status(tmp_path, "views") is None
+    assert list_runs(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["../views", "", "/etc", ".."])
+def test_a_name_cannot_lead_out_of_the_folder(tmp_path: Path, folder: RunFolder, name: str) -> None:
+    assert read_status(tmp_path / "views", name) is None
+
+
+def test_the_course_of_a_run_is_kept_within_bounds(
+    tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PROGRESS_BYTES_MAX", 2_000)
+    for batch in range(100):
+        folder.add(Snapshot("main", at_ms=batch, batch=batch))
+    points = read_points(tmp_path, "views")
+    assert points[-1]["batch"] == 99
+    assert [point["batch"] for point in points] == list(range(points[0]["batch"], 100))
+    assert sum(path.stat().st_size for path in folder.folder.glob("progress*")) < 5_000
+
+
+def test_torn_lines_are_left_out(tmp_path: Path, folder: RunFolder) -> None:
+    folder.add(Snapshot("main", at_ms=1))
+    with (folder.folder / "progress.jsonl").open("a") as file:
+        file.write('5\n{"torn": ')
+    assert len(read_points(tmp_path, "views")) == 1
+
+
+def test_a_new_run_begins_a_new_course(tmp_path: Path, folder: RunFolder) -> None:
+    folder.add(Snapshot("main", at_ms=1))
+    folder.close()
+    RunFolder(tmp_path, new_status("views", "", "")).open()
+    assert read_points(tmp_path, "views") == []
+
+
+def test_a_process_that_is_not_there_has_no_start() -> None:
+    assert process_start(os.getpid())
+    assert process_start(2**22 + 1) is None
+
+
+def test_a_status_of_a_later_version_is_read(tmp_path: Path, folder: RunFolder) -> None:
+    path = folder.folder / "status.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "more": 1}))
+    assert isinstance(read_status(tmp_path, "views"), Status)

@@ -1,0 +1,30 @@
+"""Offsets that a database keeps."""
+
+import pytest
+
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.external_offsets import as_rows, from_rows, offsets_json, parse_planned, refuse_other_start
+
+PLANNED = 'v1\n{"batchWatermarkMs":0}\n{"a":{"0":12,"1":7}}\n{"logOffset":3}\n-\n{"b":{"0":1}}'
+
+
+def test_offsets_are_read_from_what_spark_plans() -> None:
+    assert parse_planned(PLANNED) == {"a": {0: 12, 1: 7}, "b": {0: 1}}
+    assert parse_planned("v1\n{}") == {}
+
+
+def test_offsets_survive_the_table() -> None:
+    offsets = {"a": {0: 12, 1: 7}}
+    assert from_rows([row[1:] for row in as_rows("q", offsets)]) == offsets
+
+
+def test_offsets_are_told_as_a_source_takes_them() -> None:
+    assert offsets_json({"a": {0: 12}}) == '{"a": {"0": 12}}'
+    assert offsets_json({}) == ""
+
+
+def test_a_new_checkpoint_must_begin_where_the_rows_end() -> None:
+    refuse_other_start("query q", {"a": {0: 12}}, {"a": {0: 12}})
+    for started in (None, {}, {"a": {0: 11}}):
+        with pytest.raises(SinkError, match="start the query at these offsets"):
+            refuse_other_start("query q", started, {"a": {0: 12}})

@@ -1,0 +1,62 @@
+"""Where files may be written, and whose a folder is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
+from ottla.pipelines.sinks.files import FilesSink, check_inside, checkpoint_identity, newest, was_begun
+from ottla.pipelines.sinks.ledger import Recorded
+
+
+@pytest.mark.parametrize("path", ["/data/../etc", "/etc", "/database", "s3a://bucket/x", "file:///etc"])
+def test_a_path_outside_of_the_root_is_refused(path: str) -> None:
+    with pytest.raises(SinkError, match="outside of /data"):
+        check_inside(path, "/data")
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(tmp_path)
+    with pytest.raises(SinkError, match="outside"):
+        FilesSink(str(tmp_path / "root" / "link" / "x"), root=str(tmp_path / "root"))
+
+
+def test_paths_and_addresses_inside_of_the_root_are_taken(tmp_path: Path) -> None:
+    check_inside(str(tmp_path / "a" / "b"), str(tmp_path))
+    check_inside("s3a://bucket/a/b", "s3a://bucket/a")
+    with pytest.raises(SinkError):
+        check_inside("s3a://bucket/a/../b", "s3a://bucket/a")
+
+
+def test_the_newest_batch_is_found_by_its_folder(tmp_path: Path) -> None:
+    for number in (2, 10, 9):
+        folder = tmp_path / f"ottla_batch={number}"
+        folder.mkdir()
+        (folder / "_ottla").write_text(json.dumps({"query": "q", "identity": f"i{number}"}))
+    (tmp_path / "ottla_batch=x").mkdir()
+    assert newest(tmp_path, "q") == Recorded(10, "i10")
+    assert newest(tmp_path / "nothing", "q") is None
+    with pytest.raises(SinkError, match="belongs to query 'q'"):
+        newest(tmp_path, "another")
+
+
+def test_a_checkpoint_keeps_its_identity_and_a_new_one_has_another(tmp_path: Path) -> None:
+    first = checkpoint_identity(Batch("q", 0, str(tmp_path / "a")))
+    assert checkpoint_identity(Batch("q", 7, str(tmp_path / "a"))) == first
+    assert checkpoint_identity(Batch("q", 0, str(tmp_path / "b"))) != first
+
+
+def test_a_batch_that_was_begun_is_known(tmp_path: Path) -> None:
+    assert not was_begun(Batch("q", 3, str(tmp_path)), "/table")
+    assert was_begun(Batch("q", 3, str(tmp_path)), "/table")
+    assert not was_begun(Batch("q", 3, str(tmp_path)), "/other")
+    assert not was_begun(Batch("q", 4, str(tmp_path)), "/table")
+
+
+def test_a_query_needs_a_name_and_a_folder() -> None:
+    with pytest.raises(SinkError, match="needs a name"):
+        ForeachBatch(FilesSink("/x"), "", "/f")
+    with pytest.raises(SinkError, match="needs a folder"):
+        ForeachBatch(FilesSink("/x"), "q", "")

@@ -1,0 +1,102 @@
+"""Statements and complaints about tables, and what a database is given."""
+
+import sqlite3
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.database import PostgresSink
+from ottla.pipelines.sinks.ledger import Recorded
+from ottla.pipelines.sinks.postgresql import TYPES, csv_text
+from ottla.pipelines.sinks.sqlite import SqliteSession
+from ottla.pipelines.sinks.tables import Table, TableColumn, conflict_clause, create_statement, quoted
+
+COLUMNS = [TableColumn("page", "text"), TableColumn("views", "integer"), TableColumn("price", "decimal", "12,3")]
+
+
+def test_names_are_quoted_and_a_dot_separates_the_schema() -> None:
+    assert Table('public.odd"name').quoted == '"public"."odd""name"'
+    assert quoted('x"; DROP TABLE t; --') == '"x""; DROP TABLE t; --"'
+
+
+def test_a_table_is_made_from_the_columns() -> None:
+    assert create_statement(Table("v", "upsert", ("page",)), COLUMNS, TYPES) == (
+        'CREATE TABLE IF NOT EXISTS "v" ("page" TEXT, "views" BIGINT, "price" NUMERIC(12,3), UNIQUE ("page"))'
+    )
+
+
+def test_upsert_changes_what_is_no_key() -> None:
+    table = Table("v", "upsert", ("page",))
+    assert conflict_clause(table, COLUMNS[:2]) == 'ON CONFLICT ("page") DO UPDATE SET "views" = excluded."views"'
+    assert conflict_clause(table, COLUMNS[:1]) == 'ON CONFLICT ("page") DO NOTHING'
+
+
+def test_upsert_and_key_belong_together() -> None:
+    with pytest.raises(SinkError, match="upsert needs key columns"):
+        Table("v", "upsert")
+    with pytest.raises(SinkError, match="only upsert has them"):
+        Table("v", key=("page",))
+
+
+def test_rows_that_do_not_fit_are_told() -> None:
+    with pytest.raises(SinkError, match="key column 'id' is not among page"):
+        Table("v", "upsert", ("id",)).check_rows(COLUMNS[:1])
+    with pytest.raises(SinkError, match="two columns are named 'page'"):
+        Table("v").check_rows([TableColumn("page", "text"), TableColumn("Page", "text")])
+    with pytest.raises(SinkError, match=r'no column .views.; it has page: add it \(ALTER TABLE "v" ADD COLUMN "views"'):
+        Table("v").check_existing(COLUMNS, {"page": "text"}, TYPES)
+
+
+def test_text_for_postgresql_tells_null_from_nothing() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"a": pa.array(["", None, 'x,"\n', "\0"]), "b": pa.array([b"", None, b"\xff", b"\0"], pa.binary())}
+    )
+    text = csv_text(batch, [TableColumn("a", "text"), TableColumn("b", "binary")])
+    assert text == '"","\\x"\n,\n"x,""\n","\\xff"\n"\ufffd","\\x00"\n'.encode()
+
+
+def test_numbers_and_times_for_postgresql() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "f": pa.array([float("nan"), float("-inf"), 0.1]),
+            "d": pa.array([Decimal("1.500"), None, Decimal("-0.001")], pa.decimal128(12, 3)),
+            "t": pa.array([0, 1_700_000_000_123_456, None], pa.int64()),
+        }
+    )
+    columns = [TableColumn("f", "float"), TableColumn("d", "decimal"), TableColumn("t", "timestamp")]
+    assert csv_text(batch, columns).decode().splitlines() == [
+        '"nan","1.500","1970-01-01T00:00:00.000000Z"',
+        '"-inf",,"2023-11-14T22:13:20.123456Z"',
+        '"0.1","-0.001",',
+    ]
+
+
+def test_what_is_not_committed_is_not_there(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    columns = [TableColumn("id", "integer")]
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2]})
+    for commits in (False, True):
+        with SqliteSession(path) as session:
+            session.prepare(Table("t"), columns)
+            assert session.insert(Table("t"), columns, iter([rows])) == 2
+            session.record("q", "t", Recorded(3, "rows"))
+            if commits:
+                session.commit()
+    with SqliteSession(path) as session:
+        assert session.recorded("q", "t") == Recorded(3, "rows")
+        assert session.recorded("another", "t") is None
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM t").fetchone() == (2,)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_text("certainly not a database, and long enough to be looked at" * 20)
+    with pytest.raises(SinkError, match="not a database"), SqliteSession(str(tmp_path / "x.db")):
+        pass
+
+
+def test_a_connection_is_never_shown() -> None:
+    assert "secret" not in repr(PostgresSink(Table("t"), connection="postgresql://me:secret@host/db"))

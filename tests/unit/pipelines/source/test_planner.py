@@ -1,0 +1,167 @@
+"""What the driver plans: where queries begin and end, limits, new and lost partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from ottla.base.names import TopicPartition
+from ottla.pipelines.source.bounds import Offsets, OptionError, offsets_json, offsets_of
+from ottla.pipelines.source.cluster import chosen
+from ottla.pipelines.source.losses import DataLossError, SourceError
+from ottla.pipelines.source.options import Subscription, read_options
+from ottla.pipelines.source.planner import Planner
+from ottla.pipelines.source.planning import Range
+
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+
+
+class FakeCluster:
+    """Logs as pairs of first and next offset; a record's time is its offset times 10."""
+
+    def __init__(self, logs: dict[TopicPartition, tuple[int, int]]) -> None:
+        self.logs = logs
+        self.stale: list[Offsets] = []  # what a new leader says before it knows better
+
+    def partitions(self, subscription: Subscription) -> list[TopicPartition]:
+        return sorted(chosen(subscription, self.logs))
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return {each: self.logs[each][0] for each in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        found = {each: self.logs[each][1] for each in partitions}
+        return found | self.stale.pop() if self.stale else found
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {each: self._at(each, -(-time // 10)) for each, time in times_ms.items()}
+
+    def _at(self, partition: TopicPartition, offset: int) -> int | None:
+        first, after = self.logs[partition]
+        return max(first, offset) if offset < after else None
+
+    def close(self) -> None: ...
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def planner(cluster: FakeCluster, is_stream: bool = True, **more: Any) -> Planner:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", **more}
+    if "assign" in given or "subscribePattern" in given:
+        del given["subscribe"]
+    return Planner(read_options(given, is_stream), cluster, Clock(), lambda _: None)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({A: (0, 100), B: (50, 60)})
+
+
+def test_a_batch_reads_everything_that_is_there(cluster: FakeCluster) -> None:
+    assert planner(cluster, False).batch_ranges() == [Range("t", 0, 0, 100), Range("t", 1, 50, 60)]
+
+
+def test_a_batch_between_offsets(cluster: FakeCluster) -> None:
+    starts, ends = '{"t":{"0":10,"1":-2}}', '{"t":{"0":20,"1":-1}}'
+    found = planner(cluster, False, startingOffsets=starts, endingOffsets=ends).batch_ranges()
+    assert found == [Range("t", 0, 10, 20), Range("t", 1, 50, 60)]
+
+
+def test_a_batch_between_times(cluster: FakeCluster) -> None:
+    found = planner(cluster, False, startingTimestamp="500", endingTimestamp="700").batch_ranges()
+    assert found == [Range("t", 0, 50, 70), Range("t", 1, 50, 60)]
+
+
+def test_a_start_that_no_record_reaches_is_an_error_or_latest(cluster: FakeCluster) -> None:
+    with pytest.raises(SourceError, match="t-1 has no record at or after 700 ms"):
+        planner(cluster, startingTimestamp="700").initial()
+    found = planner(cluster, startingTimestamp="700", startingOffsetsByTimestampStrategy="latest").initial()
+    assert found == {A: 70, B: 60}
+
+
+def test_offsets_must_name_every_partition_and_no_other(cluster: FakeCluster) -> None:
+    with pytest.raises(OptionError, match="t-1 is missing"):
+        planner(cluster, startingOffsets='{"t":{"0":1}}').initial()
+    with pytest.raises(OptionError, match="names x-0"):
+        planner(cluster, startingOffsets='{"t":{"0":1,"1":1},"x":{"0":1}}').initial()
+
+
+def test_what_does_not_exist_is_an_error_at_the_start(cluster: FakeCluster) -> None:
+    with pytest.raises(SourceError, match="topic nowhere does not exist"):
+        planner(cluster, subscribe="t,nowhere").initial()
+    with pytest.raises(SourceError, match="partition t-9 does not exist"):
+        planner(cluster, assign='{"t":[0,9]}').initial()
+    assert planner(cluster, subscribePattern="x.*").initial() == {}
+
+
+def test_a_stream_takes_all_or_its_share(cluster: FakeCluster) -> None:
+    made = planner(cluster)
+    assert made.next_end({A: 0, B: 50}, None, None) == {A: 100, B: 60}
+    assert made.next_end({A: 0, B: 50}, 11, None) == {A: 10, B: 51}
+    assert made.newest == {A: 100, B: 60}
+
+
+def test_too_little_data_waits_but_not_for_ever(cluster: FakeCluster) -> None:
+    made = planner(cluster, minOffsetsPerTrigger="1000", maxTriggerDelay="10s")
+    start = {A: 90, B: 60}
+    assert made.next_end(start, None, 1000) == {A: 100, B: 60}  # the first batch does not wait
+    assert made.next_end(start, None, 1000) == start
+    made.seconds.now += 11  # type: ignore[attr-defined]
+    assert made.next_end(start, None, 1000) == {A: 100, B: 60}
+
+
+def test_a_fixed_end_stays_where_it_is(cluster: FakeCluster) -> None:
+    made = planner(cluster)
+    made.fix_end()
+    cluster.logs = {A: (0, 500), B: (50, 60), C: (0, 9)}
+    assert made.next_end({A: 0, B: 50}, None, 1000) == {A: 100, B: 60}
+    assert made.next_end({A: 100, B: 60}, 10, None) == {A: 100, B: 60}
+    assert made.next_end({A: 150, B: 60}, None, None) == {A: 150, B: 60}  # read before the end was fixed
+
+
+def test_new_partitions_are_read_from_their_beginning(cluster: FakeCluster) -> None:
+    made = planner(cluster)
+    cluster.logs[C] = (0, 7)
+    end = made.next_end({A: 100, B: 60}, None, None)
+    assert made.ranges({A: 100, B: 60}, end) == [Range("t", 2, 0, 7)]
+
+
+def test_a_new_partition_without_its_beginning_is_a_loss(cluster: FakeCluster) -> None:
+    with pytest.raises(DataLossError, match="the new partition t-1 begins at offset 50"):
+        planner(cluster).ranges({A: 100}, {A: 100, B: 60})
+    found = planner(cluster, failOnDataLoss="false").ranges({A: 100}, {A: 100, B: 60})
+    assert found == [Range("t", 1, 50, 60)]
+
+
+def test_partitions_that_are_gone_are_a_loss(cluster: FakeCluster) -> None:
+    with pytest.raises(DataLossError, match="partitions are gone: t-2 from offset 5 on"):
+        planner(cluster).ranges({A: 100, C: 5}, {A: 100})
+    assert planner(cluster, failOnDataLoss="false").ranges({A: 90, C: 5}, {A: 100}) == [Range("t", 0, 90, 100)]
+
+
+def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning(cluster: FakeCluster) -> None:
+    cluster.logs[A] = (0, 5)
+    with pytest.raises(DataLossError, match="t-0 was read up to offset 100, but now it ends at 5"):
+        planner(cluster).ranges({A: 100, B: 60}, {A: 5, B: 60})
+    found = planner(cluster, failOnDataLoss="false").ranges({A: 100, B: 60}, {A: 5, B: 60})
+    assert found == [Range("t", 0, 0, 5)]
+
+
+def test_a_leader_that_knows_too_little_for_a_moment_is_no_loss(cluster: FakeCluster) -> None:
+    cluster.stale = [{A: 40}, {A: 40}]
+    assert planner(cluster).next_end({A: 100, B: 60}, None, None) == {A: 100, B: 60}
+
+
+def test_offsets_are_written_in_one_order_and_read_again() -> None:
+    offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 2, TopicPartition("a", 9): 3}
+    assert list(offsets_json(offsets)["a"]) == ["9", "10"]
+    assert list(offsets_json(offsets)) == ["a", "b"]
+    assert offsets_of(offsets_json(offsets)) == offsets

@@ -1,0 +1,98 @@
+"""When an archive of classes is used, written, or left alone."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, archive_name, archive_options, class_path
+from ottla.pipelines.spark.java import Java
+from ottla.pipelines.spark.places import Installed
+
+LONG_AGO = 3600
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    """A Java that accepts every archive that does not say it is broken."""
+    home = tmp_path / "java"
+    for folder in ("bin", "lib/server"):
+        (home / folder).mkdir(parents=True)
+    (home / "lib" / "server" / "classes.jsa").write_bytes(b"base")
+    program = home / "bin" / "java"
+    program.write_text(
+        '#!/bin/sh\nfor w in "$@"; do case $w in -XX:SharedArchiveFile=*) f=${w##*:};; esac; done\n'
+        '! grep -q broken "$f"\n'
+    )
+    program.chmod(0o755)
+    return Java(home, 17, "PATH")
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Installed:
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    return Installed(tmp_path / "pyspark", "4.2.1", "2.13")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("OTTLA_SPARK_CLASS_ARCHIVE", raising=False)
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    return tmp_path / "cache" / "ottla" / "classes"
+
+
+def left_behind(folder: Path, java: Java, spark: Installed, content: bytes, age_seconds: float) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{archive_name(java, spark, ())}.unfinished"
+    file.write_bytes(content)
+    os.utime(file, (time.time() - age_seconds,) * 2)
+    return file
+
+
+def test_the_first_session_writes_an_archive(java: Java, spark: Installed, folder: Path) -> None:
+    options = archive_options(java, spark, ())
+    assert options[-1] == f"-XX:ArchiveClassesAtExit={folder / archive_name(java, spark, ())}.unfinished"
+
+
+def test_the_next_one_uses_it(java: Java, spark: Installed, folder: Path) -> None:
+    left_behind(folder, java, spark, b"good", LONG_AGO)
+    archive = folder / f"{archive_name(java, spark, ())}.jsa"
+    assert archive_options(java, spark, ())[-1].endswith(f"classes.jsa:{archive}")
+    assert [path.name for path in folder.iterdir()] == [archive.name]
+
+
+def test_what_java_cannot_use_is_removed_and_written_again(java: Java, spark: Installed, folder: Path) -> None:
+    file = left_behind(folder, java, spark, b"broken", LONG_AGO)
+    assert archive_options(java, spark, ())[-1] == f"-XX:ArchiveClassesAtExit={file}"
+    assert not file.exists()
+
+
+def test_what_is_being_written_is_left_alone(java: Java, spark: Installed, folder: Path) -> None:
+    file = left_behind(folder, java, spark, b"half", 0)
+    assert not any("ArchiveClassesAtExit" in option for option in archive_options(java, spark, ()))
+    assert file.exists()
+
+
+def test_other_jars_need_another_archive(java: Java, spark: Installed, tmp_path: Path) -> None:
+    assert archive_name(java, spark, ()) != archive_name(java, spark, (tmp_path / "more.jar",))
+
+
+def test_old_archives_are_removed(java: Java, spark: Installed, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for number in range(5):
+        (folder / f"spark-old-{number}.jsa").write_bytes(b"x")
+        os.utime(folder / f"spark-old-{number}.jsa", (number, number))
+    left_behind(folder, java, spark, b"good", LONG_AGO)
+    archive_options(java, spark, ())
+    assert len(list(folder.iterdir())) == ARCHIVES_MAX
+
+
+def test_archives_can_be_switched_off(java: Java, spark: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTTLA_SPARK_CLASS_ARCHIVE", "0")
+    assert archive_options(java, spark, ()) == []
+
+
+def test_the_class_path_is_that_of_sparks_launcher(spark: Installed) -> None:
+    assert class_path(spark, (Path("/a.jar"),)) == f"/a.jar:{spark.home}/conf:{spark.home}/jars/*"
