@@ -19,6 +19,8 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -73,6 +75,12 @@ streams:
       - {{sqlite: rows.db, table: paid, columns: [id, amount]}}
 spark: {{spark.sql.shuffle.partitions: 2}}
 """
+
+# It lives for seconds: what makes a JVM fast in the long run is not worth its start.
+SHORT_LIVED = (
+    "--set=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "--set=spark.sql.codegen.wholeStage=false",
+)
 
 Victim = Literal["group", "driver", "java", "worker"]
 Count = tuple[int, str, str, int]  # start of the window, country, page, clicks
@@ -144,7 +152,7 @@ class PipelineRound:
     def start(self, *words: str, master: str = "local[2]") -> subprocess.Popen[bytes]:
         self.starts += 1
         command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", "round.yaml", "--json"]
-        command += ["--state", str(self.folder / "state"), "--master", master, *words]
+        command += ["--state", str(self.folder / "state"), "--master", master, *SHORT_LIVED, *words]
         with self.out.open("wb") as out, self.errors.open("wb") as errors:
             return subprocess.Popen(command, stdout=out, stderr=errors, cwd=self.folder, start_new_session=True)
 
@@ -186,15 +194,16 @@ class PipelineRound:
         try:
             self.kill(process, victim, batches, delay_s)
             process.wait(RUN_SECONDS_MAX)
+            assert len(self.errors.read_text().splitlines()) <= 1, self.told()
         finally:
             if victim != "driver":
                 strike(process, "group")
 
-    def finish(self, runs: int = 1, master: str = "local[2]") -> dict[str, Any]:
+    def finish(self, runs: int = 1, master: str = "local[2]", words: tuple[str, ...] = ()) -> dict[str, Any]:
         """To the end of what is there: `--once`; what it said at the end."""
         self.fed()
         for _ in range(runs):
-            process = self.start("--once", master=master)
+            process = self.start("--once", *words, master=master)
             if self.reap(process) == 0:
                 break
         assert process.returncode == 0, self.told()
@@ -335,10 +344,8 @@ def python_workers(java: int) -> list[int]:
 
 
 def _quietly(kill: Callable[[], None]) -> None:
-    try:
+    with suppress(ProcessLookupError):  # it was faster
         kill()
-    except ProcessLookupError:
-        pass  # it was faster
 
 
 def country_of(user: int) -> str:
@@ -354,7 +361,5 @@ def text_of(second: int) -> str:
 
 
 def seconds_of(text: str) -> int:
-    from datetime import UTC, datetime  # noqa: PLC0415
-
     moment = datetime.fromisoformat(text)
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

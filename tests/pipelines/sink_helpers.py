@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import time
 import uuid
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.pipelines.sinks.batch import Batch
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 READ_SECONDS_MAX = 60.0
+NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=dt.UTC)
+DIFFICULT = (
+    "id int, text string, ratio double, price decimal(12,3), raw binary, at timestamp, day date, ok boolean,"
+    " tags array<string>, place struct<x:double,name:string>"
+)
 
 
 def new_topic(bootstrap: str, partitions: int = 2, **settings: str) -> str:
@@ -56,8 +62,11 @@ def values(bootstrap: str, topic: str) -> list[Any]:
     return [json.loads(message.value()) for message in committed(bootstrap, topic)]
 
 
-def batches(query: str, folder: Path) -> Iterable[Batch]:
-    number = 0
-    while True:
-        yield Batch(query, number, str(folder))
-        number += 1
+def difficult(spark: SparkSession) -> DataFrame:
+    rows: list[Any] = [
+        (1, "plain", 1.5, decimal.Decimal("1234567.125"), b"\x00\xff", NOON, NOON.date(), True, ["a", "b"], (1.0, "n")),
+        (2, 'comma, "quote"\nline \u20ac', float("nan"), None, b"", None, None, False, [], (float("inf"), None)),
+        (3, "", float("-inf"), decimal.Decimal("-0.001"), None, NOON, None, None, None, None),
+        (4, None, None, None, None, None, None, None, None, None),
+    ]
+    return spark.createDataFrame(rows, DIFFICULT)

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import pickle
-import sqlite3
 import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import psycopg
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
-from conformance.recipes import running_postgresql
-from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
+from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.console import ConsoleSink
-from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink, sqlite_table
 from ottla.pipelines.sinks.encoding import Encoding
-from ottla.pipelines.sinks.external_offsets import kept_offsets, offsets_json
 from ottla.pipelines.sinks.files import FilesSink
-from ottla.pipelines.sinks.tables import Table
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic, exactly_once_topic
-from ottla.pipelines.source import register
-from pipelines.sink_helpers import committed, new_topic, values
+from pipelines.sink_helpers import NOON, committed, difficult, new_topic, values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=dt.UTC)
-DIFFICULT = (
-    "id int, text string, ratio double, price decimal(12,3), raw binary, at timestamp, day date, ok boolean,"
-    " tags array<string>, place struct<x:double,name:string>"
-)
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
 def query() -> str:
     return f"q-{uuid.uuid4().hex[:8]}"
-
-
-def difficult(spark: SparkSession) -> DataFrame:
-    rows: list[Any] = [
-        (1, "plain", 1.5, decimal.Decimal("1234567.125"), b"\x00\xff", NOON, NOON.date(), True, ["a", "b"], (1.0, "n")),
-        (2, 'comma, "quote"\nline \u20ac', float("nan"), None, b"", None, None, False, [], (float("inf"), None)),
-        (3, "", float("-inf"), decimal.Decimal("-0.001"), None, NOON, None, None, None, None),
-        (4, None, None, None, None, None, None, None, None, None),
-    ]
-    return spark.createDataFrame(rows, DIFFICULT)
 
 
 # ---- topics
@@ -217,138 +190,6 @@ def test_a_notebook_needs_one_function(spark: SparkSession, bootstrap: str, quer
     running = stream.writeStream.outputMode("complete").foreachBatch(write).trigger(availableNow=True)
     running.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert {value["kind"]: value["count"] for value in values(bootstrap, topic)} == {0: 7, 1: 7, 2: 6}
-
-
-# ---- databases
-
-
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[str]:
-    with running_postgresql() as connection:
-        yield connection
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    if request.param == "sqlite":
-        return Database(sqlite=str(tmp_path / "rows.db"))
-    return Database(postgresql=str(request.getfixturevalue("postgresql")))
-
-
-class Database:
-    """The same questions to both kinds."""
-
-    def __init__(self, sqlite: str = "", postgresql: str = "") -> None:
-        self.sqlite, self.postgresql = sqlite, postgresql
-
-    def sink(self, table: Table, **options: Any) -> DatabaseSink:
-        if self.sqlite:
-            return SqliteSink(table, path=self.sqlite, **options)
-        return PostgresSink(table, connection=self.postgresql, **options)
-
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        if self.sqlite:
-            with sqlite3.connect(self.sqlite) as opened:
-                return opened.execute(statement).fetchall()
-        with psycopg.connect(self.postgresql) as connected:
-            return list(connected.execute(statement).fetchall())
-
-
-def test_rows_of_a_batch_are_in_the_table_once(
-    spark: SparkSession, database: Database, query: str, tmp_path: Path
-) -> None:
-    table = f"t_{uuid.uuid4().hex[:8]}"
-    rows = spark.range(0, 1000, 1, 3).selectExpr("id", "concat('row ', id) as text")
-    for batch_id in (0, 0, 1, 1):
-        database.sink(Table(table)).write(rows, Batch(query, batch_id, str(tmp_path)))
-    assert database.rows(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(2000, 1000)]
-    with pytest.raises(SinkError, match="marker was lost"):
-        database.sink(Table(table)).write(rows, Batch(f"{query}-other", 5, str(tmp_path / "other")))
-
-
-def test_difficult_values_survive(spark: SparkSession, database: Database, query: str, tmp_path: Path) -> None:
-    table = f"t_{uuid.uuid4().hex[:8]}"
-    database.sink(Table(table)).write(difficult(spark), Batch(query, 0, str(tmp_path)))
-    rows = {row[0]: row[1:] for row in database.rows(f"SELECT * FROM {table}")}
-    assert rows[4] == (None,) * 9
-    assert rows[2][0] == 'comma, "quote"\nline \u20ac'
-    assert rows[3][0] == ""
-    assert rows[3][1] == float("-inf")
-    assert bytes(rows[1][3]) == b"\x00\xff"
-    assert bytes(rows[2][3]) == b""
-    if database.sqlite:
-        assert rows[2][1] is None
-        assert rows[1][2:6] == ("1234567.125", b"\x00\xff", "2026-03-01T12:00:00.250000Z", "2026-03-01")
-        assert rows[1][6:] == (1, '["a","b"]', '{"x":1.0,"name":"n"}')
-    else:
-        assert rows[2][1] != rows[2][1]
-        assert rows[1][2] == decimal.Decimal("1234567.125")
-        assert rows[1][4:7] == (NOON, NOON.date(), True)
-        assert rows[1][7:] == (["a", "b"], {"x": 1.0, "name": "n"})
-        assert rows[2][8] == {"x": None, "name": None}
-
-
-def test_upsert_keeps_the_last_row_of_a_key_and_replace_only_the_batch(
-    spark: SparkSession, database: Database, query: str, tmp_path: Path
-) -> None:
-    table = f"t_{uuid.uuid4().hex[:8]}"
-    sink = database.sink(Table(table, "upsert", ("page",)))
-    first = spark.createDataFrame([("a", 1), ("b", 2), (None, 3), ("a", 4)], "page string, views int").coalesce(1)
-    second = spark.createDataFrame([("b", 5), (None, 6), ("c", 7)], "page string, views int").coalesce(1)
-    sink.write(first, Batch(query, 0, str(tmp_path)))
-    sink.write(second, Batch(query, 1, str(tmp_path)))
-    assert dict(database.rows(f"SELECT page, views FROM {table}")) == {"a": 4, "b": 5, "c": 7, None: 6}
-    assert database.rows(f"SELECT count(*) FROM {table}") == [(4,)]
-    database.sink(Table(table, "replace")).write(second, Batch(f"{query}-r", 0, str(tmp_path / "r")))
-    assert sorted(row[1] for row in database.rows(f"SELECT * FROM {table}")) == [5, 6, 7]
-
-
-def test_a_table_that_does_not_fit_is_told(spark: SparkSession, database: Database, query: str, tmp_path: Path) -> None:
-    table = f"t_{uuid.uuid4().hex[:8]}"
-    rows = spark.range(3).selectExpr("id", "'x' as text")
-    with pytest.raises(SinkError, match=f"no table {table}"):
-        database.sink(Table(table, create=False)).write(rows, Batch(query, 0, str(tmp_path)))
-    database.sink(Table(table)).write(rows.select("id"), Batch(f"{query}-2", 0, str(tmp_path / "2")))
-    with pytest.raises(SinkError, match="has no column 'text'; it has id: add it"):
-        database.sink(Table(table)).write(rows, Batch(f"{query}-3", 0, str(tmp_path / "3")))
-    with pytest.raises(SinkError, match="no unique index on id"):
-        upsert = database.sink(Table(table, "upsert", ("id",)))
-        upsert.write(rows.select("id"), Batch(f"{query}-4", 0, str(tmp_path / "4")))
-
-
-def test_offsets_are_kept_with_the_rows_and_a_new_checkpoint_goes_on_there(
-    spark: SparkSession, bootstrap: str, database: Database, query: str, tmp_path: Path
-) -> None:
-    topic, table = new_topic(bootstrap, 2), f"t_{uuid.uuid4().hex[:8]}"
-    send = AtLeastOnceTopic(topic, bootstrap)
-    send.write(spark.range(0, 100).selectExpr("cast(id as string) as value"), Batch("s", 0, ""))
-
-    def run(name: str, starting: str, **options: Any) -> None:
-        register(spark)
-        checkpoint = str(tmp_path / name)
-        sink = database.sink(Table(table), keeps_offsets=True, checkpoint=checkpoint, **options)
-        stream = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
-        stream = stream.option("subscribe", topic).option("startingOffsets", starting)
-        rows = stream.load().selectExpr("cast(cast(value as string) as int) as id")
-        writer = rows.writeStream.foreachBatch(ForeachBatch(sink, query, f"{checkpoint}-p"))
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-
-    run("first", "earliest")
-    kept = kept_offsets(database.sink(Table(table)), query)
-    assert sum(kept[topic].values()) == 100
-    send.write(spark.range(100, 150).selectExpr("cast(id as string) as value"), Batch("s", 0, ""))
-    with pytest.raises(Exception, match="start the query at these offsets"):
-        run("careless", "earliest")
-    run("second", offsets_json(kept), started_at=kept)
-    assert sorted(row[0] for row in database.rows(f"SELECT id FROM {table}")) == list(range(150))
-
-
-def test_a_table_for_foreach_batch(spark: SparkSession, query: str, tmp_path: Path) -> None:
-    folder = str(tmp_path / "p")
-    write = sqlite_table(str(tmp_path / "a.db"), "views", query=query, folder=folder, mode="upsert", key="id")
-    write(spark.range(5), 0)
-    with sqlite3.connect(tmp_path / "a.db") as opened:
-        assert opened.execute("SELECT count(*) FROM views").fetchone() == (5,)
 
 
 # ---- files and the terminal

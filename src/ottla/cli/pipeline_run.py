@@ -7,6 +7,7 @@ on where the last committed batch ended.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import threading
@@ -15,7 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import accumulators
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -27,7 +29,7 @@ from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.model.sinks import DeltaSink
 from ottla.pipelines.running.builder import Choices
-from ottla.pipelines.running.checkpoints import begun, put_aside
+from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
@@ -92,9 +94,18 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
 
 
 def _silence_pyspark() -> None:
-    """It would print every mistake in a condition with a page of Java, before we tell it in a line."""
+    """It would print every mistake in a condition with a page of Java, and the end of Java with several of Python,
+    before we tell it in a line."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
+    if not logging.getLogger().handlers:  # Py4J logs there, and would else make one that writes to the terminal
+        logging.getLogger().addHandler(logging.NullHandler())
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _be_quiet  # type: ignore[assignment, method-assign]
+
+
+def _be_quiet(_server: object, _request: object, _client: object) -> None:
+    """Whoever waits for the answer hears of it."""
 
 
 def choices_of(options: argparse.Namespace) -> Choices:
@@ -127,7 +138,7 @@ def _run(options: argparse.Namespace, loaded: Loaded, folder: RunFolder) -> int:
         reason = str(problem)
         raise ToolError(reason) from None
     except SPARK_GONE as problem:
-        reason = f"Spark is gone: {first_cause(str(problem))}"
+        reason = f"Spark is gone: {_why_gone(problem)}"
         raise ToolError(reason) from None
     except (ToolError, ClientError, OSError) as problem:
         reason = str(problem)
@@ -180,6 +191,12 @@ def _follow_to_the_end(
             stop.wait(POLL_SECONDS)
 
 
+def _why_gone(problem: Exception) -> str:
+    if isinstance(problem, PySparkException | Py4JJavaError):
+        return first_cause(str(problem))
+    return "its Java process has ended (killed, or out of memory?); the next run goes on after the last whole batch"
+
+
 def _stop_spark(spark: SparkSession) -> None:
     with suppress(*SPARK_GONE):  # it may be gone before
         spark.stop()
@@ -216,6 +233,8 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
     """A checkpoint goes before --from: whoever wants to begin elsewhere must say what becomes of it."""
     if options.fresh:
         put_aside(_checkpoints(options), pipeline)
+    if not (options.once and options.starting is not None):  # such a run has no checkpoint
+        check_names(_checkpoints(options), pipeline)
     if options.starting is None:
         return
     try:

@@ -29,7 +29,7 @@ HOT_PAGES = """
 SELECT page, views FROM hot_pages WHERE window_end = (SELECT max(window_end) FROM hot_pages) ORDER BY rank LIMIT :rows
 """
 BOUGHT_TOGETHER = """
-SELECT json_extract("when", '$[0]') || ' + ' || "then" AS pair, together, round(100 * confidence) || ' %'
+SELECT json_extract("when", '$[0]') || ' + ' || "then" AS pair, together, printf('%d %%', round(100 * confidence))
 FROM bought_together
 WHERE window_end = (SELECT max(window_end) FROM bought_together) AND json_extract("when", '$[0]') < "then"
 ORDER BY together DESC, pair LIMIT :rows

@@ -41,7 +41,7 @@ class Account:
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = list(passages)
         self.sums: dict[str, Counter[str]] = {}
-        self.late: Counter[int] = Counter()  # by mark
+        self.late: Counter[Passage] = Counter()
 
     def __repr__(self) -> str:
         return f"Account({self.steps()})"
@@ -52,7 +52,7 @@ class Account:
             sums = self.sums.setdefault(name, Counter())
             sums.update({key: value for key, value in figures.items() if isinstance(value, int)})
         for each in late:
-            self.late[each.passage.mark] += each.rows
+            self.late[each.passage] += each.rows
 
     def steps(self) -> list[StepCount]:
         return [self._count(passage) for passage in self.passages]
@@ -66,7 +66,7 @@ class Account:
             return self._marked(passage, sums)
         came = sum(self.sums.get(name, Counter())["out"] for name in passage.before)
         made = sums["in"]
-        late = self.late[passage.mark]
+        late = self.late[passage]
         filtered = 0 if passage.kind == "merges" else max(came - late - made, 0)
         return self._row(passage, came, came - filtered - late, filtered, late, 0, made)
 

@@ -10,11 +10,9 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account
@@ -83,10 +81,9 @@ class BatchQuery:
     def _send_dead_letters(self) -> None:
         sink = dead_letter_sink(self.pipeline)
         letters = letters_of(self.builder.marked, self.pipeline, own_streams(self.pipeline, self.stream))
-        if sink is not None and letters:
+        if sink is not None and letters is not None:
             query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.identity}"
-            rows = reduce(DataFrame.unionByName, letters)
-            sink.write(rows, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
+            sink.write(letters, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
 
     def _progress(self, observed: dict[str, dict[str, int]], duration_ms: int) -> Progress:
         """As a stream would report it."""

@@ -51,6 +51,8 @@ class Builder:
     marked: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)  # for the sweep of dead letters
     observations: dict[str, Observation | None] = field(default_factory=dict)  # a stream tells them in its progress
     starting: Offsets = field(default_factory=dict)  # instead of what the file says
+    loss_folder: str = ""  # where the sources leave word of records that are gone
+    forgives_loss: bool = False  # whatever the file says about lost data
 
     @property
     def folder(self) -> str:
@@ -112,6 +114,12 @@ class Builder:
             return self.spark.createDataFrame([], SCHEMA)
         kept = part_of(source, self.starting)
         options = source_options(self.pipeline.head, source, self.choices.starting, kept, ranges)
+        options |= self._loss_options(connector)
         reader = self.spark.readStream if self.is_streaming else self.spark.read
         with Blame((*path, "from")):
             return reader.format(source_format(connector)).options(**options).load()
+
+    def _loss_options(self, connector: str) -> dict[str, str]:
+        """The folder is always said: a file of somebody else must not choose it."""
+        options = {"lossFolder": self.loss_folder} if connector == "ottla" else {}
+        return options | ({"failOnDataLoss": "false"} if self.forgives_loss else {})

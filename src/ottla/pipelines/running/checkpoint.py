@@ -8,16 +8,26 @@ says that batch N is done.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import AnalysisException
+
+from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.source.losses import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_OFFSET = "-"
 
+FRESH = "put back the folder as it was, or begin anew with --fresh"
+
 Ends = dict[str, dict[int, int]]  # topic -> partition -> offset
+
+
+class CheckpointError(SourceError):
+    """A checkpoint, or a note beside it, that cannot be read: nothing is guessed."""
 
 
 class PlannedBatch(NamedTuple):
@@ -39,19 +49,44 @@ class Checkpoint:
         return f"Checkpoint({self.folder})"
 
     def query_id(self) -> str | None:
-        """None before the query was started for the first time."""
+        """None before the query was started for the first time. Raises CheckpointError."""
         lines = self._lines("metadata")
-        return str(json.loads("".join(lines))["id"]) if lines else None
+        if lines is None:
+            return None
+        try:
+            return str(json.loads("".join(lines))["id"])
+        except (ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{self.folder}/metadata is damaged; {FRESH}") from None
+
+    def check(self) -> None:
+        """The newest files of both logs must be whole. Raises CheckpointError."""
+        newest = max(self._numbers("offsets"), default=-1)
+        if newest >= 0:
+            self.planned(newest)
+            if self.query_id() is None:
+                raise CheckpointError(f"{self.folder}/metadata is gone; {FRESH}")
+        done = self.committed()
+        if done >= 0 and not is_commit(self._lines(f"commits/{done}") or []):
+            raise CheckpointError(f"{self.folder}/commits/{done} is damaged; {FRESH}")
+        if done > newest:
+            raise CheckpointError(f"{self.folder}/offsets ends before batch {done}, which was done; {FRESH}")
 
     def committed(self) -> int:
         """The newest batch that is done, -1 if none."""
         return max(self._numbers("commits"), default=-1)
 
     def planned(self, batch_id: int) -> PlannedBatch | None:
+        """None where there is no such file. Raises CheckpointError."""
         lines = self._lines(f"offsets/{batch_id}")
-        return parse_planned(batch_id, lines) if lines else None
+        try:
+            return None if lines is None else parse_planned(batch_id, lines)
+        except (ValueError, TypeError, AttributeError):
+            raise CheckpointError(f"{self.folder}/offsets/{batch_id} is damaged; {FRESH}") from None
 
     def _numbers(self, name: str) -> list[int]:
+        local = self._local(name)
+        if local is not None:
+            return [int(each.name) for each in local.glob("*") if each.name.isdigit()]
         try:
             found = self.spark.read.format("binaryFile").load(f"{self.folder}/{name}").select("path").collect()
         except AnalysisException:
@@ -59,12 +94,29 @@ class Checkpoint:
         names = [str(row.path).rpartition("/")[2] for row in found]
         return [int(each) for each in names if each.isdigit()]
 
-    def _lines(self, name: str) -> list[str]:
+    def _lines(self, name: str) -> list[str] | None:
+        local = self._local(name)
+        if local is not None:
+            return local.read_text(encoding="utf-8", errors="replace").splitlines() if local.exists() else None
         try:
             found = self.spark.read.text(f"{self.folder}/{name}", wholetext=True).collect()
         except AnalysisException:
-            return []
+            return None
         return [line for row in found for line in str(row.value).splitlines()]
+
+    def _local(self, name: str) -> Path | None:
+        """Where it is, in a checkpoint that is here: Spark would need a job to read it."""
+        folder = local_path(self.folder)
+        return folder / name if folder is not None and folder.exists() else None
+
+
+def is_commit(lines: list[str]) -> bool:
+    """A version, and JSON."""
+    try:
+        json.loads("".join(lines[1:]))
+    except ValueError:
+        return False
+    return lines[0].startswith("v")
 
 
 def parse_planned(batch_id: int, lines: list[str]) -> PlannedBatch:

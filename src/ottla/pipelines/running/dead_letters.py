@@ -2,8 +2,8 @@
 
 The query itself only counts them. When committed batches had some, exactly their offsets are read again as a batch job,
 the marked rows are kept and published with the last batch's number as marker. A note in the stream's folder says how
-far this went, and what was begun: after a restart that is done again, under the same number, and the batches that were
-committed but not swept are made up for.
+far this went, and what was begun: that is done again before anything else, under the same number, after a restart as
+after a failure. Batches that an earlier run has committed and not swept are made up for at the start.
 
 A letter has the key, value and headers of the record, and headers that begin with `ottla.`: pipeline, stream, step,
 reason, topic, partition, offset and timestamp. Steps of a stream that several queries share are swept by the first.
@@ -22,11 +22,12 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
-from ottla.pipelines.running.checkpoint import Checkpoint, Ends, batch_ranges, parse_ends
+from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointError, Ends, batch_ranges, parse_ends
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.query_state import Progress
 from ottla.pipelines.running.starting import noted_start
-from ottla.pipelines.sinks.batch import Batch, Sink
+from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
+from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 from ottla.pipelines.steps.frame import FATE, REASON, Passage
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 NOTE = "swept"
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
 HEADERS = "array<struct<key string, value binary>>"
+ORIGIN = ["_topic", "_partition", "_offset", "_step"]
 
 Marked = tuple[DataFrame, list[Passage]]
 Bounds = list[tuple[Ends | None, Ends | None]]
@@ -44,7 +46,16 @@ Bounds = list[tuple[Ends | None, Ends | None]]
 class DeadLetters:
     """Of one query. Batches that were committed close to each other are swept together."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        stream: Stream,
+        folder: str,
+        choices: Choices,
+        committed: int,
+    ) -> None:
+        """`committed` is the newest batch of earlier runs."""
         self.spark = spark
         self.pipeline = pipeline
         self.stream = stream
@@ -53,45 +64,58 @@ class DeadLetters:
         self.checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
         self.own_streams = own_streams(pipeline, stream)
         self.sink = dead_letter_sink(pipeline)
+        self.committed = committed
         self.is_made_up = False
         self.pending: list[Progress] = []
 
     def __repr__(self) -> str:
         return f"DeadLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.dead_letter_topic})"
 
+    def check(self) -> None:
+        """Before anything runs: what was sent must be known. Raises CheckpointError."""
+        self._noted()
+
     def after_batches(self, batches: Sequence[Progress]) -> None:
         """Called with batches as they are committed, in order. What fails is done again with the next ones."""
         if self.sink is None:
             return
         self.pending += batches
+        if not self.pending and self.is_made_up:
+            return
+        done = self._make_up(int(self.pending[0]["batchId"]) - 1 if self.pending else self.committed)
+        self.pending = [each for each in self.pending if int(each["batchId"]) > done]
         if not self.pending:
             return
-        first, last = int(self.pending[0]["batchId"]), int(self.pending[-1]["batchId"])
-        self._make_up(first - 1)
+        last = int(self.pending[-1]["batchId"])
         dead = [each for each in self.pending if dead_in(each.get("observedMetrics") or {})]
         if dead:
             self._sweep(int(dead[0]["batchId"]), int(dead[-1]["batchId"]), _bounds(dead[0], dead[-1]))
         self._note(last, last)
         self.pending = []
 
-    def _make_up(self, newest: int) -> None:
-        """Once: what an earlier run began to sweep, with the same number, then what it committed and did not sweep."""
-        if self.is_made_up:
-            return
+    def _make_up(self, newest: int) -> int:
+        """What was begun, with the same number, then what was committed and not swept; the last batch that is done."""
         done, begun = self._noted()
         if begun > done:
             self._sweep_from_checkpoint(done + 1, begun)
             done = begun
         if newest > done:
             self._sweep_from_checkpoint(done + 1, newest)
+            done = newest
         self.is_made_up = True
+        return done
 
     def _sweep_from_checkpoint(self, first: int, last: int) -> None:
         before, planned = self.checkpoint.planned(first - 1), self.checkpoint.planned(last)
-        if planned is not None:
+        is_known = planned is not None and (before is not None or first == 0)
+        if is_known and planned is not None:
             starts = before.ends if before is not None else [None] * len(planned.ends)
             self._sweep(first, last, list(zip(starts, planned.ends, strict=True)))
         self._note(last, last)
+        if not is_known:
+            raise SinkError(
+                f"dead letters of batches {first} to {last} are not sent: the checkpoint has forgotten them"
+            )
 
     def _sweep(self, first: int, last: int, bounds: Bounds) -> None:
         """Batches from first to last. The note makes a repetition take the same ones under the same number."""
@@ -103,18 +127,29 @@ class DeadLetters:
             for starts, ends in bounds
             for topic, each in batch_ranges(start if starts is None else starts, ends or {}).items()
         }
-        builder = Builder(self.spark, self.pipeline, is_streaming=False, choices=self.choices, ranges=ranges)
+        builder = Builder(
+            self.spark,
+            self.pipeline,
+            is_streaming=False,
+            choices=self.choices,
+            ranges=ranges,
+            loss_folder=loss_folder(self.folder),
+            forgives_loss=True,  # the query has read them; what is gone since then is told, and holds up nothing
+        )
         builder.frame(self.stream.name)
         letters = letters_of(builder.marked, self.pipeline, self.own_streams)
-        if letters:
+        if letters is not None:
             query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.checkpoint.query_id()}"
-            rows = reduce(DataFrame.unionByName, letters)
-            self.sink.write(rows, Batch(query, last, f"{self.folder}/dead-letters"))
+            self.sink.write(letters, Batch(query, last, f"{self.folder}/dead-letters"))
 
     def _noted(self) -> tuple[int, int]:
         """The last batch that is swept, and the last of those whose sweep was begun."""
-        done, begun = json.loads(read_note(self.folder, NOTE) or "[-1, -1]")
-        return int(done), int(begun)
+        try:
+            noted = read_note(self.folder, NOTE)
+            done, begun = (-1, -1) if noted is None else json.loads(noted)
+            return int(done), int(begun)
+        except (ValueError, TypeError):
+            raise CheckpointError(f"{self.folder}/{NOTE} is damaged; {FRESH}") from None
 
     def _note(self, done: int, begun: int) -> None:
         write_note(self.folder, NOTE, json.dumps([done, begun]))
@@ -131,14 +166,23 @@ def own_streams(pipeline: Pipeline, stream: Stream) -> set[str]:
     return set()
 
 
-def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> list[DataFrame]:
-    """What died in steps of these streams, as records for the dead-letter topic."""
+def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> DataFrame | None:
+    """What died in steps of these streams, as records for the dead-letter topic; None if nothing can die there."""
     letters: list[DataFrame] = []
     for rows, marking in marked:
         own = [passage for passage in marking if passage.stream in streams]
         if own and "_offset" in rows.columns:
             letters.append(_letters(rows, own, pipeline.name))
-    return letters
+    if not letters:
+        return None
+    once = reduce(DataFrame.unionByName, letters).dropDuplicates(ORIGIN)  # a stream may be used twice in one query
+    return once.select("key", "value", "headers")
+
+
+def loss_folder(folder: str) -> str:
+    """Where the sources of a query leave word of records that are gone; nowhere on other file systems."""
+    local = local_path(folder)
+    return "" if local is None else str(local / "losses")
 
 
 def dead_letter_sink(pipeline: Pipeline) -> Sink | None:
@@ -162,8 +206,8 @@ def _letters(rows: DataFrame, steps: list[Passage], pipeline: str) -> DataFrame:
     added = F.array(*(_header(name, value) for name, value in told.items())).cast(HEADERS)
     headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
     dead = rows.filter(F.col(FATE).isin([-step.mark for step in steps]))
-    once = dead.dropDuplicates(["_topic", "_partition", "_offset"])  # a stream may be used twice in one query
-    return once.select(F.col("_key").alias("key"), F.col("_value").alias("value"), headers.alias("headers"))
+    named = dead.withColumn("_step", told["step"])
+    return named.select(*ORIGIN, F.col("_key").alias("key"), F.col("_value").alias("value"), headers.alias("headers"))
 
 
 def _bounds(first: Progress, last: Progress) -> Bounds:

@@ -1,9 +1,11 @@
-"""Small notes beside a checkpoint, replaced atomically where the file system can do that."""
+"""Small notes beside a checkpoint, replaced atomically, and lasting, where the file system can do that."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from pyarrow import fs
+
+from ottla.pipelines.sinks.staging import local_path, replace_file
 
 
 def read_note(folder: str, name: str) -> str | None:
@@ -16,6 +18,11 @@ def read_note(folder: str, name: str) -> str | None:
 
 
 def write_note(folder: str, name: str, text: str) -> None:
+    local = local_path(folder)
+    if local is not None:
+        local.mkdir(parents=True, exist_ok=True)
+        replace_file(local / name, text)
+        return
     files, path = _place(folder, name)
     files.create_dir(path.rpartition("/")[0])
     with files.open_output_stream(f"{path}.new") as stream:

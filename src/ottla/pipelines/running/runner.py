@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,17 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.accounting import Account
 from ottla.pipelines.running.batch_query import BatchQuery
 from ottla.pipelines.running.builder import Builder, Choices
-from ottla.pipelines.running.checkpoint import Checkpoint, parse_ends
-from ottla.pipelines.running.dead_letters import DeadLetters
+from ottla.pipelines.running.checkpoint import Checkpoint, Ends, parse_ends
+from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, kept_by_sinks, make_delivery
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
+from ottla.pipelines.running.shape import check_shape
 from ottla.pipelines.running.starting import settle_start
 from ottla.pipelines.running.topics import make_topics
 from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.source.losses import SourceError, collect_losses
 from ottla.pipelines.source.progress import commit_progress
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 
@@ -93,22 +96,30 @@ class Runner:
             choices = replace(choices, connector="jvm")
         if self.options.is_batch:
             return BatchQuery(self.spark, self.pipeline, stream, folder, choices)
-        is_new = Checkpoint(self.spark, f"{folder}/checkpoint").query_id() is None
+        checkpoint = Checkpoint(self.spark, f"{folder}/checkpoint")
+        is_new = checkpoint.query_id() is None
+        checkpoint.check()
+        committed = checkpoint.committed()
         kept = kept_by_sinks(self.pipeline, stream) if is_new else {}
         starting = settle_start(self.pipeline, stream, folder, choices.starting, kept if is_new else None)
         if self.pipeline.head.latency == "realtime":
             check_realtime(self.spark, self.pipeline, stream, starting)
         delivery = make_delivery(self.pipeline, stream, folder, started_at=kept)
-        builder = Builder(self.spark, self.pipeline, choices=choices, starting=starting)
+        builder = Builder(
+            self.spark, self.pipeline, choices=choices, starting=starting, loss_folder=loss_folder(folder)
+        )
         frame, rows = builder.query(stream.name)
+        check_shape(self.pipeline, stream, frame.passages, folder, is_new)
+        letters = DeadLetters(self.spark, self.pipeline, stream, folder, self.options.choices, committed)
+        letters.check()
         if self.pipeline.head.latency == "realtime":
             started = start_realtime(rows, self.pipeline, stream, f"{folder}/checkpoint")
         else:
             started = self._start_batches(rows, stream, delivery, folder)
-        return FollowedQuery(self, stream, started, Account(frame.passages), folder)
+        return FollowedQuery(self, stream, started, Account(frame.passages), folder, letters)
 
     def _start_batches(self, rows: DataFrame, stream: Stream, delivery: Delivery, folder: str) -> StreamingQuery:
-        writer = rows.writeStream.queryName(f"{self.pipeline.name}.{stream.name}").outputMode(stream.output)
+        writer = rows.writeStream.queryName(f"{self.pipeline.name}.{stream.name}").outputMode(output_mode(stream))
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint").foreachBatch(delivery)
         if self.options.is_once:
             writer = writer.trigger(availableNow=True)
@@ -123,7 +134,15 @@ class Runner:
 class FollowedQuery:
     """A query and what follows its batches."""
 
-    def __init__(self, runner: Runner, stream: Stream, query: StreamingQuery, account: Account, folder: str) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        stream: Stream,
+        query: StreamingQuery,
+        account: Account,
+        folder: str,
+        dead_letters: DeadLetters,
+    ) -> None:
         self.pipeline = runner.pipeline
         self.options = runner.options
         self.stream = stream
@@ -132,8 +151,12 @@ class FollowedQuery:
         self.last_seen: tuple[int, str] = (-1, "")
         self.warnings: list[str] = []
         self.watermark_ms: int | None = None  # of the last batch that was followed
+        self.ends: Ends = {}  # of the same
         self.checkpoint = Checkpoint(runner.spark, f"{folder}/checkpoint")
-        self.dead_letters = DeadLetters(runner.spark, runner.pipeline, stream, folder, runner.options.choices)
+        self.loss_folder = loss_folder(folder)
+        self.dead_letters = dead_letters
+        self.is_behind = dead_letters.committed >= 0  # what follows a batch may not have followed the last ones
+        self.problem = ""  # why it is behind
 
     def __repr__(self) -> str:
         return f"FollowedQuery({self.stream.name}, {'active' if self.is_active else 'ended'}, {self.last_seen[0]})"
@@ -148,6 +171,9 @@ class FollowedQuery:
         self._follow([progress for progress in news if is_a_batch(progress)])
         error = None if is_active else self.query.exception()
         failure = None if error is None else plain_failure(error, self.stream.path).text()
+        if not is_active and failure is None and self.is_behind:
+            failure = f"{self.problem}; the next run makes up for it"
+        self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
         warnings, self.warnings = self.warnings, []
         return QueryState(self.stream.name, news, self.account.steps(), is_active, failure, warnings)
 
@@ -177,12 +203,19 @@ class FollowedQuery:
             late = late_rows(self.account.passages, progress, self._watermark_before(progress))
             self.account.add(progress.get("observedMetrics") or {}, late)
             self.watermark_ms = watermark_ms(progress)
+        self.is_behind = self.is_behind or bool(batches)
+        if batches:
+            self.ends = progress_ends(batches[-1])
+        if not self.is_behind:
+            return
         try:
             self.dead_letters.after_batches(batches)
-            if batches and self.options.commits_progress:
-                self._commit(batches[-1])
-        except (ClientError, SinkError, PySparkException, OSError) as problem:  # tried again with the next batches
-            self.warnings.append(f"{self.stream.name}: {first_cause(str(problem))}")
+            if self.options.commits_progress:
+                self._commit(self.ends or self._ends_before())
+            self.is_behind = False
+        except (ClientError, SinkError, SourceError, PySparkException, OSError) as problem:  # tried again next time
+            self.problem = first_cause(str(problem))
+            self.warnings.append(f"{self.stream.name}: {self.problem}")
 
     def _watermark_before(self, progress: Progress) -> int:
         """That of the batch before; after a restart the checkpoint knows it."""
@@ -191,13 +224,32 @@ class FollowedQuery:
             return 0 if before is None else before.watermark_ms
         return self.watermark_ms
 
-    def _commit(self, progress: Progress) -> None:
-        ends: dict[str, dict[int, int]] = {}
-        for source in progress["sources"]:
-            for topic, partitions in (parse_ends(source.get("endOffset")) or {}).items():
-                ends.setdefault(topic, {}).update(partitions)
+    def _ends_before(self) -> Ends:
+        """Where the earlier runs have ended."""
+        planned = self.checkpoint.planned(self.dead_letters.committed)
+        return {} if planned is None else joined_ends(planned.ends)
+
+    def _commit(self, ends: Ends) -> None:
         head = self.pipeline.head
         commit_progress(head.bootstrap_servers, self.pipeline.group_of(self.stream), ends, head.client)
+
+
+def progress_ends(progress: Progress) -> Ends:
+    return joined_ends(parse_ends(source.get("endOffset")) for source in progress["sources"])
+
+
+def joined_ends(sources: Iterable[Ends | None]) -> Ends:
+    ends: Ends = {}
+    for source in sources:
+        for topic, partitions in (source or {}).items():
+            ends.setdefault(topic, {}).update(partitions)
+    return ends
+
+
+def output_mode(stream: Stream) -> str:
+    """As the file says; totals that never end can only be told at every change."""
+    needs_update = any(getattr(step.spec, "output", "") == "update" for step in stream.steps)
+    return "update" if needs_update and stream.output == "append" else stream.output
 
 
 def is_a_batch(progress: Progress) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running.checkpoint import Ends, parse_ends
+from ottla.pipelines.running.checkpoint import FRESH, CheckpointError, Ends, parse_ends
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.source_options import source_options
 from ottla.pipelines.source.cluster import open_cluster
@@ -21,8 +21,11 @@ NOTE = "starting"
 
 
 def noted_start(folder: str) -> Ends:
-    """Nothing before the first start."""
-    return parse_ends(read_note(folder, NOTE)) or {}
+    """Nothing before the first start. Raises CheckpointError."""
+    try:
+        return parse_ends(read_note(folder, NOTE)) or {}
+    except ValueError:
+        raise CheckpointError(f"{folder}/{NOTE} is damaged; {FRESH}") from None
 
 
 def settle_start(pipeline: Pipeline, stream: Stream, folder: str, chosen: str | None, kept: Ends | None) -> Ends:

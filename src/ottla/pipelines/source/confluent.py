@@ -114,7 +114,7 @@ def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
             if after > position:
                 position, quiet_since = after, time.monotonic()
             elif time.monotonic() - quiet_since > options.poll_timeout_ms / 1000:
-                report_loss(options.fails_on_data_loss, f"{wanted}: nothing came from {position} on")
+                report_loss(options, f"{wanted}: nothing came from {position} on")
                 return
             while records and records[-1].offset() >= wanted.end:
                 records.pop()
@@ -143,7 +143,7 @@ def _position_after(consumer: Any, messages: list[Any], position: int, wanted: R
         if error is None or error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
             position = max(position, message.offset() + (error is None))
         elif error.name() in GONE:
-            report_loss(options.fails_on_data_loss, f"{wanted}: the topic or partition does not exist any more")
+            report_loss(options, f"{wanted}: the topic or partition does not exist any more")
             return wanted.end
         elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
             return _leave_gap(consumer, position, wanted, options)
@@ -157,7 +157,7 @@ def _leave_gap(consumer: Any, position: int, wanted: Range, options: Options) ->
     partition = confluent_kafka.TopicPartition(wanted.topic, wanted.partition)
     low, high = consumer.get_watermark_offsets(partition, timeout=QUESTION_SECONDS)
     sentence = f"{wanted}: offset {position} is not in the log, which holds {low} to {high}"
-    report_loss(options.fails_on_data_loss, sentence)
+    report_loss(options, sentence)
     if not position < low < wanted.end:
         return wanted.end
     partition.offset = low

@@ -201,7 +201,7 @@ class RangeFetcher:
         return found[self.partition].offset
 
     def _lose(self, sentence: str, target: int) -> None:
-        report_loss(self.options.fails_on_data_loss, sentence)
+        report_loss(self.options, sentence)
         self.position = target
         self._forget_connection()
 

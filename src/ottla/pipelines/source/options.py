@@ -43,6 +43,7 @@ KNOWN = (
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
     "groupIdPrefix",
+    "lossFolder",
 )
 KAFKA = "kafka."
 BOOTSTRAP = "bootstrap.servers"
@@ -110,6 +111,7 @@ class Options:
     poll_timeout_ms: int
     fetch_bytes: int
     commit_group: str | None
+    loss_folder: str | None = None  # for what is told of losses, see losses.py
 
     @property
     def bootstrap(self) -> str:
@@ -147,6 +149,7 @@ def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Opt
         poll_timeout_ms=_number_or(texts, "kafkaConsumer.pollTimeoutMs", 1, POLL_TIMEOUT_MS),
         fetch_bytes=_fetch_bytes(properties),
         commit_group=texts.get("commitgroup") or None,
+        loss_folder=texts.get("lossfolder") or None,
     )
 
 

@@ -76,14 +76,13 @@ class Planner:
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of one batch read; says what is lost."""
         known = start | self._earliest_of_new(start, end)
-        fails = self.options.fails_on_data_loss
         if gone := sorted(start.keys() - end.keys()):
             words = ", ".join(f"{each} from offset {start[each]} on" for each in gone)
-            report_loss(fails, f"partitions are gone: {words}")
+            report_loss(self.options, f"partitions are gone: {words}")
         shrunk = [each for each in end if end[each] < known[each]]
         for each in shrunk:
             report_loss(
-                fails,
+                self.options,
                 f"{each} was read up to offset {known[each]}, but now it ends at {end[each]}: "
                 "its topic was deleted and made anew, or its log was cut",
             )
@@ -123,7 +122,7 @@ class Planner:
         for each, offset in earliest.items():
             if offset > 0:
                 report_loss(
-                    self.options.fails_on_data_loss,
+                    self.options,
                     f"the new partition {each} begins at offset {offset}, not at 0: records are missing",
                 )
         return {each: earliest.get(each, end[each]) for each in new}

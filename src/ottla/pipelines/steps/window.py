@@ -3,7 +3,7 @@
     window: {size: 1 minute, by: [page], count: views}                  # tumbling
     window: {size: 1 hour, slide: 5 minutes, by: [page], count: views}  # sliding
     window: {session: 30 minutes, by: [user], count: clicks}            # until a user pauses for so long
-    window: {total: true, by: [page], count: views}                     # needs `output: update`
+    window: {total: true, by: [page], count: views}                     # told at every change
 
 The result has window_start, window_end, the columns of `by` and the aggregates. It comes once, when the watermark has
 passed the end of the window (`output: update`: at every change). Its time is window_end, so that another window, a join

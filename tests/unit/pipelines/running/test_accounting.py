@@ -17,7 +17,7 @@ def test_each_step_gets_what_the_one_before_it_kept() -> None:
     account = Account([PARSE, FILTER, WINDOW, RULE])
     account.add(BATCH)
     account.add(BATCH)
-    account.late[WINDOW.mark] = 5
+    account.late[WINDOW] = 5
     parse, filtered, window, rule = account.steps()
     assert (parse.came, parse.kept, parse.dead) == (200, 180, 20)
     assert (filtered.came, filtered.kept, filtered.filtered) == (180, 140, 40)
@@ -31,7 +31,7 @@ def test_a_step_that_thins_counts_what_it_left_out_as_filtered() -> None:
     thins = Passage("views", 1, "deduplicate", 3, "thins", "ottla1", ("ottla0",))
     account = Account([PARSE, FILTER, thins])
     account.add(BATCH)
-    account.late[3] = 3
+    account.late[thins] = 3
     step = account.steps()[-1]
     assert (step.came, step.kept, step.filtered, step.late) == (70, 7, 60, 3)
     assert step.adds_up

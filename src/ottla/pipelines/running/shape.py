@@ -1,0 +1,71 @@
+"""Steps that keep state must be those that the checkpoint was made with.
+
+Spark compares the columns of its state with those of the query, but not what they mean: with windows of another size it
+would go on, and mix what it has with what it gets. Steps without state may change from run to run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.running.checkpoint import FRESH, CheckpointError
+from ottla.pipelines.running.notes import read_note, write_note
+from ottla.pipelines.steps.frame import Passage
+
+NOTE = "state-steps"
+CURE = "take the change back, or begin anew with --fresh"
+
+Shape = list[
+    list[Any]
+]  # [["window", {"size": 60000}], …]: steps with the fields that somebody has written
+
+
+def check_shape(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str, is_new: bool) -> None:
+    """Raises PipelineError, CheckpointError; notes the steps of a query that is new, or older than these notes."""
+    now: Shape = [step_shape(pipeline, passage) for passage in passages if passage.operators]
+    noted = None if is_new else read_note(folder, NOTE)
+    if noted is None:
+        write_note(folder, NOTE, json.dumps(now))
+        return
+    before = _parsed(noted, folder)
+    if before != now:
+        gone = [each for each in before if each not in now] or before
+        new = [each for each in now if each not in before] or now
+        cause = f"the checkpoint was made with {_told(gone)}, now there is {_told(new)}"
+        raise PipelineError([Problem(stream.path, cause, CURE)])
+
+
+def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
+    spec = pipeline.streams[passage.stream].steps[passage.number - 1].spec
+    assert dataclasses.is_dataclass(spec)
+    given = {
+        each.name: _plain(getattr(spec, each.name))
+        for each in dataclasses.fields(spec)
+        if each.init and getattr(spec, each.name) != _default(each)
+    }
+    return [passage.step, given]
+
+
+def _plain(value: object) -> Any:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _default(field: dataclasses.Field[object]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _parsed(text: str, folder: str) -> Shape:
+    try:
+        return [[str(name), dict(fields)] for name, fields in json.loads(text)]
+    except (ValueError, TypeError):
+        raise CheckpointError(f"{folder}/{NOTE} is damaged; {FRESH}") from None
+
+
+def _told(steps: Shape) -> str:
+    return ", ".join(f"{name} {json.dumps(fields)}" for name, fields in steps) or "no step that keeps state"

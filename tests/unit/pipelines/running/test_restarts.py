@@ -1,0 +1,166 @@
+"""What a run must know of those before it: whole checkpoints, the same steps with state, names, and letters begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ottla.pipelines.model.document import parse_document
+from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.builder import Choices
+from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
+from ottla.pipelines.running.checkpoints import check_names, put_aside
+from ottla.pipelines.running.dead_letters import DeadLetters
+from ottla.pipelines.running.shape import check_shape
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.steps.frame import Passage
+from ottla.pipelines.steps.table import STEPS
+
+FILE = """\
+name: views
+streams:
+  pages:
+    from: {topic: site}
+    steps:
+      - filter: {where: "page IS NOT NULL"}
+      - watermark: {time: at, delay: 1 minute}
+      - window: {size: 1 minute, by: [page], count: views}
+    to: {topic: out}
+"""
+OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"site":{"0":7}}'
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def pipeline(text: str = FILE) -> Pipeline:
+    return read_pipeline(parse_document(text, "views.yaml").values, STEPS, ".")
+
+
+def make_checkpoint(folder: Path) -> Checkpoint:
+    for name, text in (("metadata", '{"id":"abc"}'), ("offsets/3", OFFSETS), ("commits/3", COMMIT)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return Checkpoint(cast("Any", None), str(folder))
+
+
+def test_a_whole_checkpoint_is_read_without_spark(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path)
+    checkpoint.check()
+    planned = checkpoint.planned(3)
+    assert (checkpoint.query_id(), checkpoint.committed()) == ("abc", 3)
+    assert planned is not None
+    assert planned.ends == [{"site": {0: 7}}]
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{", "noise", "\x00\xff", "v1\n[]\n[]"])
+@pytest.mark.parametrize("name", ["metadata", "offsets/3"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str) -> None:
+    checkpoint = make_checkpoint(tmp_path)
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    with pytest.raises(CheckpointError, match=f"{name} is damaged"):
+        checkpoint.query_id()
+        checkpoint.check()
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{", "noise"])
+def test_a_damaged_commit_is_named(tmp_path: Path, text: str) -> None:
+    checkpoint = make_checkpoint(tmp_path)
+    (tmp_path / "commits" / "3").write_text(text)
+    with pytest.raises(CheckpointError, match="commits/3 is damaged"):
+        checkpoint.check()
+
+
+def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path)
+    (tmp_path / "metadata").unlink()
+    with pytest.raises(CheckpointError, match="metadata is gone"):
+        checkpoint.check()
+    (tmp_path / "metadata").write_text('{"id":"abc"}')
+    (tmp_path / "offsets" / "3").unlink()
+    with pytest.raises(CheckpointError, match="ends before batch 3"):
+        checkpoint.check()
+
+
+def test_only_steps_with_state_must_stay_as_they_were(tmp_path: Path) -> None:
+    passages = [Passage("pages", 1, "filter", 1, "marks"), Passage("pages", 3, "window", 3, "merges", operators=1)]
+
+    def check(text: str, is_new: bool = False) -> None:
+        found = pipeline(text)
+        check_shape(found, found.streams["pages"], passages, str(tmp_path), is_new)
+
+    check(FILE, is_new=True)
+    check(FILE)
+    check(FILE.replace("IS NOT NULL", "<> ''"))
+    with pytest.raises(PipelineError) as caught:
+        check(FILE.replace("size: 1 minute", "size: 2 minutes"))
+    assert 'window {"count": "views", "size": 60000, "by": ["page"]}' in caught.value.texts()[0]
+    check(FILE.replace("size: 1 minute", "size: 2 minutes"), is_new=True)
+
+
+def test_a_renamed_stream_is_told_and_fresh_takes_the_old_one_along(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "views" / "pages" / "checkpoint")
+    check_names(str(tmp_path), pipeline())
+    renamed = pipeline(FILE.replace("  pages:", "  sites:"))
+    with pytest.raises(PipelineError, match="stream 'sites' has no checkpoint, but 'pages' has"):
+        check_names(str(tmp_path), renamed)
+    put_aside(str(tmp_path), renamed)
+    check_names(str(tmp_path), renamed)
+    assert len(list(tmp_path.glob("views/_old/*/pages/checkpoint"))) == 1
+
+
+class Letters(DeadLetters):
+    """Notes what it would send; fails when told to."""
+
+    def __init__(self, folder: Path, committed: int = -1) -> None:
+        found = pipeline()
+        super().__init__(cast("Any", None), found, found.streams["pages"], str(folder), Choices(), committed)
+        self.sent: list[tuple[int, int]] = []
+        self.fails = False
+
+    def _sweep(self, first: int, last: int, bounds: object) -> None:
+        self._note(first - 1, last)
+        if self.fails:
+            raise SinkError("the broker does not answer")
+        self.sent.append((first, last))
+
+    def _sweep_from_checkpoint(self, first: int, last: int) -> None:
+        self._sweep(first, last, None)
+        self._note(last, last)
+
+
+def batch(number: int, dead: int) -> dict[str, Any]:
+    source = {"startOffset": None, "endOffset": {"site": {"0": number}}}
+    return {"batchId": number, "sources": [source], "observedMetrics": {"ottla0": {"dead_1": dead}}}
+
+
+def test_letters_that_were_begun_are_sent_again_under_the_same_number(tmp_path: Path) -> None:
+    """They may be out already: under another number they would go twice."""
+    letters = Letters(tmp_path)
+    letters.after_batches([batch(0, 2)])
+    letters.fails = True
+    with pytest.raises(SinkError):
+        letters.after_batches([batch(1, 1)])
+    letters.fails = False
+    letters.after_batches([batch(2, 0), batch(3, 5)])
+    assert letters.sent == [(0, 0), (1, 1), (3, 3)]
+
+
+def test_a_run_without_new_batches_makes_up_for_the_last_one(tmp_path: Path) -> None:
+    first = Letters(tmp_path)
+    first.after_batches([batch(0, 0), batch(1, 1)])
+    second = Letters(tmp_path, committed=4)  # 2 to 4 were committed, then it was killed
+    second.after_batches([])
+    second.after_batches([])
+    assert second.sent == [(2, 4)]
+    third = Letters(tmp_path, committed=4)
+    third.after_batches([])
+    assert third.sent == []
+
+
+def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) -> None:
+    for text in ("", "[1", "[1]", "noise"):
+        (tmp_path / "swept").write_text(text)
+        with pytest.raises(CheckpointError, match="swept is damaged"):
+            Letters(tmp_path).check()
