@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.pipelines.spark.session import start_session
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from ottla.pipelines.spark.session import start_session
-
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     session = start_session("tests", master="local[2]", settings=settings)
     yield session

@@ -20,9 +20,7 @@ from ottla.pipelines.steps.frame import Passage
 NOTE = "state-steps"
 CURE = "take the change back, or begin anew with --fresh"
 
-Shape = list[
-    list[Any]
-]  # [["window", {"size": 60000}], …]: steps with the fields that somebody has written
+Shape = list[list[Any]]  # [["window", {"size": 60000}], …]: steps with the fields that somebody has written
 
 
 def check_shape(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str, is_new: bool) -> None:

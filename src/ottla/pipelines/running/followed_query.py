@@ -1,0 +1,169 @@
+"""A streaming query and what follows each of its batches.
+
+After a batch was committed: its figures are added to the account, its offsets are committed as a consumer group, and
+if rows died in it they are sent to the dead-letter topic. All of that runs in `poll`, on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from ottla.client.errors import ClientError
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running.accounting import Account
+from ottla.pipelines.running.checkpoint import Ends, parse_ends
+from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
+from ottla.pipelines.running.failures import first_cause, plain_failure
+from ottla.pipelines.running.query_state import Progress, QueryState
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.source.losses import SourceError, collect_losses
+from ottla.pipelines.source.progress import commit_progress
+from ottla.pipelines.steps.lateness import late_rows, watermark_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RESTARTS_MAX = 5
+PASSING = "Python worker failed to connect back"  # Spark waits for 10 s, and no setting changes that
+
+
+class FollowedQuery:
+    """A query and what follows its batches."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        stream: Stream,
+        start: Callable[[], StreamingQuery],
+        account: Account,
+        folder: str,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self.pipeline = pipeline
+        self.stream = stream
+        self.start = start
+        self.restarts_left = RESTARTS_MAX
+        self.query = start()
+        self.account = account
+        self.last_seen: tuple[int, str] = (-1, "")
+        self.warnings: list[str] = []
+        self.watermark_ms: int | None = None  # of the last batch that was followed
+        self.ends: Ends = {}  # of the same
+        self.checkpoint = dead_letters.checkpoint
+        self.loss_folder = loss_folder(folder)
+        self.dead_letters = dead_letters
+        self.is_behind = dead_letters.committed >= 0  # what follows a batch may not have followed the last ones
+        self.problem = ""  # why it is behind
+
+    def __repr__(self) -> str:
+        return f"FollowedQuery({self.stream.name}, {'active' if self.is_active else 'ended'}, {self.last_seen[0]})"
+
+    @property
+    def is_active(self) -> bool:
+        return self.query.isActive
+
+    def poll(self) -> QueryState:
+        is_active = self.query.isActive  # asked first: what ends in between is seen next time
+        news = self._news()
+        self._follow([progress for progress in news if is_a_batch(progress)])
+        error = None if is_active else self.query.exception()
+        if error is not None and self.restarts_left and PASSING in str(error):
+            self._start_again()
+            is_active, error = True, None
+        failure = None if error is None else plain_failure(error, self.stream.path).text()
+        if not is_active and failure is None and self.is_behind:
+            failure = f"{self.problem}; the next run makes up for it"
+        self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
+        warnings, self.warnings = self.warnings, []
+        return QueryState(self.stream.name, news, self.account.steps(), is_active, failure, warnings)
+
+    def stop(self, grace_seconds: float) -> None:
+        """The batch at work may end."""
+        deadline = time.monotonic() + grace_seconds
+        before = self._latest()
+        while self.query.isActive and self.query.status["isTriggerActive"] and self._latest() == before:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        self.query.stop()
+
+    def wait_for_sources(self, seconds: float) -> None:
+        """Until Spark has started the processes that know the sources: many at once may be too many for it."""
+        deadline = time.monotonic() + seconds
+        while self.query.isActive and time.monotonic() < deadline:
+            if not str(self.query.status["message"]).startswith("Initializing"):
+                return
+            time.sleep(0.05)
+
+    def _start_again(self) -> None:
+        """The checkpoint knows where to go on."""
+        self.restarts_left -= 1
+        self.warnings.append(f"{self.stream.name}: the machine is too busy for Spark's Python workers; started again")
+        self.query = self.start()
+
+    def _news(self) -> list[Progress]:
+        read = [json.loads(progress.json) for progress in self.query.recentProgress]
+        news = [each for each in read if (each["batchId"], each["timestamp"]) > self.last_seen]
+        if news:
+            self.last_seen = (news[-1]["batchId"], news[-1]["timestamp"])
+        return news
+
+    def _latest(self) -> tuple[int, str]:
+        latest = self.query.lastProgress
+        return (-1, "") if latest is None else (latest["batchId"], latest["timestamp"])
+
+    def _follow(self, batches: list[Progress]) -> None:
+        for progress in batches:
+            late = late_rows(self.account.passages, progress, self._watermark_before(progress))
+            self.account.add(progress.get("observedMetrics") or {}, late)
+            self.watermark_ms = watermark_ms(progress)
+        self.is_behind = self.is_behind or bool(batches)
+        if batches:
+            self.ends = progress_ends(batches[-1])
+        if not self.is_behind:
+            return
+        try:
+            self.dead_letters.after_batches(batches)
+            self._commit(self.ends or self._ends_before())
+            self.is_behind = False
+        except (ClientError, SinkError, SourceError, PySparkException, OSError) as problem:  # tried again next time
+            self.problem = first_cause(str(problem))
+            self.warnings.append(f"{self.stream.name}: {self.problem}")
+
+    def _watermark_before(self, progress: Progress) -> int:
+        """That of the batch before; after a restart the checkpoint knows it."""
+        if self.watermark_ms is None:
+            before = self.checkpoint.planned(int(progress["batchId"]) - 1)
+            return 0 if before is None else before.watermark_ms
+        return self.watermark_ms
+
+    def _ends_before(self) -> Ends:
+        """Where the earlier runs have ended."""
+        planned = self.checkpoint.planned(self.dead_letters.committed)
+        return {} if planned is None else joined_ends(planned.ends)
+
+    def _commit(self, ends: Ends) -> None:
+        head = self.pipeline.head
+        commit_progress(head.bootstrap_servers, self.pipeline.group_of(self.stream), ends, head.client)
+
+
+def progress_ends(progress: Progress) -> Ends:
+    return joined_ends(parse_ends(source.get("endOffset")) for source in progress["sources"])
+
+
+def joined_ends(sources: Iterable[Ends | None]) -> Ends:
+    ends: Ends = {}
+    for source in sources:
+        for topic, partitions in (source or {}).items():
+            ends.setdefault(topic, {}).update(partitions)
+    return ends
+
+
+def is_a_batch(progress: Progress) -> bool:
+    """Spark also reports that nothing is to be done; such a report has no batch duration."""
+    return "addBatch" in progress.get("durationMs", {})
