@@ -65,7 +65,7 @@ clients: install
 	$(BIN)/pytest tests/conformance -m other_languages
 
 faults: install
-	$(BIN)/pytest tests/faults -m faults
+	$(BIN)/pytest tests/faults tests/pipelines -m faults
 
 bench: install
 	$(BIN)/python -m bench

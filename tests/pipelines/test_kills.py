@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from faults.pipeline_rounds import PipelineRound
+
+pytestmark = pytest.mark.faults  # four starts of Spark: a minute and more
 
 
 def test_a_killed_run_goes_on_without_loss_or_repetition(bootstrap: str, tmp_path: Path) -> None:

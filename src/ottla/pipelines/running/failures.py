@@ -7,6 +7,7 @@ import re
 from ottla.pipelines.model.problems import Path, Problem
 
 LINE_LENGTH_MAX = 400
+CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
 PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
 CURES = (
@@ -33,7 +34,9 @@ def first_cause(text: str) -> str:
         name, words = found[-1]
         return _shortened(words if name in ("SinkError", "SourceError", "RuntimeError") else f"{name}: {words}")
     lines = [line for line in text.splitlines() if line.strip() and not FRAMES.match(line)]
-    told = lines[0].strip() if lines else ""
+    if len(lines) > 1 and lines[0].startswith(CALLED):
+        del lines[0]
+    told = lines[0].lstrip(": ").strip() if lines else ""
     return _shortened(told if told and not told.endswith(":") else f"{told} Spark did not say why".strip())
 
 

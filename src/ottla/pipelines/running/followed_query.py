@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ottla.client.errors import ClientError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RESTARTS_MAX = 5
+FAILURES = (ClientError, SinkError, SourceError, PySparkException, Py4JJavaError, OSError)  # a worker that died, say
 PASSING = "Python worker failed to connect back"  # Spark waits for 10 s, and no setting changes that
 
 
@@ -131,7 +133,7 @@ class FollowedQuery:
             self.dead_letters.after_batches(batches)
             self._commit(self.ends or self._ends_before())
             self.is_behind = False
-        except (ClientError, SinkError, SourceError, PySparkException, OSError) as problem:  # tried again next time
+        except FAILURES as problem:  # tried again next time
             self.problem = first_cause(str(problem))
             self.warnings.append(f"{self.stream.name}: {self.problem}")
 

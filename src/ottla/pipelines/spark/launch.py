@@ -99,7 +99,7 @@ def cause_in(text: str) -> str:
     """Of a Java stack trace or a program's last words the line that says why; nothing if there is none."""
     thrown = [match["words"] for match in THROWN.finditer(text)]
     said = [match["words"] for match in SAID.finditer(text)]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING: ")]
     found = (thrown[-1:] or said[-1:] or lines[-1:] or [""])[0]
     return found[:CAUSE_CHARACTERS_MAX]
 
