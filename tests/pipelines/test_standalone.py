@@ -11,6 +11,7 @@ from pipelines.processes import run_python
 JOB = """
 import os, sys, threading, time
 from pathlib import Path
+from ottla.pipelines.spark.processes import command_of
 from ottla.pipelines.spark.session import start_session
 from ottla.pipelines.spark.standalone import StandaloneCluster
 
@@ -25,7 +26,10 @@ with StandaloneCluster(Path(sys.argv[1]), workers=2) as cluster:
     threading.Timer(0.5, cluster.kill_worker, [0]).start()
     print("sum", numbers.map(work).map(lambda pair: pair[0]).sum())
     cluster.wait_for_workers(1)
-    print("left", cluster.executor_pids(1) == before[1], os.path.exists(f"/proc/{before[0][0]}"))
+    deadline = time.monotonic() + 30
+    while any(command_of(pid) for pid in before[0]) and time.monotonic() < deadline:  # a JVM takes its time to die
+        time.sleep(0.05)
+    print("left", cluster.executor_pids(1) == before[1], any(command_of(pid) for pid in before[0]))
     cluster.add_worker()
     cluster.wait_for_workers(2)
     print("again", cluster)
