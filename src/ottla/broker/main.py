@@ -43,6 +43,7 @@ from ottla.broker.services import Services
 from ottla.broker.workers import Workers
 from ottla.controller.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.embedded import EmbeddedStore
+from ottla.controller.holder import ImageHolder
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.store import StoreUnusableError
@@ -141,7 +142,8 @@ class Broker:
         settings = self._file_settings
         live = LiveSettings(settings)
         store = EmbeddedStore(Path(settings.log_dirs[0]))
-        controller = ControllerService(store, self._clock, live, live.check_topic_configs)
+        images = ImageHolder()
+        controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=images)
         flusher = Flusher(self._workers)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         publisher = Publisher(settings.node_id, replicas, live)
@@ -149,6 +151,7 @@ class Broker:
             node_id=settings.node_id,
             live=live,
             clock=self._clock,
+            images=images,
             controller=controller,
             replicas=replicas,
             publisher=publisher,
@@ -188,8 +191,8 @@ class Broker:
         await loading.run(self._stopping)
         failed_folders.report(loading.missing())
         services.publisher.on_image(MetadataImage(), services.image)
-        services.controller.on_image(services.publisher.on_image)
-        services.controller.on_image(services.coordinators.on_image)
+        services.images.on_image(services.publisher.on_image)
+        services.images.on_image(services.coordinators.on_image)
         await services.publisher.settled()
         services.coordinators.follow()
         services.moves.resume()

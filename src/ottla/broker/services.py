@@ -19,6 +19,7 @@ from ottla.broker.live_settings import LiveSettings
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.moving import Moves
 from ottla.broker.publisher import Publisher
+from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.metrics.counters import BrokerCounters
@@ -42,6 +43,7 @@ class Services:
         node_id: int,
         live: LiveSettings,
         clock: Clock,
+        images: ImageHolder,
         controller: ControllerService,
         replicas: ReplicaSet,
         publisher: Publisher,
@@ -52,6 +54,7 @@ class Services:
         self.node_id = node_id
         self.live = live
         self.clock = clock
+        self.images = images
         self.controller = controller
         self.replicas = replicas
         self.publisher = publisher
@@ -79,7 +82,7 @@ class Services:
 
     @property
     def image(self) -> MetadataImage:
-        return self.controller.image
+        return self.images.image
 
     def why_not_here(self, topic: str, index: int) -> KafkaError:
         """The error for a partition that this broker does not serve (yet)."""

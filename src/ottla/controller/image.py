@@ -45,6 +45,8 @@ class PartitionImage(NamedTuple):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
+    eligible: tuple[int, ...] = ()  # out of sync, but with all that was committed (KIP-966)
+    last_known_eligible: tuple[int, ...] = ()  # who was, before all of them were lost
 
 
 class TopicImage(NamedTuple):

@@ -94,6 +94,8 @@ class SharedPartitions:
             topic.adding_replicas.get(index, ()),
             topic.removing_replicas.get(index, ()),
             state.leader_recovery_state,
+            state.eligible,
+            state.last_known_eligible,
         )
         return self._partitions.setdefault(partition, partition)
 

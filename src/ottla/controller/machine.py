@@ -265,6 +265,8 @@ def encode_state(image: MetadataImage, partition: PartitionImage) -> bytes:
             partition.isr,
             image.controller_epoch,
             partition.leader_recovery_state,
+            partition.eligible,
+            partition.last_known_eligible,
         )
     )
 

@@ -18,6 +18,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import machine, tree
 from ottla.controller.auto_create import AutoCreation
+from ottla.controller.holder import ImageHolder, ImageListener
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.loading import load_image
 from ottla.controller.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
@@ -37,7 +38,6 @@ from ottla.controller.store import (
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-ImageListener = Callable[[MetadataImage, MetadataImage], None]
 COMPLAINT_MS: Final = 60_000  # between two messages about a store that is full
 LOT_MAX: Final = 2**30
 THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would keep the loop too long
@@ -69,6 +69,7 @@ class ControllerService:
         options: ControllerOptions,
         check_configs: machine.ConfigCheck,
         random: Random | None = None,
+        images: ImageHolder | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -76,7 +77,7 @@ class ControllerService:
         self._check_configs = check_configs
         self._random = random or Random()  # noqa: S311 (placement and names, not secrets)
         self._image = MetadataImage()
-        self._listeners: list[ImageListener] = []
+        self._images = images or ImageHolder()
         self._one_at_a_time = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
         self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
@@ -96,7 +97,7 @@ class ControllerService:
 
     def on_image(self, listener: ImageListener) -> None:
         """Call `listener(old, new)` on the loop with every new image, before anybody is answered."""
-        self._listeners.append(listener)
+        self._images.on_image(listener)
 
     async def start(
         self,
@@ -312,9 +313,8 @@ class ControllerService:
         return KafkaError(error, f"There is no room on the disk for the change: {full}")
 
     def _publish(self, image: MetadataImage) -> None:
-        old, self._image = self._image, image
-        for listener in self._listeners:
-            listener(old, image)
+        self._image = image
+        self._images.publish(image)
 
     async def _reload(self) -> None:
         nodes = await self._store.subtree("/")

@@ -63,6 +63,8 @@ TOPIC_NODE_VERSION: Final = 3
 CONTROLLER_NODE_VERSION: Final = 2
 FEATURE_NODE_VERSION: Final = 2
 FEATURES_ENABLED: Final = 1
+ELIGIBLE: Final = "eligible_leader_replicas"  # Kafka of ZooKeeper mode knows neither key and leaves them alone
+LAST_KNOWN_ELIGIBLE: Final = "last_known_eligible_leader_replicas"
 
 _json = json.JSONEncoder(separators=(",", ":"))
 
@@ -88,6 +90,8 @@ class PartitionState(NamedTuple):
     isr: tuple[int, ...]
     controller_epoch: int
     leader_recovery_state: int = 0
+    eligible: tuple[int, ...] = ()
+    last_known_eligible: tuple[int, ...] = ()
 
 
 class ProducerIdBlock(NamedTuple):
@@ -200,11 +204,15 @@ def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[in
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Written by hand because thousands are written at once; the key order is fixed, the recovery state rare."""
-    recovery = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
+    """Written by hand because thousands are written at once; the key order is fixed, the extra keys are rare."""
+    extra = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
+    if state.eligible:
+        extra += f',"{ELIGIBLE}":[{",".join(map(str, state.eligible))}]'
+    if state.last_known_eligible:
+        extra += f',"{LAST_KNOWN_ELIGIBLE}":[{",".join(map(str, state.last_known_eligible))}]'
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
-        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{recovery}}}'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{extra}}}'
     ).encode()
 
 
@@ -217,6 +225,8 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
             tuple(fields["isr"]),
             fields["controller_epoch"],
             fields.get("leader_recovery_state", 0),
+            tuple(fields.get(ELIGIBLE, ())),
+            tuple(fields.get(LAST_KNOWN_ELIGIBLE, ())),
         )
 
 
