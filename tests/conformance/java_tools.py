@@ -24,6 +24,8 @@ CLASSES = {
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-producer-perf-test.sh": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-consumer-perf-test.sh": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election.sh": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-dump-log.sh": "org.apache.kafka.tools.DumpLogSegments",
 }
 

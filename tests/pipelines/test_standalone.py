@@ -42,7 +42,7 @@ print("gone", not any(worker.is_running for worker in cluster.workers))
 ORPHANS = """
 import os, sys
 from pathlib import Path
-from ottla.pipelines.spark.java import Java
+from ottla.base.java import Java
 from ottla.pipelines.spark.places import Installed
 from ottla.pipelines.spark.processes import JavaProcess
 

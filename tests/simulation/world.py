@@ -90,7 +90,7 @@ class SimulatedPartition:
         self._world = world
         self.name = TopicPartition(topic, index)
         self.is_leader = True
-        self.leader_epoch = 0
+        self.leader_epoch = self.leading_since = 0
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.high_watermark = 0
@@ -126,6 +126,7 @@ class SimulatedPartition:
         """What was not replicated is lost or not, from some batch on."""
         self._waiting = []
         self.leader_epoch += 1
+        self.leading_since = self.leader_epoch
         kept, count = [], 0
         for batch in self.batches:
             records = read_batch_header(batch, 0).record_count

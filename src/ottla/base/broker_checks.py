@@ -21,8 +21,8 @@ ALL_FOLDERS: Final = "*"  # in cordoned.log.dirs
 COMPRESSION_CODECS: Final = range(5)
 _HOST: Final = r"[0-9a-zA-Z\-%._:]+"
 CLUSTER_CURE: Final = (
-    "a cluster needs ZooKeeper (zookeeper.connect), which is not built yet: "
-    "to run one broker leave out process.roles and controller.quorum.*, or name this node alone"
+    "a cluster needs ZooKeeper: leave out process.roles and controller.quorum.*, and set zookeeper.connect; "
+    "to run one broker name this node alone"
 )
 
 
@@ -103,11 +103,22 @@ def _node_problem(settings: BrokerSettings) -> str | None:
     node_id = settings.texts.get("node.id")
     if node_id is not None and settings.broker_id >= 0 and settings.broker_id != settings.node_id:
         return "You must set `node.id` to the same value as `broker.id`."
+    if not settings.zookeeper_connect:
+        return None
+    if not settings.broker_id_generation_enable and settings.node_id < 0:
+        return "broker.id must be greater than or equal to 0"
+    if settings.broker_id_generation_enable and settings.node_id > settings.reserved_broker_max_id:
+        return "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id"
     return None
 
 
 def _role_problem(settings: BrokerSettings) -> str | None:
     roles = settings.process_roles
+    if settings.zookeeper_connect and (roles or settings.controller_quorum_voters):
+        return (
+            "process.roles and controller.quorum.* describe a node that keeps its own metadata, zookeeper.connect one "
+            "that shares it: set only one of them"
+        )
     if roles and "broker" not in roles:
         return f"process.roles=controller asks for a node that only controls, and {CLUSTER_CURE}"
     if len(settings.controller_quorum_voters) > 1 or len(settings.controller_quorum_bootstrap_servers) > 1:

@@ -30,6 +30,7 @@ from ottla.base.broker_keys.tiered import TieredStorageKeys
 from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.topics import TopicDefaultKeys
 from ottla.base.broker_keys.transactions import TransactionKeys
+from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.base.environment import settings_of_container, settings_of_script
 from ottla.base.legacy_keys import is_heard_of, nearest_key, translate_legacy_keys
 from ottla.base.listener_keys import listener_key, split_listener_key
@@ -65,6 +66,7 @@ class BrokerSettings(
     OAuthKeys,
     MeasurementKeys,
     OwnKeys,
+    ZooKeeperKeys,
 ):
     """What one broker runs with. `explicit` is what its file set, `warnings` what a person should know about it."""
 
@@ -86,6 +88,11 @@ class BrokerSettings(
     def with_dynamic(self, cluster_default: Mapping[str, str], own: Mapping[str, str]) -> BrokerSettings:
         """The same file under other run-time changes; a stored value that is not usable (any more) does not count."""
         return BrokerSettings(self.explicit, _usable(cluster_default), _usable(own), self.warnings)
+
+    def with_node_id(self, node_id: int) -> BrokerSettings:
+        """The same, for a broker that was given its number when it started."""
+        number = {"node.id": str(node_id), "broker.id": str(node_id)}
+        return BrokerSettings({**self.explicit, **number}, self.cluster_default, self.own, self.warnings)
 
     def of_listener(self, listener: str, base: str) -> int:
         """A number that one listener may have for itself; else it is the broker's."""

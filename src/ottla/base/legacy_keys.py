@@ -31,13 +31,10 @@ REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.na
 _ACCESS = "there are no access rights yet"
 _CLIENT = "it is a setting of clients"
 _FORMAT = "there is one message format"
-_ZOOKEEPER = "it goes with zookeeper.connect, and there is no cluster yet"
+_ZOOKEEPER = "the connection to ZooKeeper needs no other settings than zookeeper.connect and its time-outs"
 RETIRED: Final = {
     "allow.everyone.if.no.acl.found": _ACCESS,
-    "broker.id.generation.enable": "a node without an id is node 1",
     "control.plane.listener.name": "there is no separate control plane",
-    "controlled.shutdown.max.retries": "a shutdown is never retried",
-    "controlled.shutdown.retry.backoff.ms": "a shutdown is never retried",
     "enable.idempotence": _CLIENT,
     "enable.zookeeper": "it is set by zookeeper.connect alone",
     "group.id": _CLIENT,
@@ -52,9 +49,13 @@ RETIRED: Final = {
     "offsets.commit.required.acks": "an offset commit always waits for all in-sync replicas",
     "replica.lag.max.messages": "use replica.lag.time.max.ms",
     "request.required.acks": _CLIENT,
-    "reserved.broker.max.id": "a node without an id is node 1",
     "security.protocol": _CLIENT,
     "super.users": _ACCESS,
+}
+# Switches of protection: whoever asks for it must not run without it.
+NOT_BUILT: Final = {
+    "zookeeper.set.acl": "access rights on the nodes in ZooKeeper",
+    "zookeeper.ssl.client.enable": "TLS to ZooKeeper",
 }
 RETIRED_PREFIXES: Final = {
     "password.encoder.": "no passwords are kept in the metadata",
@@ -91,6 +92,7 @@ def translate_legacy_keys(
     _translate_addresses(file, "advertised.host.name", "advertised.port", "advertised.listeners")
     _translate_names(file)
     _translate_node_id(file)
+    _tell_about_lonely_keys(file, known)
     for name in [name for name in texts if name not in known and not name.startswith("listener.name.")]:
         _tell_about_unknown(file, name, known)
 
@@ -115,11 +117,12 @@ def nearest_key(name: str, known: Collection[str]) -> str:
 
 
 def _refuse_what_is_not_built(file: _File) -> None:
-    if trim(file.texts.get("zookeeper.connect", "")):
-        raise SettingsError(
-            f"{file.places['zookeeper.connect']}: clusters (zookeeper.connect) are not built yet: "
-            "remove the line to run one broker with its own metadata store"
-        )
+    for name, wish in NOT_BUILT.items():
+        if trim(file.texts.get(name, "false")).lower() == "true":
+            raise SettingsError(
+                f"{file.places[name]}: {name}=true asks for {wish}, which is not built yet: "
+                "remove the line, and keep ZooKeeper's port to machines that you trust"
+            )
     if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
         raise SettingsError(
             f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS, which is not built yet: "
@@ -151,13 +154,24 @@ def _translate_names(file: _File) -> None:
 
 
 def _translate_node_id(file: _File) -> None:
-    """Each of the two names of the node's number stands for the other, as in Kafka; a node without one is the first."""
+    """Each of the two names of the node's number stands for the other, as in Kafka.
+
+    A node without one is the first, unless it belongs to a cluster: then ZooKeeper gives it a number.
+    """
     if "broker.id" in file.texts and trim(file.texts["broker.id"]) != "-1":
         file.put("node.id", file.texts["broker.id"], instead_of="broker.id")
     if "node.id" in file.texts:
         file.put("broker.id", file.texts["node.id"], instead_of="node.id")
-    else:
+    elif not trim(file.texts.get("zookeeper.connect", "")):
         file.texts["node.id"] = file.texts["broker.id"] = str(NODE_ID_DEFAULT)
+
+
+def _tell_about_lonely_keys(file: _File, known: Collection[str]) -> None:
+    """Old files keep ZooKeeper's time-outs when its address is gone."""
+    if not trim(file.texts.get("zookeeper.connect", "")):
+        for name in file.texts:
+            if name.startswith("zookeeper.") and name in known:
+                file.warn(name, f"{name}: has no effect, because no zookeeper.connect is set")
 
 
 def _tell_about_unknown(file: _File, name: str, known: Collection[str]) -> None:

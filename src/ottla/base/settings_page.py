@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.legacy_keys import RENAMED, RETIRED, RETIRED_PREFIXES
+from ottla.base.legacy_keys import NOT_BUILT, RENAMED, RETIRED, RETIRED_PREFIXES
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
 from ottla.base.settings import Mode, Setting, Settings
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
@@ -43,8 +43,11 @@ DIFFERENCES: Final = """\
   belong to TLS and SASL.
 * `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
   controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
-  ZooKeeper.
-* A node without `node.id` and `broker.id` is node 1.
+  ZooKeeper (`zookeeper.connect`), as Kafka did until 3.9.
+* A node without `node.id` and `broker.id` is node 1; with `zookeeper.connect` ZooKeeper gives it a number above
+  `reserved.broker.max.id`, which is kept in `meta.properties`.
+* The keys of ZooKeeper are those of Kafka 3.9, and are shown only where they are set. `zookeeper.session.timeout.ms` is
+  6000, not 18000: a broker that stands still is replaced after that time, a dead one at once.
 * Only PLAINTEXT listeners are opened so far. A listener of another protocol stops the start.
 * A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
 * `min.insync.replicas` can be changed for one broker; Kafka with eligible leader replicas refuses that, and shows the
@@ -71,6 +74,7 @@ _HEADINGS: Final = {
     "oauth": "OAuth",
     "measurement": "Quotas and metrics",
     "own": "Keys of ottla alone",
+    "zookeeper": "ZooKeeper",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
     ("Group settings", GroupResourceKeys),
@@ -157,7 +161,8 @@ def _old_keys() -> Iterator[str]:
     yield "| `advertised.port`, `advertised.host.name` | taken as `advertised.listeners=PLAINTEXT://host:port` |"
     yield "| `log.dir` | used when `log.dirs` is not set |"
     yield "| `ssl.mode.enable` | `true` asks for TLS and stops the start until TLS is built; `false` has no effect |"
-    yield "| `zookeeper.connect` | asks for a cluster and stops the start until clusters are built |"
+    for old, wish in NOT_BUILT.items():
+        yield f"| `{old}` | `true` asks for {wish} and stops the start until that is built; `false` has no effect |"
     for old, new in RENAMED.items():
         yield f"| `{old}` | taken as `{new}` |"
     for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):

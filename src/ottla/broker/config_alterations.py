@@ -1,26 +1,39 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: refusals first, then one change by the controller."""
+"""What AlterConfigs and IncrementalAlterConfigs have in common: refusals first, then one change by the controller.
+
+In a cluster the broker that is asked checks what it can, with its own settings, and changes the levels of its own
+loggers; the rest goes to the controller. What comes from another broker may be about that broker.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.config_loggers import check_logger, set_logger
+from ottla.broker.forwarding import is_here
 from ottla.controller.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
+    ConfigResourceResult,
     ConfigResourceType,
     OperationType,
     decide_config_changes,
 )
-from ottla.protocol.messages.configs import AlterConfigsResourceResponse
+from ottla.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+
+Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
+Changes = dict[int, ConfigResourceChange]
 
 KNOWN_TYPES = frozenset(
     {
@@ -47,15 +60,15 @@ class Asked:
         return f"<Asked {self.resource_type}:{self.name!r} {len(self.settings)} settings>"
 
 
-async def alter(asked: Sequence[Asked], *, validate_only: bool, context: Context) -> list[AlterConfigsResourceResponse]:
+async def alter(asked: Sequence[Asked], request: Request, context: Context) -> list[AlterConfigsResourceResponse]:
     """Change what can be changed; the answers stand in the order of the questions."""
+    validate_only = request.validate_only
     counts = Counter((item.resource_type, item.name) for item in asked)
     responses = [
         AlterConfigsResourceResponse(resource_type=item.resource_type, resource_name=item.name) for item in asked
     ]
-    changes: list[ConfigResourceChange] = []
-    waiting: list[AlterConfigsResourceResponse] = []
-    for item, response in zip(asked, responses, strict=True):
+    changes: dict[int, ConfigResourceChange] = {}  # by place in the request
+    for place, (item, response) in enumerate(zip(asked, responses, strict=True)):
         try:
             if counts[item.resource_type, item.name] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -63,34 +76,50 @@ async def alter(asked: Sequence[Asked], *, validate_only: bool, context: Context
             if change.resource_type == ConfigResourceType.BROKER_LOGGER:
                 change_loggers(change, validate_only=validate_only)
             else:
-                changes.append(change)
-                waiting.append(response)
+                changes[place] = change
         except KafkaError as refusal:
             response.error_code, response.error_message = refusal.error, refusal.message
-    await run_changes(changes, waiting, validate_only=validate_only, context=context)
+    if changes and is_here(context):
+        await run_changes(changes, responses, request, context)
+    elif changes:
+        await pass_on(changes, responses, request, context)
     return responses
 
 
 async def run_changes(
-    changes: list[ConfigResourceChange],
-    waiting: list[AlterConfigsResourceResponse],
-    *,
-    validate_only: bool,
-    context: Context,
+    changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
 ) -> None:
-    if not changes:
-        return
+    """This broker is the controller."""
     settings = context.broker.settings
+    wanted = list(changes.values())
     try:
         results = await context.broker.controller.change(
-            lambda image: decide_config_changes(image, changes, settings), validate_only=validate_only
+            lambda image: decide_config_changes(image, wanted, settings), validate_only=request.validate_only
         )
     except KafkaError as error:
-        for response in waiting:
-            response.error_code, response.error_message = error.error, error.message
+        results = [ConfigResourceResult(change, error.error, error.message) for change in wanted]
+    for place, result in zip(changes, results, strict=True):
+        responses[place].error_code, responses[place].error_message = result.error, result.message
+
+
+async def pass_on(
+    changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
+) -> None:
+    """Another broker is the controller: what it could not know to be wrong is refused here, the rest is asked there."""
+    checked = decide_config_changes(context.broker.image, list(changes.values()), context.broker.settings).reply
+    left = []
+    for place, result in zip(changes, checked, strict=True):
+        if result.error is Error.NONE:
+            left.append(place)
+        responses[place].error_code, responses[place].error_message = result.error, result.message
+    forwarding = context.broker.forwarding
+    if not left or forwarding is None:
         return
-    for response, result in zip(waiting, results, strict=True):
-        response.error_code, response.error_message = result.error, result.message
+    resources: list[Any] = [request.resources[place] for place in left]
+    rest = type(request)(resources=resources, validate_only=request.validate_only)
+    answer = await forwarding.forward(rest, context, context.broker.handlers[context.api_key])
+    for place, row in zip(left, answer.responses, strict=True):
+        responses[place].error_code, responses[place].error_message = row.error_code, row.error_message
 
 
 def checked_change(item: Asked, context: Context) -> ConfigResourceChange:
@@ -102,7 +131,7 @@ def checked_change(item: Asked, context: Context) -> ConfigResourceChange:
     nulls = [name for operation, name, value in item.settings if operation != OperationType.DELETE and value is None]
     if nulls:
         raise KafkaError(Error.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
-    check_resource(item, context.broker.node_id)
+    check_resource(item, None if context.is_forwarded else context.broker.node_id)
     return ConfigResourceChange(
         item.resource_type,
         item.name,
@@ -129,13 +158,16 @@ def check_authorization(item: Asked, context: Context) -> None:
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 
-def check_resource(item: Asked, node_id: int) -> None:
-    """A broker changes only itself, or all brokers at once; its loggers only by the newer request."""
+def check_resource(item: Asked, node_id: int | None) -> None:
+    """A broker changes only itself, or all brokers at once; its loggers only by the newer request.
+
+    None: another broker has asked, and has looked at the ids already. It changes its loggers itself.
+    """
     if item.resource_type == ConfigResourceType.BROKER_LOGGER and not item.replaces_all:
         if broker_id_of(item.name) != node_id:
             raise KafkaError(Error.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {item.name}")
     elif item.resource_type == ConfigResourceType.BROKER:
-        if item.name and broker_id_of(item.name) != node_id:
+        if item.name and broker_id_of(item.name) != node_id and node_id is not None:
             raise KafkaError(
                 Error.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {item.name}"
             )

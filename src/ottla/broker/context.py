@@ -51,6 +51,11 @@ class Context:
     def principal(self) -> str:
         return ANONYMOUS
 
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another broker has passed this request on: then it is answered here, and not passed on again."""
+        return False
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether this client may do that; everybody may everything while the broker has no authorizer."""
         authorizer = self.broker.authorizer
@@ -88,3 +93,34 @@ class Context:
 
     def __repr__(self) -> str:
         return f"<Context api {self.api_key} v{self.api_version} of {self.client_id!r} from {self.client_host}>"
+
+
+class ForwardedContext(Context):
+    """A request that came inside an envelope: whoever sent it first counts, not the broker that passed it on."""
+
+    def __init__(
+        self,
+        broker: Services,
+        connection: Connection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        principal: str,
+        client_host: str,
+    ) -> None:
+        super().__init__(broker, connection, api_key, api_version, correlation_id, client_id)
+        self._principal = principal
+        self._client_host = client_host
+
+    @property
+    def principal(self) -> str:
+        return self._principal
+
+    @property
+    def client_host(self) -> str:
+        return self._client_host
+
+    @property
+    def is_forwarded(self) -> bool:
+        return True

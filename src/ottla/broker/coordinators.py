@@ -1,8 +1,14 @@
-"""The coordinators of this broker: their runtimes, their internal topics, and requests that wait for them."""
+"""The coordinators of this broker: their runtimes, their internal topics, and requests that wait for them.
+
+Groups and transactions belong to partitions of internal topics, and whoever leads such a partition coordinates them.
+So coordinators move with leaders: after every image in which an internal topic has changed, what is ours is loaded and
+what is not ours any more is given up.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,21 +19,28 @@ from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import GroupResourceKeys
 from ottla.broker.context import Context
 from ottla.broker.group_topics import ImageCatalog, matching_topics
+from ottla.broker.guards import Guards
 from ottla.broker.markers import MarkerWriter
+from ottla.broker.participation import Participation
+from ottla.broker.transaction_messages import MarkerMessengers, PartitionMessengers
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.controller.machine import NewTopic
 from ottla.coordination.machine import Decision
 from ottla.coordination.runtime import Runtime
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
+from ottla.network.peer import Peer, PeerError
+from ottla.transactions.machine import TransactionMachine, TransactionSettings
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
 
+logger = logging.getLogger(__name__)
+
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 MINUTE_MS: Final = 60_000
+CALL_MS_MAX: Final = 10_000  # for an answer of another broker's coordinator, or about markers
 
 # What a coordinator that cannot write its records tells its clients.
 WRITE_ERRORS: Final = {
@@ -88,19 +101,43 @@ class Coordinators:
         self.transactions: Runtime[TransactionMachine] = self._runtime(
             TRANSACTIONS_TOPIC, lambda: TransactionMachine(transaction_settings(services.settings))
         )
-        self._markers = MarkerWriter(
+        self._own_peers: dict[tuple[int, str], Peer] = {}
+        self.guards = Guards()
+        self._partition_messengers = PartitionMessengers(self._call)
+        self.participation = Participation(services, self.transactions, self._partition_messengers)
+        self._marker_messengers = MarkerMessengers(self._call)
+        self.markers = MarkerWriter(
             services.replicas,
             services.clock,
             self.groups,
             self.transactions,
-            lambda topic, index: services.image.partition(topic, index) is not None,
+            self._leader_of,
+            self._marker_messengers,
+            self.guards,
         )
-        self.transactions.on_settled = self._markers.send_from
+        self.transactions.on_settled = self.markers.send_from
+        self._following: asyncio.Task[None] | None = None
         services.live.on_change(self._change_settings)
 
     def _runtime(self, topic: str, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
         services = self._services
         return Runtime(topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec)
+
+    # ---- other brokers
+
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        state = self._services.image.partition(topic, index)
+        return None if state is None else state.leader
+
+    async def _call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
+        """Over a connection of our own for each purpose; raises PeerError."""
+        peers = self._services.peers
+        if peers is None:
+            raise PeerError(f"broker {broker} is not known")
+        peer = self._own_peers.get((broker, purpose))
+        if peer is None or peer.is_closed:
+            peer = self._own_peers[broker, purpose] = peers.open(broker, purpose)
+        return await peer.call(request, response, None, CALL_MS_MAX)
 
     # ---- internal topics
 
@@ -118,12 +155,15 @@ class Coordinators:
                 runtime.look_at(name.partition)
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Groups get other settings; offsets of deleted topics go."""
+        """Coordinators come and go with leaders; groups get other settings; offsets of deleted topics go."""
         if old.group_configs is not new.group_configs:
             self._change_settings(self._services.settings)
+        changed = new.changed_topics_since(old)
+        if OFFSETS_TOPIC in changed or TRANSACTIONS_TOPIC in changed:
+            self._follow_soon()
         deleted = {
             name
-            for name in new.changed_topics_since(old)
+            for name in changed
             if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
         }
         if deleted:
@@ -131,22 +171,56 @@ class Coordinators:
                 for decision in shard.machine.topics_deleted(deleted):
                     self.groups.run(shard, decision)
 
+    def _follow_soon(self) -> None:
+        """The publisher gives partitions their roles in slices: look at once, and when all have theirs."""
+        self.follow()
+        if self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow_settled())
+
+    async def _follow_settled(self) -> None:
+        await self._services.publisher.settled()
+        self._following = None
+        self.follow()
+
     async def ensure_topic(self, wanted: NewTopic) -> TopicImage:
         """Made when the first client asks for its coordinator, as Kafka does."""
-        async with self._creating:
-            if wanted.name not in self._services.image.topics:
-                results = await self._services.controller.create_topics([wanted])
-                if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
-                    raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
-                await self._services.publisher.settled()
+        if wanted.name not in self._services.image.topics:
+            async with self._creating:
+                if wanted.name not in self._services.image.topics:
+                    await self._make_topic(wanted)
+            await self._services.publisher.settled()
             self.follow()
-        return self._services.image.topics[wanted.name]
+        topic = self._services.image.topics.get(wanted.name)
+        if topic is None:  # the controller has it, and tells us any moment
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        return topic
+
+    async def _make_topic(self, wanted: NewTopic) -> None:
+        alive = len(self._services.image.brokers)
+        if wanted.replication_factor > alive:
+            logger.warning(
+                "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or "
+                "set its replication factor lower (offsets.topic.replication.factor, "
+                "transaction.state.log.replication.factor)",
+                wanted.name,
+                alive,
+                wanted.replication_factor,
+            )
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        results = await self._services.control.create_topics([wanted])
+        if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
 
     def offsets_topic(self) -> NewTopic:
-        return offsets_topic(self._services.settings, len(self._services.image.brokers))
+        return offsets_topic(self._services.settings, self._replicas_max())
 
     def transactions_topic(self) -> NewTopic:
-        return transactions_topic(self._services.settings, len(self._services.image.brokers))
+        return transactions_topic(self._services.settings, self._replicas_max())
+
+    def _replicas_max(self) -> int | None:
+        """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
+        was made in it would have too few replicas for ever."""
+        return 1 if self._services.cluster is None else None
 
     # ---- asking
 
@@ -162,9 +236,6 @@ class Coordinators:
         ticket = Ticket(context, shape)
         self.groups.run(shard, decide(shard.machine, ticket, self.groups.now_ms()))
         return ticket.wait()
-
-    def tell_group(self, topic: str, index: int, order: SendMarkers) -> None:
-        self._markers.tell_group(topic, index, order)
 
     # ---- settings and the end
 
@@ -183,39 +254,46 @@ class Coordinators:
     def close(self) -> None:
         self.groups.close()
         self.transactions.close()
+        self._marker_messengers.close()
+        self._partition_messengers.close()
+        for peer in self._own_peers.values():
+            peer.close()
 
 
-def offsets_topic(settings: BrokerSettings, broker_count: int) -> NewTopic:
+def offsets_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
     return internal_topic(
         OFFSETS_TOPIC,
         settings.offsets_topic_num_partitions,
-        min(settings.offsets_topic_replication_factor, broker_count),
+        at_most(settings.offsets_topic_replication_factor, replicas_max),
         {"segment.bytes": str(settings.offsets_topic_segment_bytes), "compression.type": "producer"},
     )
 
 
-def transactions_topic(settings: BrokerSettings, broker_count: int) -> NewTopic:
+def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
     return internal_topic(
         TRANSACTIONS_TOPIC,
         settings.transaction_state_log_num_partitions,
-        min(settings.transaction_state_log_replication_factor, broker_count),
+        at_most(settings.transaction_state_log_replication_factor, replicas_max),
         {
             "segment.bytes": str(settings.transaction_state_log_segment_bytes),
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(min(settings.transaction_state_log_min_isr, broker_count)),
+            "min.insync.replicas": str(at_most(settings.transaction_state_log_min_isr, replicas_max)),
             "unclean.leader.election.enable": "false",
         },
     )
 
 
 def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
-    """With as many replicas as there are brokers, at most: one broker alone is a whole cluster."""
     return NewTopic(
         name,
         partition_count=partitions,
         replication_factor=replicas,
         configs=(("cleanup.policy", "compact"), *configs.items()),
     )
+
+
+def at_most(number: int, maximum: int | None) -> int:
+    return number if maximum is None else min(number, maximum)
 
 
 def group_settings(settings: BrokerSettings) -> GroupSettings:

@@ -23,7 +23,7 @@ from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import SendProbe
 from ottla.network.connection import Connection
 from ottla.network.poller import Poller
-from ottla.protocol.apis import APIS, Api
+from ottla.protocol.apis import ALL_APIS, APIS, Api
 from ottla.protocol.codec import Decoder, ProtocolError, decoder_for
 from ottla.protocol.headers import decode_request_header
 
@@ -73,11 +73,14 @@ class Dispatcher:
         self._services = services
         self._poller = poller
         self._counters = services.counters
-        self._served = {key: Served(APIS[key], handler, self._counters) for key, handler in handlers.items()}
+        self._served = {key: Served(ALL_APIS[key], handler, self._counters) for key, handler in handlers.items()}
         self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        services.served_apis = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
+        ranges = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
+        services.served_apis = [served for served in ranges if served[0] in APIS]
+        services.broker_apis = [served for served in ranges if served[0] not in APIS]
+        services.handlers = handlers
 
     # ---- FrameHandler
 

@@ -1,7 +1,8 @@
 """What follows when a folder of `log.dirs` fails: its partitions are taken out of service, the others go on.
 
-Kafka's rules: the partitions have no leader any more and answer KAFKA_STORAGE_ERROR, new ones go to the folders that
-are left. When no folder is left, or the one with the metadata store fails, the broker ends.
+Kafka's rules: the partitions have no leader here any more and answer KAFKA_STORAGE_ERROR, new ones go to the folders
+that are left. When no folder is left, or the one with the metadata store fails, the broker ends. In a cluster the
+metadata are elsewhere, and the controller gives the partitions other leaders if there are any.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ class FailedFolders:
         self,
         replicas: ReplicaSet,
         controller: ControllerService,
-        metadata_folder: Path,
+        metadata_folder: Path | None,
         give_up: Callable[[str], None],
+        tell_controller: Callable[[], None] | None = None,
     ) -> None:
+        """`tell_controller`: how a broker that is not the controller says that its `replicas.offline` have changed."""
+        self._tell_controller = tell_controller
         self._replicas = replicas
         self._controller = controller
         self._metadata_folder = metadata_folder
@@ -45,7 +49,7 @@ class FailedFolders:
         log_dirs = self._replicas.log_dirs
         if not log_dirs.online:
             self._give_up(f"all folders of log.dirs have failed, {log_dir.path} as the last one: {log_dir.failure}")
-        elif log_dir.path == str(self._metadata_folder.absolute()):
+        elif self._metadata_folder is not None and log_dir.path == str(self._metadata_folder.absolute()):
             self._give_up(f"{log_dir.path}, which holds the metadata store, has failed: {log_dir.failure}")
         else:
             self.report(log_dirs.forget_failed(log_dir))
@@ -56,6 +60,9 @@ class FailedFolders:
         if not offline:
             return
         self._replicas.take_offline(offline)
+        if self._tell_controller is not None:
+            self._tell_controller()
+            return
         task = asyncio.get_running_loop().create_task(self._tell(offline))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -36,14 +36,25 @@ class FetchPartition:
         self.fetch_offset = 0
         self.max_bytes = 0
         self.leader_epoch = -1
+        self.last_fetched_epoch = -1  # this and the next are of followers only
+        self.log_start_offset = -1
         self.partition: Partition | None = None  # looked up at the first use, and again when it is gone
         self.sent_high_watermark = UNKNOWN
         self.sent_log_start_offset = UNKNOWN
 
-    def ask(self, fetch_offset: int, max_bytes: int, leader_epoch: int) -> None:
+    def ask(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        leader_epoch: int,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
         self.fetch_offset = fetch_offset
         self.max_bytes = max(0, max_bytes)
         self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
 
     @property
     def key(self) -> PartitionKey:
@@ -56,9 +67,10 @@ class FetchPartition:
 class FetchSession:
     """The partitions one client is following."""
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int, is_privileged: bool = False) -> None:
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
+        self.is_privileged = is_privileged  # a follower's
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.next_epoch = 1
         self.created_ms = now_ms
@@ -70,7 +82,9 @@ class FetchSession:
             if known is None:
                 self.partitions[new.key] = new
             else:
-                known.ask(new.fetch_offset, new.max_bytes, new.leader_epoch)
+                known.ask(
+                    new.fetch_offset, new.max_bytes, new.leader_epoch, new.last_fetched_epoch, new.log_start_offset
+                )
         for key in forgotten:
             self.partitions.pop(key, None)
 
@@ -121,11 +135,13 @@ class FetchSessions:
         session.step(now_ms)
         return session
 
-    def start(self, uses_topic_ids: bool, asked: list[FetchPartition], now_ms: int) -> FetchSession | None:
-        """A new session, or None when there is no partition in it or no slot for it."""
-        if not asked or not self._has_slot(len(asked), now_ms):
+    def start(
+        self, uses_topic_ids: bool, asked: list[FetchPartition], now_ms: int, is_privileged: bool = False
+    ) -> FetchSession | None:
+        """A new session, or None when there is no partition in it or no slot for it; followers get one anyway."""
+        if not asked or not (self._has_slot(len(asked), now_ms) or is_privileged):
             return None
-        session = FetchSession(self._take_id(), uses_topic_ids, now_ms)
+        session = FetchSession(self._take_id(), uses_topic_ids, now_ms, is_privileged)
         session.update(asked, ())
         self._sessions[session.id] = session
         return session
@@ -140,7 +156,7 @@ class FetchSessions:
             return False
         oldest = min(self._sessions.values(), key=lambda session: session.used_ms)
         if now_ms - oldest.used_ms <= EVICTION_MS:
-            smaller = [s for s in self._sessions.values() if len(s.partitions) < size]
+            smaller = [s for s in self._sessions.values() if len(s.partitions) < size and not s.is_privileged]
             oldest = min(smaller, key=lambda s: (len(s.partitions), s.created_ms), default=oldest)
             if not smaller or now_ms - oldest.created_ms <= EVICTION_MS:
                 return False

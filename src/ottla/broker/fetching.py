@@ -7,6 +7,7 @@ Rules:
 3. Each range keeps a file open. When very many are out, a fetch takes one range at a time, like one whose max_bytes
    are used up: the other partitions have their turn with the next fetch.
 4. In a session only partitions with something new are answered (KIP-227).
+5. Consumers wait for the high watermark, followers for appends: they are what moves it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
-from ottla.protocol.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
+from ottla.broker.replica_reading import FetchingReplica
+from ottla.broker.replica_selection import NONE_PREFERRED, preferred_replica
+from ottla.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
 from ottla.storage.page_cache import range_is_cached, read_ahead
@@ -32,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-CONSUMER: Final = -1  # in the place where a follower gives its broker id
+FOLLOWERS_SINCE: Final = 11  # consumers of this version may read from them, too (KIP-392)
 NO_RECORDS: Final = b""
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
@@ -51,7 +61,6 @@ class Fetch:
         min_bytes: int,
         max_bytes: int,
         is_read_committed: bool,
-        replica_id: int = CONSUMER,
     ) -> None:
         self.context = context
         self.session = session
@@ -60,11 +69,14 @@ class Fetch:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.is_read_committed = is_read_committed
-        self.replica_id = replica_id
+        self.replica: FetchingReplica | None = None  # None: a consumer
+        self.rack = ""  # of a consumer that may be sent to another replica
         self.found_bytes = 0
         self.has_error = False
         self._waiting: WaitingFetch | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._until = 0.0  # by the clock of the loop
+        self._has_moved = False  # a high watermark, by telling how far a follower is
         self._rebuild: RebuildNeededError | None = None  # what keeps the last read from being answered
         self._rebuilds_left = REBUILDS_MAX + len(partitions)
 
@@ -72,29 +84,55 @@ class Fetch:
 
     def run(self, max_wait_ms: int) -> FetchResponse | None:
         """The response, or None if it comes later."""
+        if self.replica is not None and self.context.connection.waiting:
+            self._end_earlier_waits()
         results = self._read_all()
         if self._rebuild is not None:
             self._read_after(self._rebuild, results)
             return None
+        if self._has_moved and self.found_bytes < self.min_bytes and self._has_missed():
+            _release(results)
+            results = self._read_all()
         if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
             return self._answer_or_prepare(results)
         _release(results)
-        self._wait(max_wait_ms)
+        self.context.park()
+        self._until = self.context.connection.loop.time() + max_wait_ms / 1000
+        self._wait()
         return None
 
-    def _wait(self, max_wait_ms: int) -> None:
+    def _has_missed(self) -> bool:
+        """Who waited for the high watermark that this fetch has moved may have written to a partition that we had read
+        before (a coordinator its markers, for instance): nobody would wake us for that."""
+        for asked in self.partitions:
+            if asked.partition is not None and asked.partition.log.end_offset > asked.fetch_offset:
+                return True
+        return False
+
+    def _end_earlier_waits(self) -> None:
+        """A follower has news while its last fetch is held back: answers keep their order, so that one is due now."""
+        for earlier in list(self.context.connection.waiting):
+            if isinstance(earlier, Fetch) and earlier._waiting is not None:
+                earlier._waiting.wake()
+
+    def _wait(self) -> None:
         context = self.context
-        loop = context.connection.loop
-        context.park()
         context.connection.waiting.add(self)
         self._waiting = WaitingFetch(self.min_bytes - self.found_bytes, self._on_woken)
         for asked in self.partitions:
-            if asked.partition is not None:
+            if asked.partition is None:
+                continue
+            if self.replica is None:
                 asked.partition.wait_for_records(self._waiting)
-        self._deadline = loop.call_later(max_wait_ms / 1000, self._waiting.wake)
+            else:
+                asked.partition.wait_for_appends(self._waiting)
+        self._deadline = context.connection.loop.call_at(self._until, self._waiting.wake)
 
     def _on_woken(self) -> None:
         # In the next round of the loop: the producer that woke us is still being answered.
+        assert self._waiting is not None
+        if self._waiting.bytes_missing > 0:
+            self._until = 0.0  # time is up, or a partition changed hands: no second wait
         self._stop_waiting()
         self.context.connection.loop.call_soon(self._finish)
 
@@ -105,9 +143,16 @@ class Fetch:
         if self._rebuild is not None:
             self._read_after(self._rebuild, results)
             return
+        if self.found_bytes < self.min_bytes and not self.has_error and self._until > self._now():
+            _release(results)  # how much became visible was only an estimate
+            self._wait()
+            return
         response = self._answer_or_prepare(results)
         if response is not None:
             self.context.answer(response)
+
+    def _now(self) -> float:
+        return self.context.connection.loop.time()
 
     def _read_after(self, needed: RebuildNeededError, results: list[Result]) -> None:
         """Read again when a worker has mended the index of a segment that we must look into."""
@@ -149,6 +194,8 @@ class Fetch:
             data = self._read(asked, 0 if pool.is_lent_out else max(0, self.max_bytes - self.found_bytes))
             if data is not None:
                 results.append((asked, data))
+        if self.replica is not None:
+            self.replica.has_told = True
         return results
 
     def _read(self, asked: FetchPartition, bytes_left: int) -> PartitionData | None:
@@ -157,14 +204,16 @@ class Fetch:
             partition = self._partition(asked)
         except KafkaError as error:
             return self._error_data(asked, error.error, is_served=False)
+        bytes_left = min(asked.max_bytes, bytes_left)
         try:
-            if self.replica_id != CONSUMER:
-                # Followers come with clusters. Until then whoever says that he is one is not (CVE-2018-1288).
-                raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-            partition.require_leader(asked.leader_epoch)
-            file_range = partition.read(
-                asked.fetch_offset, min(asked.max_bytes, bytes_left), self.found_bytes == 0, self.is_read_committed
-            )
+            if self.replica is not None:
+                return self._read_for_replica(self.replica, partition, asked, bytes_left)
+            self._require_replica(partition, asked.leader_epoch)
+            if self.rack:
+                preferred = self._preferred(partition, asked)
+                if preferred is not None:
+                    return preferred
+            file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
         except KafkaError as error:
             return self._error_data(asked, error.error, is_served=True)
         except RebuildNeededError as needed:
@@ -186,6 +235,59 @@ class Fetch:
             records=NO_RECORDS if file_range is None else file_range,
         )
 
+    def _require_replica(self, partition: Partition, leader_epoch: int) -> None:
+        """Consumers of today may read from any replica; those of yesterday only from the leader."""
+        is_follower = partition.leader_id != partition.node_id and partition.replica_count > 1
+        if is_follower and self.context.api_version >= FOLLOWERS_SINCE and not partition.is_deleted:
+            partition.require_epoch(leader_epoch)
+        else:
+            partition.require_leader(leader_epoch)
+
+    def _preferred(self, partition: Partition, asked: FetchPartition) -> PartitionData | None:
+        """Send the consumer to a replica that is nearer to it."""
+        if not partition.is_leader:
+            return None
+        context = self.context
+        broker_id = preferred_replica(
+            partition, asked.fetch_offset, self.rack, context.broker.image, context.listener_name
+        )
+        if broker_id == NONE_PREFERRED:
+            return None
+        self.has_error = True  # nothing to wait for
+        asked.sent_high_watermark = UNKNOWN
+        return PartitionData(
+            partition_index=asked.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=broker_id,
+            records=NO_RECORDS,
+        )
+
+    def _read_for_replica(
+        self, replica: FetchingReplica, partition: Partition, asked: FetchPartition, bytes_left: int
+    ) -> PartitionData | None:
+        known_watermark = partition.high_watermark
+        read = replica.read(partition, asked, bytes_left, self.found_bytes == 0)
+        if partition.high_watermark != known_watermark:
+            self._has_moved = True
+        file_range, high_watermark, log_start_offset, diverging = read
+        if file_range is not None:
+            self.found_bytes += file_range.length
+        elif diverging is None and self.is_incremental and _is_known(asked, partition):
+            return None
+        data = PartitionData(
+            partition_index=asked.index,
+            high_watermark=high_watermark,
+            last_stable_offset=-1,
+            log_start_offset=log_start_offset,
+            records=NO_RECORDS if file_range is None else file_range,
+        )
+        if diverging is not None:
+            self.has_error = True  # it must not wait
+            data.diverging_epoch = EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+        return data
+
     def _error_data(self, asked: FetchPartition, error: Error, is_served: bool) -> PartitionData:
         self.has_error = True
         self._note_refusal(asked, error)
@@ -193,6 +295,8 @@ class Fetch:
         data = _error_data(asked, error)
         if not is_served:
             data.aborted_transactions = []  # Kafka's answers differ in this detail
+        if self.replica is not None and error is Error.OFFSET_OUT_OF_RANGE and asked.partition is not None:
+            data.log_start_offset = asked.partition.log.log_start_offset  # a follower goes on there
         return data
 
     def _note_refusal(self, asked: FetchPartition, error: Error) -> None:
@@ -204,7 +308,10 @@ class Fetch:
         partition = asked.partition
         if partition is None or partition.is_deleted:
             partition = asked.partition = self._look_up(asked)
-        if not self.context.may(Operation.READ, ResourceType.TOPIC, partition.name.topic):
+        if self.replica is not None:
+            if not self.replica.is_allowed:
+                raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+        elif not self.context.may(Operation.READ, ResourceType.TOPIC, partition.name.topic):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         return partition
 
@@ -258,13 +365,19 @@ class Fetch:
                 topics[asked.topic, asked.topic_id] = topic
             topic.partitions.append(data)
             if isinstance(data.records, FileRange) and asked.partition is not None:
-                asked.partition.traffic.bytes_out += data.records.length
+                if self.replica is None:
+                    asked.partition.traffic.bytes_out += data.records.length
+                else:
+                    asked.partition.traffic.replication_bytes_out += data.records.length
             if session is not None:
                 asked.sent_high_watermark = data.high_watermark
                 asked.sent_log_start_offset = data.log_start_offset
                 if self.is_incremental and data.records is not NO_RECORDS:
                     session.move_to_end(asked)
-        return FetchResponse(session_id=session.id if session is not None else 0, responses=list(topics.values()))
+        response = FetchResponse(session_id=session.id if session is not None else 0, responses=list(topics.values()))
+        if self.has_error and self.context.api_version >= FETCH_SINCE:
+            name_leaders_to_consumer(response, self.context)
+        return response
 
     def __repr__(self) -> str:
         return f"<Fetch {len(self.partitions)} partitions, {self.found_bytes} of {self.min_bytes} bytes>"

@@ -59,3 +59,11 @@ class LiveSettings:
     @property
     def delete_topic_enable(self) -> bool:
         return self.broker.delete_topic_enable
+
+    @property
+    def min_insync_replicas(self) -> int:
+        return self.broker.min_insync_replicas
+
+    @property
+    def unclean_leader_election_enable(self) -> bool:
+        return self.broker.unclean_leader_election_enable

@@ -17,6 +17,7 @@ from collections import deque
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.broker.roles import role_of
 from ottla.broker.services import Services
 from ottla.controller.image import PartitionImage, TopicImage
 from ottla.storage import files
@@ -72,6 +73,9 @@ class LogLoading:
             if topic is None:
                 for copy in copies:
                     self._set_aside(copy, "no such topic is known")
+            elif self._services.node_id not in topic.partitions[found.partition.partition].replicas:
+                for copy in copies:
+                    self._set_aside(copy, "other brokers hold this partition now")
             elif found.is_clean and len(copies) == 1:
                 self._open_clean(found, topic)
             else:
@@ -222,9 +226,10 @@ class LogLoading:
             self._set_aside(found, "it belongs to another topic of the same name")
             return
         self._log_dirs.adopt(found, log)
-        partition = self._services.replicas.adopt(log, topic.topic_id)
+        watermark = self._log_dirs.folder_of(log).high_watermarks.get(found.partition, 0)
+        partition = self._services.replicas.adopt(log, topic.topic_id, watermark)
         state: PartitionImage = current.partitions[found.partition.partition]
-        partition.lead(state.leader, state.leader_epoch, state.isr, len(state.replicas))
+        partition.take_role(role_of(state), self._services.clock.monotonic_ms())
         self._services.coordinators.on_recovered(found.partition)
 
     def _set_aside(self, found: FoundLog, why: str) -> None:

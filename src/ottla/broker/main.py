@@ -24,7 +24,9 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
+from ottla.broker.automatic_id import with_node_id
 from ottla.broker.cleaning import Cleaning
+from ottla.broker.clustering import Clustering
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.failed_folders import FailedFolders
@@ -32,7 +34,7 @@ from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.file_limits import raise_file_limit
 from ottla.broker.flusher import Flusher
 from ottla.broker.handlers.api_versions import unsupported_version
-from ottla.broker.handlers.table import HANDLERS
+from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.live_settings import LiveSettings
 from ottla.broker.log_loading import LogLoading
@@ -44,7 +46,7 @@ from ottla.broker.workers import Workers
 from ottla.controller.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.holder import ImageHolder
-from ottla.controller.image import Endpoint, MetadataImage
+from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.store import StoreUnusableError
 from ottla.network.listener import ConnectionSet, Listener, listen
@@ -103,13 +105,14 @@ class Broker:
         self._stopping = asyncio.Event()
         self._failure: str | None = None
         self._monitor: Monitor | None = None
+        self._cluster: Clustering | None = None  # None: this broker is alone
         self._sockets: list[socket.socket] = []  # one for each listener
         self._workers = Workers(settings.num_io_threads)
 
     async def run(self) -> None:
         """Start, serve, stop."""
         self._watch_signals()
-        settings = self._file_settings
+        settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
         self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
@@ -118,7 +121,8 @@ class Broker:
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
         try:
-            check_metadata_store(settings, log_dirs)
+            if not settings.zookeeper_connect:
+                check_metadata_store(settings, log_dirs)
             log_dirs.tell_failures()
             services = self._assemble(log_dirs)
             async with asyncio.timeout(start_seconds_max(settings)) as patience:
@@ -141,11 +145,16 @@ class Broker:
     def _assemble(self, log_dirs: LogDirs) -> Services:
         settings = self._file_settings
         live = LiveSettings(settings)
-        store = EmbeddedStore(Path(settings.log_dirs[0]))
         images = ImageHolder()
-        controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=images)
+        if settings.zookeeper_connect:
+            self._cluster = Clustering(settings.zookeeper_connect, settings, live, self._clock, images)
+            controller: ControllerService = self._cluster.controller
+        else:
+            store = EmbeddedStore(Path(settings.log_dirs[0]))
+            controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=images)
         flusher = Flusher(self._workers)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
+        replicas.lag_ms_max = settings.replica_lag_time_max_ms
         publisher = Publisher(settings.node_id, replicas, live)
         return Services(
             node_id=settings.node_id,
@@ -165,7 +174,9 @@ class Broker:
 
     async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
-        dispatcher = Dispatcher(services, HANDLERS, unsupported_version, self._poller)
+        cluster = self._cluster
+        handlers = HANDLERS if cluster is None else {**HANDLERS, **BROKER_HANDLERS}
+        dispatcher = Dispatcher(services, handlers, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
         services.live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         services.live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
@@ -177,15 +188,22 @@ class Broker:
         ]
         self._monitor = monitor = await open_monitor(services, connections, self._poller)
         log_dirs = services.replicas.log_dirs
-        await services.controller.start(
-            advertised_endpoints(settings, listeners),
-            rack=settings.broker_rack,
-            cluster_id=log_dirs.cluster_id,
-            jmx_port=monitor.port if monitor is not None else -1,
-        )
+        jmx_port = monitor.port if monitor is not None else -1
+        endpoints = advertised_endpoints(settings, listeners)
+        if cluster is not None:
+            me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
+            await cluster.join(services, self._poller, me, log_dirs.cluster_id)
+        else:
+            await services.controller.start(
+                endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
+            )
         log_dirs.claim(services.cluster_id)
         failed_folders = FailedFolders(
-            services.replicas, services.controller, Path(settings.log_dirs[0]), self._give_up
+            services.replicas,
+            services.controller,
+            Path(settings.log_dirs[0]) if cluster is None else None,
+            self._give_up,
+            (lambda: cluster.tell_offline(services)) if cluster is not None else None,
         )
         loading = LogLoading(services)
         await loading.run(self._stopping)
@@ -194,6 +212,8 @@ class Broker:
         services.images.on_image(services.publisher.on_image)
         services.images.on_image(services.coordinators.on_image)
         await services.publisher.settled()
+        if cluster is not None:
+            cluster.serve(services)
         services.coordinators.follow()
         services.moves.resume()
         housekeeping = Housekeeping(services)
@@ -212,6 +232,8 @@ class Broker:
         if self._failure is not None:
             raise BrokerFailedError(self._failure)
         tell_systemd("STOPPING=1")
+        if cluster is not None:
+            await cluster.hand_over(services)
         logger.info("stopping: answering what was accepted")
         if monitor is not None:
             monitor.note_stopping()
@@ -223,8 +245,13 @@ class Broker:
         services.coordinators.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
+        if cluster is not None:
+            await cluster.stop()
         await connections.drain(DRAIN_SECONDS_MAX)
-        await services.controller.close()
+        if cluster is not None:
+            await cluster.leave()
+        else:
+            await services.controller.close()
 
     def _give_up(self, reason: str) -> None:
         """End now, with what is on disk as it is: the next start recovers it."""

@@ -11,7 +11,14 @@ from functools import cache
 from typing import Final
 
 from ottla.base.errors import Error
-from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.image import (
+    NO_CONTROLLER,
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody, encode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -109,8 +116,8 @@ def describe_partition(
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
-        isr_nodes=reachable_isr(brokers, partition),
-        offline_replicas=offline_replicas(brokers, partition),
+        isr_nodes=reachable_isr(brokers, listener, partition),
+        offline_replicas=offline_replicas(brokers, listener, partition),
     )
 
 
@@ -126,18 +133,27 @@ def reachable_leader(
     return partition.leader, Error.NONE
 
 
-def offline_replicas(brokers: Mapping[int, BrokerImage], partition: PartitionImage) -> list[int]:
-    """Replicas on brokers that are gone. Without a leader also those that are in sync: only a failed folder keeps a
-    replica that is in sync, and whose broker is alive, from leading."""
+def reachable_controller(image: MetadataImage) -> int:
+    """The controller, unless it is gone and the next one is not known yet."""
+    return image.controller_id if image.controller_id in image.brokers else NO_CONTROLLER
+
+
+def offline_replicas(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
+    """Replicas on brokers that are gone, or have no such listener. Without a leader also those that are in sync: only a
+    failed folder keeps a replica that is in sync, and whose broker is alive, from leading."""
     without_leader = partition.isr if partition.leader == NO_LEADER else ()
-    return [replica for replica in partition.replicas if replica not in brokers or replica in without_leader]
+    return [
+        replica
+        for replica in partition.replicas
+        if replica in without_leader or replica not in brokers or listener not in brokers[replica].endpoints
+    ]
 
 
-def reachable_isr(brokers: Mapping[int, BrokerImage], partition: PartitionImage) -> list[int]:
+def reachable_isr(brokers: Mapping[int, BrokerImage], listener: str, partition: PartitionImage) -> list[int]:
     """As Kafka shows it: a replica that is offline is eligible to lead, but not in sync any more."""
     if partition.leader != NO_LEADER:
         return list(partition.isr)
-    offline = offline_replicas(brokers, partition)
+    offline = offline_replicas(brokers, listener, partition)
     return [replica for replica in partition.isr if replica not in offline]
 
 

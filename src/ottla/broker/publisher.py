@@ -16,6 +16,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.live_settings import LiveSettings
+from ottla.broker.roles import role_of
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 
@@ -75,6 +76,7 @@ class Publisher:
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 yield from self._retire(before)
             if after is not None:
+                yield from self._hand_over(after)
                 yield from self._open(after, self._live.of_topic(new, name))
 
     def _reconfigure(self, image: MetadataImage) -> Iterator[None]:
@@ -87,6 +89,14 @@ class Publisher:
         for index in range(len(topic.partitions)):
             self._replicas.retire(topic.name, index)
             yield
+
+    def _hand_over(self, topic: TopicImage) -> Iterator[None]:
+        """Replicas that belong to other brokers from now on: all that is in them is there."""
+        for index, state in enumerate(topic.partitions):
+            if self._node_id not in state.replicas and self._replicas.get(topic.name, index) is not None:
+                logger.info("partition %s-%d moves away: replicas are %s now", topic.name, index, state.replicas)
+                self._replicas.retire(topic.name, index)
+                yield
 
     def _open(self, topic: TopicImage, settings: TopicSettings) -> Iterator[None]:
         for index, state in enumerate(topic.partitions):
@@ -106,4 +116,4 @@ class Publisher:
             return
         self.failed.discard(name)
         partition.log.settings = settings
-        partition.lead(state.leader, state.leader_epoch, state.isr, len(state.replicas))
+        partition.take_role(role_of(state), time.monotonic_ns() // 1_000_000)

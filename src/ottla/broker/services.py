@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
@@ -11,19 +11,30 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.checkpointing import CheckpointWriter
 from ottla.broker.client_metrics import ClientMetrics
+from ottla.broker.control import Control
+from ottla.broker.controller_link import ControllerLink
 from ottla.broker.coordinators import Coordinators
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.flusher import Flusher
+from ottla.broker.forwarding import Forwarding
 from ottla.broker.index_rebuilds import IndexRebuilds
 from ottla.broker.live_settings import LiveSettings
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.moving import Moves
+from ottla.broker.peers import Peers
 from ottla.broker.publisher import Publisher
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
+from ottla.controller.liveness import Liveness, Rules
 from ottla.controller.service import ControllerService
 from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
+
+if TYPE_CHECKING:
+    from ottla.broker.isr_changes import IsrChanges
+    from ottla.broker.replica_fetchers import ReplicaFetchers
+    from ottla.broker.replication_quota import ReplicationQuota
+    from ottla.controller.membership import Membership
 
 
 class Authorizer(Protocol):
@@ -68,8 +79,24 @@ class Services:
         self.moves = Moves(replicas, live, clock, self.checkpoints, flusher, workers)
         self.counters = BrokerCounters()
         self.client_metrics = ClientMetrics()
+        self.cluster: Membership | None = None  # None: this broker is alone, on its embedded store
+        self.peers: Peers | None = None
+        self.forwarding: Forwarding | None = None
+        self.replica_fetchers: ReplicaFetchers | None = None
+        self.isr_changes: IsrChanges | None = None
+        self.leader_quota: ReplicationQuota | None = None
+        self.control = Control(self)
         self.coordinators = Coordinators(self)
         self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
+        self.broker_apis: list[tuple[int, int, int]] = []  # the same for what only brokers of the cluster are told
+        self.handlers: dict[int, Any] = {}
+
+    def join(self, cluster: Membership, peers: Peers) -> None:
+        """This broker is one of several: what only the controller can do is asked of it from now on."""
+        self.cluster = cluster
+        self.peers = peers
+        link = ControllerLink(self.node_id, peers, cluster)
+        self.forwarding = Forwarding(link, self.settings.request_timeout_ms)
 
     @property
     def settings(self) -> BrokerSettings:
@@ -83,6 +110,12 @@ class Services:
     @property
     def image(self) -> MetadataImage:
         return self.images.image
+
+    def election_facts(self) -> tuple[Liveness, Rules]:
+        """What the controller knows of brokers beside the image, and the rules of topics without their own."""
+        if self.cluster is not None:
+            return self.cluster.controller.liveness, self.cluster.controller.rules
+        return Liveness(), Rules(self.settings.min_insync_replicas, self.settings.unclean_leader_election_enable)
 
     def why_not_here(self, topic: str, index: int) -> KafkaError:
         """The error for a partition that this broker does not serve (yet)."""

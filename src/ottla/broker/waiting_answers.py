@@ -14,6 +14,12 @@ M = TypeVar("M", bound=Machine)
 
 async def answer_of(runtime: Runtime[M], key: str, decide: Callable[[M, Any, int], Decision]) -> Any:
     """Let the machine that the key belongs to decide; its answer, when it is committed."""
+    answer = start_answer(runtime, key, decide)
+    return answer.result() if answer.done() else await answer
+
+
+def start_answer(runtime: Runtime[M], key: str, decide: Callable[[M, Any, int], Decision]) -> asyncio.Future[Any]:
+    """The same, decided and written when this returns."""
     shard = runtime.shard(key)
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -22,4 +28,4 @@ async def answer_of(runtime: Runtime[M], key: str, decide: Callable[[M, Any, int
             answer.set_result(response)
 
     runtime.run(shard, decide(shard.machine, reply_to, runtime.now_ms()))
-    return answer.result() if answer.done() else await answer
+    return answer

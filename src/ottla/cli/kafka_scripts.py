@@ -27,6 +27,8 @@ SCRIPTS = {
     "kafka-get-offsets.sh": "ottla.cli.kafka.get_offsets",
     "kafka-delete-records.sh": "ottla.cli.kafka.delete_records",
     "kafka-log-dirs.sh": "ottla.cli.kafka.log_dirs",
+    "kafka-reassign-partitions.sh": "ottla.cli.kafka.reassign_partitions",
+    "kafka-leader-election.sh": "ottla.cli.kafka.leader_election",
     "kafka-broker-api-versions.sh": "ottla.cli.kafka.broker_api_versions",
     "kafka-cluster.sh": "ottla.cli.kafka.cluster",
     "kafka-features.sh": "ottla.cli.kafka.features",
@@ -36,6 +38,8 @@ SCRIPTS = {
     "kafka-run-class.sh": "ottla.cli.run_class",
     "kafka-server-start.sh": "ottla.cli.server_start",
     "kafka-server-stop.sh": "ottla.cli.server_stop",
+    "zookeeper-server-start.sh": "ottla.cli.zookeeper_start",
+    "zookeeper-server-stop.sh": "ottla.cli.zookeeper_stop",
 }
 
 

@@ -25,6 +25,8 @@ class Command(NamedTuple):
 COMMANDS = {
     "up": Command("ottla.cli.up", "run everything on this machine, for development"),
     "broker": Command("ottla.cli.broker", "run one broker from a server.properties file"),
+    "stop": Command("ottla.cli.stop", "stop the brokers of this machine, cleanly"),
+    "zookeeper": Command("ottla.cli.zookeeper", "run a ZooKeeper server, which a cluster of brokers needs"),
     "topics": Command("ottla.cli.topics", "create, list, describe, grow and delete topics"),
     "configs": Command("ottla.cli.configs", "show and change settings"),
     "top": Command("ottla.cli.top", "watch what a broker is doing, live"),
@@ -39,6 +41,9 @@ COMMANDS = {
     "offsets": Command("ottla.cli.offsets", "show where partitions begin and end"),
     "records": Command("ottla.cli.records", "delete records below an offset"),
     "log-dirs": Command("ottla.cli.log_dirs", "look into the folders of brokers"),
+    "reassign": Command("ottla.cli.reassign", "move replicas between brokers"),
+    "elect": Command("ottla.cli.elect", "give partitions another leader"),
+    "doctor": Command("ottla.cli.doctor", "look for what is wrong with a cluster, with cause and cure"),
     "cluster": Command("ottla.cli.cluster", "brokers, their APIs, the metadata quorum"),
     "features": Command("ottla.cli.features", "show and change feature flags"),
     "client-metrics": Command("ottla.cli.subscriptions", "ask clients for their metrics, and show them"),

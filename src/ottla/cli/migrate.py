@@ -3,6 +3,7 @@
 `from-kafka` reads log folders that Kafka left (ZooKeeper or KRaft mode), copies the topics that it is told about, and
 writes the metadata store that a broker starts with. The source is never written to, unless --in-place asks for it.
 `to-zookeeper` prints the commands that make the same topics known to a Kafka of ZooKeeper mode.
+`to-cluster` moves the metadata of a broker that was alone into ZooKeeper, so that others can join it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
+from ottla.cli import migrate_cluster
 from ottla.cli.arguments import Parser, not_negative
 from ottla.cli.described_topics import DescribedTopic, parse_described
 from ottla.cli.meter import ByteMeter
@@ -38,6 +40,7 @@ ottla migrate from-kafka /var/kafka-logs --dry-run
 ottla migrate from-kafka /var/kafka-logs --settings topics.txt --data /var/ottla --all
 ottla migrate from-kafka /copy/of/kafka-logs --topics orders,clicks --in-place
 ottla migrate to-zookeeper /var/ottla > commands.txt
+ottla migrate to-cluster /var/ottla --zookeeper zoo1:2181,zoo2:2181,zoo3:2181/ottla
 """
 
 
@@ -49,7 +52,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="ottla migrate", description="Take over log folders of Apache Kafka, or give them back.", examples=EXAMPLES
+        prog="ottla migrate",
+        description="Take over log folders of Apache Kafka, give them back, or make one broker a cluster.",
+        examples=EXAMPLES,
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     taking = commands.add_parser("from-kafka", help="start on the log folders of a stopped Kafka")
@@ -73,6 +78,7 @@ def _parser() -> Parser:
     giving = commands.add_parser("to-zookeeper", help="print zkCli commands that make the topics known to Kafka 3.9")
     giving.add_argument("data", metavar="DIR", help="log.dirs of a stopped ottla broker (the first, if several)")
     giving.set_defaults(action=_give)
+    migrate_cluster.add_command(commands)
     return parser
 
 

@@ -22,6 +22,8 @@ MODULES = {
     "GetOffsetShell": "ottla.cli.kafka.get_offsets",
     "DeleteRecordsCommand": "ottla.cli.kafka.delete_records",
     "LogDirsCommand": "ottla.cli.kafka.log_dirs",
+    "ReassignPartitionsCommand": "ottla.cli.kafka.reassign_partitions",
+    "LeaderElectionCommand": "ottla.cli.kafka.leader_election",
     "BrokerApiVersionsCommand": "ottla.cli.kafka.broker_api_versions",
     "ClusterTool": "ottla.cli.kafka.cluster",
     "FeatureCommand": "ottla.cli.kafka.features",
@@ -41,6 +43,7 @@ PACKAGES = (
     "org.apache.kafka.tools",
     "org.apache.kafka.tools.consumer",
     "org.apache.kafka.tools.consumer.group",
+    "org.apache.kafka.tools.reassign",
 )
 
 

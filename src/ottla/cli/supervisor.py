@@ -11,6 +11,10 @@ Rules:
 6. A guest, which is a child with `on_end`, needs the others and they do not need it: it is started when its time has
    come, may end as it likes (only `on_end` is told), and is stopped before the others. What it says on stderr comes as
    lines, too.
+7. Of many children of a kind (`is_one_of_many`) some may be missing: one that somebody stopped, or that crashes for
+   ever, stays away, and everything ends when none is left. They are stopped one after the other, the last one first,
+   so that each can hand its work to those that still run. What they say on stderr comes as lines, too.
+8. Who `needs` another is started when that one is ready, and is stopped before it.
 """
 
 from __future__ import annotations
@@ -64,24 +68,38 @@ class RestartPolicy:
 class Child:
     """One process under supervision."""
 
-    def __init__(self, name: str, command: Sequence[str], on_end: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        on_end: Callable[[int], None] | None = None,
+        *,
+        is_one_of_many: bool = False,
+        needs: Child | None = None,
+        good_codes: frozenset[int] = frozenset({0}),
+    ) -> None:
         self.name = name
         self.command = list(command)
         self.on_end = on_end
+        self.is_one_of_many = is_one_of_many
+        self.needs = needs
+        self.good_codes = good_codes  # how it ends when it is asked to stop
         self.policy = RestartPolicy()
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer = b""
         self.was_ready = False
+        self.is_told_to_stop = False
         self.restart_at_ms: int | None = None
 
     def start(self, now_ms: int) -> None:
         self.restart_at_ms = None
+        self.is_told_to_stop = False
         self.policy.started(now_ms)
         self.process = subprocess.Popen(  # noqa: S603 (our own command line)
             self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=None if self.on_end is None else subprocess.STDOUT,
+            stderr=subprocess.STDOUT if self.is_guest or self.is_one_of_many else None,
             start_new_session=True,
             preexec_fn=_stop_with_parent,  # noqa: PLW1509 (this process has one thread)
         )
@@ -152,7 +170,8 @@ class Supervisor:
         for number in (*STOP_SIGNALS, signal.SIGCHLD):
             signal.signal(number, self._signalled)
         for child in self.children:
-            self._start(child)
+            if child.needs is None:
+                self._start(child)
         while any(child.process is not None for child in self.children) or (self.code is None and self.stops == 0):
             for key, _ in self.selector.select(self._seconds_to_wait()):
                 if key.data is None:
@@ -173,19 +192,22 @@ class Supervisor:
             self._start(guest)
 
     def stop(self) -> None:
-        """Ask the children to stop, guests first; asked again, do not wait for them."""
-        guests = self._running_guests()
+        """Ask those children to stop whose turn it is; asked again by a person, do not wait for them."""
         for child in self.children:
             child.restart_at_ms = None
             if self.stops > 1:
                 child.send(signal.SIGKILL)
-            elif not guests or child in guests:
-                child.send(signal.SIGTERM)
         if self.stops > 1:
             self.code = EXIT_INTERRUPTED
+            return
+        for child in next_to_stop([child for child in self.children if child.process is not None]):
+            if not child.is_told_to_stop:
+                child.is_told_to_stop = True
+                child.send(signal.SIGTERM)
 
-    def _running_guests(self) -> list[Child]:
-        return [child for child in self.children if child.is_guest and child.process is not None]
+    @property
+    def is_ending(self) -> bool:
+        return self.stops > 0 or self.code is not None
 
     def _signalled(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD:
@@ -203,8 +225,14 @@ class Supervisor:
             self._forget_stdout(child)
             return
         for line in lines:
-            if self.on_line(child, line):
+            if self.on_line(child, line) and not child.was_ready:
                 child.was_ready = True
+                self._start_those_who_need(child)
+
+    def _start_those_who_need(self, child: Child) -> None:
+        for other in self.children:
+            if other.needs is child and other.process is None and not self.is_ending:
+                self._start(other)
 
     def _forget_stdout(self, child: Child) -> None:
         with contextlib.suppress(KeyError, ValueError):  # forgotten before
@@ -225,31 +253,38 @@ class Supervisor:
         if child.on_end is not None:
             self.children.remove(child)
             child.on_end(code)
-            if self.stops == 1 and not self._running_guests():
-                self.stop()  # now the others
+        elif not self.is_ending:
+            self._ended_by_itself(child, code)
+        elif code not in child.good_codes and self.code is None:
+            self.code = EXIT_FAILED
+        if self.is_ending and self.stops < 2:
+            self.stop()  # now the next ones
+
+    def _ended_by_itself(self, child: Child, code: int) -> None:
+        if not child.was_ready and code != 0:
+            self._give_up(code if code > 0 else EXIT_FAILED)
             return
-        if self.stops or self.code is not None:
-            if code and self.code is None:
-                self.code = EXIT_FAILED
-            return
-        if code == 0 or not child.was_ready:
-            if code == 0:
-                self.say(f"The {child.name} was stopped.")
-            self._give_up(code if code >= 0 else EXIT_FAILED)
+        if code == 0:
+            self.say(f"The {child.name} was stopped.")
+            self._do_without(child, 0)
             return
         pause_ms = child.policy.pause_ms(self.clock.monotonic_ms())
         if pause_ms is None:
             self.say(f"The {child.name} has crashed {RESTARTS_MAX} times in a row: giving up.")
-            self._give_up(EXIT_FAILED)
+            self._do_without(child, EXIT_FAILED)
             return
         self.say(f"The {child.name} ended {_how(code)}: starting it again in {pause_ms / 1000:g} s.")
         child.restart_at_ms = self.clock.monotonic_ms() + pause_ms
 
+    def _do_without(self, child: Child, code: int) -> None:
+        """One of many may be missing; without any other child, or without the last of many, there is no point."""
+        others = [other for other in self.children if other.is_one_of_many and other is not child]
+        if not child.is_one_of_many or not any(other.process or other.restart_at_ms for other in others):
+            self._give_up(code)
+
     def _give_up(self, code: int) -> None:
         self.code = code
-        for child in self.children:
-            child.restart_at_ms = None
-            child.send(signal.SIGTERM)
+        self.stop()
 
     def _restart(self) -> None:
         now_ms = self.clock.monotonic_ms()
@@ -264,6 +299,15 @@ class Supervisor:
 
     def __repr__(self) -> str:
         return f"<Supervisor stops={self.stops} code={self.code} {self.children}>"
+
+
+def next_to_stop(running: Sequence[Child]) -> list[Child]:
+    """Whose turn it is: guests, then the last of many, then those whom nobody needs any more. Pure."""
+    if guests := [child for child in running if child.is_guest]:
+        return guests
+    many = [child for child in running if child.is_one_of_many]
+    needed = {child.needs.name for child in running if child.needs is not None}
+    return [child for child in running if child.name not in needed and (child not in many or child is many[-1])]
 
 
 def _how(code: int) -> str:

@@ -3,6 +3,7 @@
 The broker listens on 127.0.0.1 only, has modest limits on connections, keeps one copy of everything, and makes
 topics by itself when a client asks for them, as Kafka's tutorials expect (`--no-auto-create` switches that off).
 Its data lies in `broker` inside the data folder; other parts will have folders of their own beside it.
+With `--brokers 3` it is a whole cluster (`up_cluster.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ from ottla.cli.client_settings import parse_pairs
 from ottla.cli.supervisor import Child, Supervisor
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.cli.top_reading import METRICS_PORT
+from ottla.cli.up_cluster import (
+    ClusterPlan,
+    ClusterScreen,
+    broker_count,
+    brokers_in,
+    check_ports,
+    children,
+    prepare_cluster_folder,
+)
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -36,11 +46,16 @@ EXAMPLES = """
 ottla up
 ottla up --port 9192 --data /tmp/playground
 ottla up --no-auto-create --override num.partitions=3
+ottla up --brokers 3
 """
 
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    if options.brokers > 1:
+        return run_cluster(options)
+    if there := brokers_in(Path(options.data)):
+        raise ToolError(f"{options.data} holds a cluster of {there} brokers: ottla up --brokers {there}")
     overrides = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
     check_port(options.port)
@@ -50,14 +65,31 @@ def run(arguments: Sequence[str]) -> int:
     return Supervisor([Child("broker", broker_command(overrides))], screen.on_line, _say).run()
 
 
+def run_cluster(options: argparse.Namespace) -> int:
+    plan = ClusterPlan(options)
+    prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
+    check_ports(plan)
+    return Supervisor(children(plan), ClusterScreen(plan).on_line, _say).run()
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla up",
-        description="Run a broker on this machine, for development. Ctrl-C stops it.",
+        description="Run a broker, or a cluster, on this machine, for development. Ctrl-C stops it.",
         examples=EXAMPLES,
     )
     parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
-    parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=PORT,
+        metavar="N",
+        help=f"of the first broker (default: {PORT}; 0: any free one)",
+    )
+    parser.add_argument("--brokers", type=broker_count, default=1, metavar="N", help="more than one: with ZooKeeper")
+    parser.add_argument(
+        "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
+    )
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"

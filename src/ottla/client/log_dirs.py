@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.errors import error_of, refusal
-from ottla.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.client.errors import RefusedError, error_of, refusal
+from ottla.protocol.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 
 
 class Replica(NamedTuple):
@@ -59,3 +66,40 @@ def _folders(client: Client, broker: int) -> list[Folder]:
         )
         for result in answer.results
     ]
+
+
+class PlacedReplica(NamedTuple):
+    """A replica on a certain broker."""
+
+    partition: TopicPartition
+    broker: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.broker}"
+
+
+def alter_replica_log_dirs(
+    client: Client, wanted: Mapping[PlacedReplica, str]
+) -> dict[PlacedReplica, RefusedError | None]:
+    """Put replicas into other folders of their brokers; what became of each, None is a move that has begun."""
+    found: dict[PlacedReplica, RefusedError | None] = {}
+    for broker in sorted({replica.broker for replica in wanted}):
+        here = {replica.partition: path for replica, path in wanted.items() if replica.broker == broker}
+        folders: dict[str, dict[str, list[int]]] = {}
+        for partition, path in here.items():
+            folders.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
+        request = AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=[AlterReplicaLogDirTopic(name=name, partitions=rows) for name, rows in topics.items()],
+                )
+                for path, topics in folders.items()
+            ]
+        )
+        answer = client.call_broker(broker, request, AlterReplicaLogDirsResponse)
+        for topic in answer.results:
+            for item in topic.partitions:
+                replica = PlacedReplica(TopicPartition(topic.topic_name, item.partition_index), broker)
+                found[replica] = refusal(item.error_code) if item.error_code else None
+    return found

@@ -195,6 +195,8 @@ def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str
             [name for name, mode in modes.items() if mode is Mode.PER_BROKER],
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
+    if broker and broker != str(live.node_id):
+        return  # that broker has looked whether they go together with its other settings, and passed them on
     after = live.with_dynamic(*((live.cluster_default, new) if broker else (new, live.own)))
     try:
         check_broker_settings(after)

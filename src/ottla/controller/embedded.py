@@ -23,6 +23,7 @@ from ottla.controller.store import (
     WatchCallback,
     WatchEvent,
     WatchKind,
+    parent_and_name,
 )
 
 FILE_NAME: Final = "ottla.metadata.db"  # inside the first log folder
@@ -73,10 +74,17 @@ class EmbeddedStore:
             self._tell_watches(operations, outcomes)
         return outcomes
 
-    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+    def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        return self._watch(path, callback)
+
+    def watch_children(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        return self._watch(f"{path.rstrip('/')}/", callback)
+
+    def _watch(self, key: str, callback: WatchCallback) -> Callable[[], None]:
+        """`key` is a path for the node itself, and ends with a slash for its children."""
         self._watches_made += 1
         number = self._watches_made
-        self._watches[number] = (path, callback)
+        self._watches[number] = (key, callback)
 
         def end_watch() -> None:
             self._watches.pop(number, None)
@@ -103,9 +111,15 @@ class EmbeddedStore:
             kind = watch_kind(operation)
             if kind is None:
                 continue
-            for path, callback in list(self._watches.values()):
-                if is_at_or_below(outcome.path, path):
-                    callback(WatchEvent(kind, outcome.path))
+            parent, _ = parent_and_name(outcome.path)
+            self._tell(outcome.path, WatchEvent(kind, outcome.path))
+            if kind is not WatchKind.CHANGED:
+                self._tell(f"{parent.rstrip('/')}/", WatchEvent(WatchKind.CHANGED, parent))
+
+    def _tell(self, key: str, event: WatchEvent) -> None:
+        for watched, callback in list(self._watches.values()):
+            if watched == key:
+                callback(event)
 
 
 def watch_kind(operation: StoreOperation) -> WatchKind | None:
@@ -118,7 +132,3 @@ def watch_kind(operation: StoreOperation) -> WatchKind | None:
             return None
         case _:
             return WatchKind.CHANGED
-
-
-def is_at_or_below(path: str, top: str) -> bool:
-    return top in ("/", path) or path.startswith(f"{top}/")

@@ -24,9 +24,13 @@ class ImageHolder:
         """Call `listener(old, new)` with every new image, before anybody is answered."""
         self._listeners.append(listener)
 
+    def forget(self, listener: ImageListener) -> None:
+        """The listener hears of no more images."""
+        self._listeners.remove(listener)
+
     def publish(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(old, image)
 
     def __repr__(self) -> str:

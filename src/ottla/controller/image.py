@@ -131,6 +131,10 @@ class MetadataImage:
         partition = self.partition(topic, index)
         return partition.leader if partition is not None else NO_LEADER
 
+    def racks(self) -> dict[int, str | None]:
+        """The rack of each broker that is alive."""
+        return {broker.id: broker.rack for broker in self.brokers.values()}
+
     def count_partitions(self, names: Iterable[str | None]) -> int:
         """The partitions that these topics have together; unknown names have none."""
         found = (self.topics.get(name or "") for name in names)

@@ -217,7 +217,7 @@ def automatic_rows(image: MetadataImage, new: NewTopic, defaults: TopicDefaults,
     factor = defaults.replication_factor if factor == USE_DEFAULT else factor
     count = defaults.partition_count if count == USE_DEFAULT else count
     try:
-        return place_replicas(list(image.brokers), count, factor, start=lot.start, shift=lot.shift)
+        return place_replicas(list(image.brokers), count, factor, start=lot.start, shift=lot.shift, racks=image.racks())
     except KafkaError as refusal:
         message = f"Unable to replicate the partition {factor} time(s): {refusal.message}"
         raise KafkaError(refusal.error, message) from refusal
@@ -331,11 +331,13 @@ def plan_partitions(image: MetadataImage, more: MorePartitions, lot: Lot) -> Top
 
 def added_rows(image: MetadataImage, topic: TopicImage, more: MorePartitions, lot: Lot) -> list[tuple[int, ...]]:
     added = more.partition_count - len(topic.partitions)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].replicas) - len(topic.partitions[0].removing_replicas)
     if more.assignments is None:
         first = len(topic.partitions)
-        brokers = list(image.brokers)
-        return place_replicas(brokers, added, factor, start=lot.start, shift=lot.shift, first_partition=first)
+        brokers, racks = list(image.brokers), image.racks()
+        return place_replicas(
+            brokers, added, factor, start=lot.start, shift=lot.shift, first_partition=first, racks=racks
+        )
     if len(more.assignments) != added:
         message = (
             f"Attempted to add {added} additional partition(s), but only {len(more.assignments)} assignment(s) "

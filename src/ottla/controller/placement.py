@@ -3,13 +3,19 @@
 Pure: the random numbers come in as arguments. The first replica of partition n is broker (start + n), so leaders are
 spread evenly; followers are shifted by one more place each time the brokers have been gone through once, so that the
 replicas of one broker's partitions are spread over all others.
+
+Where every broker has a rack the brokers stand in line so that racks alternate, and a partition gets a second replica
+in a rack only when every rack has one. If a single broker has no rack, racks count for nothing: half of the knowledge
+would put too much on the brokers that have one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ottla.base.errors import Error, KafkaError
+
+Racks = Mapping[int, str | None]  # by broker
 
 
 def place_replicas(
@@ -20,20 +26,41 @@ def place_replicas(
     start: int,
     shift: int,
     first_partition: int = 0,
+    racks: Racks | None = None,
 ) -> list[tuple[int, ...]]:
     """The replicas of each new partition. `brokers` are the ids that are alive, in any order."""
     check_replication_factor(len(brokers), replication_factor)
-    ordered = sorted(brokers)
+    known = known_racks(brokers, racks or {})
+    ordered = alternate_racks(brokers, known) if known else sorted(brokers)
+    rack_count = len(set(known.values())) if known else 1
     shared: dict[tuple[int, int], tuple[int, ...]] = {}  # few different rows: thousands of partitions share them
     placed = []
     for index in range(first_partition, first_partition + partition_count):
         leader_place = (start + index) % len(ordered)
-        follower_shift = shift + index // len(ordered)
-        key = (leader_place, follower_shift % max(1, len(ordered) - 1))
+        follower_shift = (shift + index // len(ordered)) * rack_count % max(1, len(ordered) - 1)
+        key = (leader_place, follower_shift)
         if key not in shared:
-            shared[key] = one_row(ordered, leader_place, follower_shift, replication_factor)
+            if known:
+                shared[key] = one_row_over_racks(ordered, known, leader_place, follower_shift, replication_factor)
+            else:
+                shared[key] = one_row(ordered, leader_place, follower_shift, replication_factor)
         placed.append(shared[key])
     return placed
+
+
+def known_racks(brokers: Sequence[int], racks: Racks) -> dict[int, str]:
+    """The rack of each broker; nothing if one of them has none."""
+    found = {broker: rack for broker in brokers if (rack := racks.get(broker)) is not None}
+    return found if len(found) == len(brokers) else {}
+
+
+def alternate_racks(brokers: Sequence[int], racks: Mapping[int, str]) -> list[int]:
+    """The first broker of each rack, then the second of each, and so on: brokers a1 b1 c1 a2 b2 a3."""
+    by_rack: dict[str, list[int]] = {}
+    for broker in sorted(brokers):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    longest = max(map(len, by_rack.values()))
+    return [by_rack[rack][n] for n in range(longest) for rack in sorted(by_rack) if n < len(by_rack[rack])]
 
 
 def check_replication_factor(broker_count: int, replication_factor: int) -> None:
@@ -77,4 +104,23 @@ def one_row(ordered: Sequence[int], leader_place: int, shift: int, replication_f
     for number in range(replication_factor - 1):
         step = 1 + (shift + number) % (len(ordered) - 1)
         row.append(ordered[(leader_place + step) % len(ordered)])
+    return tuple(row)
+
+
+def one_row_over_racks(
+    ordered: Sequence[int], racks: Mapping[int, str], leader_place: int, shift: int, replication_factor: int
+) -> tuple[int, ...]:
+    """As one_row, but brokers in racks that have a replica already are passed over while another rack has none."""
+    row = [ordered[leader_place]]
+    used = {racks[row[0]]}
+    rack_count = len(set(racks.values()))
+    number = 0
+    while len(row) < replication_factor:
+        step = 1 + (shift + number) % (len(ordered) - 1)
+        number += 1
+        broker = ordered[(leader_place + step) % len(ordered)]
+        if broker in row or (racks[broker] in used and len(used) < rack_count):
+            continue
+        row.append(broker)
+        used.add(racks[broker])
     return tuple(row)

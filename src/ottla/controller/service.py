@@ -3,15 +3,17 @@
 The order of a change: decide on the current image, commit to the store, take the new image, tell the listeners,
 answer. So nobody ever sees an image that a crash could take back, and a listener has seen the new topics before the
 client that created them gets its answer. When the store fails, the image is loaded again before the next change.
+
+This is the controller of a broker that is alone, always active; cluster.py has what is more to it in a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.base.clock import Clock
@@ -27,7 +29,9 @@ from ottla.controller.start import decide_start
 from ottla.controller.store import (
     CheckNode,
     MetadataStore,
+    Node,
     Outcome,
+    StoreAwayError,
     StoreError,
     StoreFullError,
     StoreOperation,
@@ -38,6 +42,7 @@ from ottla.controller.store import (
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+Decide = Callable[[MetadataImage], Decision[R]]
 COMPLAINT_MS: Final = 60_000  # between two messages about a store that is full
 LOT_MAX: Final = 2**30
 THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would keep the loop too long
@@ -62,6 +67,8 @@ class ControllerOptions(Protocol):
 class ControllerService:
     """Owns the image. All methods run on the event loop; the store does its work elsewhere."""
 
+    attempts_max: ClassVar[int] = 1  # of a change that the store has refused: nobody else writes here
+
     def __init__(
         self,
         store: MetadataStore,
@@ -82,18 +89,23 @@ class ControllerService:
         self._running: set[asyncio.Task[Any]] = set()
         self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
         self._must_reload = False
-        self._is_deposed = False
+        self._is_active = False
         self._complaint_due_ms = 0
         self._auto_creation = AutoCreation(self.create_topics, clock)
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
     def __repr__(self) -> str:
-        state = "deposed" if self._is_deposed else "must reload" if self._must_reload else "ready"
+        state = "deposed or not elected" if not self._is_active else "must reload" if self._must_reload else "ready"
         return f"<ControllerService {state} changes={len(self._running)} {self._image!r}>"
 
     @property
     def image(self) -> MetadataImage:
         return self._image
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the controller, as far as anybody can know without asking the store."""
+        return self._is_active
 
     def on_image(self, listener: ImageListener) -> None:
         """Call `listener(old, new)` on the loop with every new image, before anybody is answered."""
@@ -124,7 +136,7 @@ class ControllerService:
             image,
             nodes,
             broker,
-            new_cluster_id=cluster_id or tree.encode_uuid(self._new_uuid()),
+            new_cluster_id=cluster_id or tree.encode_uuid(self.new_uuid()),
             now_ms=self._clock.now_ms(),
         )
         try:
@@ -140,6 +152,7 @@ class ControllerService:
         assert registration is not None
         assert epoch is not None
         self._epoch_version = epoch.version
+        self._is_active = True
         registered = broker._replace(epoch=registration.created_id)
         self._publish(image.with_brokers({**image.brokers, broker.id: registered}))
         logger.info(
@@ -208,23 +221,28 @@ class ControllerService:
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
+        size: int = 0,
+        is_urgent: bool = False,
     ) -> R:
-        """Run any other decision (settings, for instance) in its turn."""
-        return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms)
+        """Run any other decision (settings, for instance) in its turn. An urgent one does not wait to be seen."""
+        return await self._change(
+            decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size, is_urgent=is_urgent
+        )
 
-    async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody has had before."""
-        return await self._shielded(self._allocate_producer_ids())
+    async def allocate_producer_ids(self, broker: int | None = None) -> range:
+        """A block of producer ids that nobody has had before, for this broker or another one."""
+        return await self._shielded(self._allocate_producer_ids(self._options.node_id if broker is None else broker))
 
     # ---- one change
 
     async def _change(
         self,
-        decide: Callable[[MetadataImage], Decision[R]],
+        decide: Decide[R],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
         size: int = 0,
+        is_urgent: bool = False,
     ) -> R:
         """A request whose time is up gets REQUEST_TIMED_OUT; its change may still happen, as in Kafka."""
         if timeout_ms is not None and timeout_ms <= 0:
@@ -232,9 +250,12 @@ class ControllerService:
         seconds = None if timeout_ms is None else timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
-                return await self._shielded(self._run_change(decide, validate_only, size))
+                reply, sequence = await self._shielded(self._run_change(decide, validate_only, size))
         except TimeoutError as error:
             raise KafkaError(Error.REQUEST_TIMED_OUT) from error
+        if not is_urgent and not validate_only:
+            await self._await_seen(sequence)
+        return reply
 
     async def _shielded(self, work: Coroutine[Any, Any, R]) -> R:
         """Once begun, a change ends: a client that goes away must not leave the store ahead of the image."""
@@ -248,32 +269,62 @@ class ControllerService:
         if not task.cancelled():
             task.exception()  # whoever waited has been told; if nobody waits any more, nobody needs to know
 
-    async def _run_change(self, decide: Callable[[MetadataImage], Decision[R]], validate_only: bool, size: int) -> R:
+    async def _run_change(self, decide: Decide[R], validate_only: bool, size: int) -> tuple[R, int]:
         async with self._one_at_a_time:
             await self._make_ready()
-            if size > THREAD_SIZE_MIN:  # decisions are pure and the image never changes: any thread will do
-                decision = await asyncio.to_thread(decide, self._image)
-            else:
-                decision = decide(self._image)
-            if decision.operations and not validate_only:
-                await self._commit(decision.operations)
-                self._publish(decision.image)
-            return decision.reply
+            return await self._attempt(decide, validate_only, size)
 
-    async def _allocate_producer_ids(self) -> range:
+    async def _attempt(self, decide: Decide[R], validate_only: bool, size: int) -> tuple[R, int]:
+        """The reply, and the number under which other brokers see the change."""
+        for number in range(self.attempts_max):
+            decision = await self._decide(decide, size)
+            if validate_only or not self._is_change(decision):
+                break
+            try:
+                await self._commit(decision.operations)
+            except TransactionRefusedError as refused:
+                # Somebody else has written there, or a part of this change is already done: look, then decide again.
+                failure = self._store_failed(refused)
+                if number == self.attempts_max - 1:
+                    raise failure from refused
+                await self._make_ready()
+                continue
+            self._publish(decision.image)
+            break
+        return decision.reply, self._sequence()
+
+    async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
+        if size > THREAD_SIZE_MIN:  # decisions are pure and the image never changes: any thread will do
+            return await asyncio.to_thread(decide, self._image)
+        return decide(self._image)
+
+    def _is_change(self, decision: Decision[Any]) -> bool:
+        return bool(decision.operations)
+
+    def _sequence(self) -> int:
+        """The number under which other brokers see the newest change."""
+        return 0
+
+    async def _await_seen(self, sequence: int) -> None:
+        """Wait until other brokers have seen a change."""
+
+    async def _allocate_producer_ids(self, broker: int) -> range:
         async with self._one_at_a_time:
             await self._make_ready()
             try:
                 node = await self._store.get(tree.PRODUCER_ID_BLOCK)
             except StoreError as error:
                 raise self._store_failed(error) from error
-            decision = decide_producer_ids(self._image, node, self._options.node_id)
-            # Producers that wait for an id shall wait for room, too.
-            await self._commit(decision.operations, when_full=Error.KAFKA_STORAGE_ERROR)
+            decision = decide_producer_ids(self._image, node, broker)
+            try:
+                # Producers that wait for an id shall wait for room, too.
+                await self._commit(decision.operations, when_full=Error.KAFKA_STORAGE_ERROR)
+            except TransactionRefusedError as refused:
+                raise self._store_failed(refused) from refused
             return decision.reply
 
     async def _make_ready(self) -> None:
-        if self._is_deposed:
+        if not self.is_active:
             raise KafkaError(Error.NOT_CONTROLLER)
         if self._must_reload:
             try:
@@ -284,23 +335,40 @@ class ControllerService:
     async def _commit(
         self, operations: Sequence[StoreOperation], when_full: Error = Error.UNKNOWN_SERVER_ERROR
     ) -> list[Outcome]:
-        """`when_full` is what the client is told on a full disk; by default an error that ends its attempts."""
+        """`when_full` is what the client is told on a full disk; by default an error that ends its attempts.
+
+        Raises TransactionRefusedError if the store holds something else than the decision was made on.
+        """
         fence = CheckNode(tree.CONTROLLER_EPOCH, self._epoch_version)
+        outcomes: list[Outcome] = []
         try:
-            return await self._store.multi((fence, *operations))
+            for piece in self._pieces(operations):
+                outcomes += (await self._store.multi((fence, *piece)))[1:]
         except TransactionRefusedError as refused:
-            if refused.operation == fence:
-                self._is_deposed = True
-                logger.warning("another controller has taken over; this one writes nothing any more")
-                raise KafkaError(Error.NOT_CONTROLLER) from refused
-            raise self._store_failed(refused) from refused
+            if refused.operation != fence:
+                raise
+            logger.warning("another controller has taken over; this one writes nothing any more")
+            self._on_deposed()
+            raise KafkaError(Error.NOT_CONTROLLER) from refused
         except StoreFullError as full:
             raise self._store_full(full, when_full) from full
         except StoreError as error:
             raise self._store_failed(error) from error
+        return outcomes
+
+    def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
+        """The transactions that a change takes."""
+        if operations:
+            yield operations
+
+    def _on_deposed(self) -> None:
+        self._is_active = False
 
     def _store_failed(self, error: StoreError) -> KafkaError:
         self._must_reload = True
+        if isinstance(error, StoreAwayError):  # whoever asks again finds a controller that knows what happened
+            logger.warning("a change is given up: %s", error)
+            return KafkaError(Error.NOT_CONTROLLER)
         logger.error("the metadata store refused a change: %s", error)
         return KafkaError(Error.KAFKA_STORAGE_ERROR, f"The metadata store refused the change: {error}")
 
@@ -322,7 +390,7 @@ class ControllerService:
         self._must_reload = False
         self._publish(self._load(nodes))
 
-    def _load(self, nodes: Mapping[str, Any]) -> MetadataImage:
+    def _load(self, nodes: Mapping[str, Node]) -> MetadataImage:
         try:
             return load_image(nodes)
         except tree.DamagedNodeError as error:
@@ -334,11 +402,10 @@ class ControllerService:
 
     def _draw_lots(self, count: int) -> list[Lot]:
         return [
-            Lot(self._new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX))
-            for _ in range(count)
+            Lot(self.new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX)) for _ in range(count)
         ]
 
-    def _new_uuid(self) -> UUID:
+    def new_uuid(self) -> UUID:
         """Kafka hands out no id whose text begins with a dash: command lines would take it for an option."""
         while True:
             value = UUID(int=self._random.getrandbits(128), version=4)

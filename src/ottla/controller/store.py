@@ -73,7 +73,7 @@ class WatchKind(Enum):
 
 
 class WatchEvent(NamedTuple):
-    """One committed change of one node."""
+    """A committed change of a watched node, or of the set of its children; it may stand for several of them."""
 
     kind: WatchKind
     path: str
@@ -92,6 +92,10 @@ class StoreFullError(StoreError):
 
 class StoreUnusableError(StoreError):
     """The store cannot be used at all: what is wrong and what to do, in words for the person who runs the broker."""
+
+
+class StoreAwayError(StoreError):
+    """The store did not answer in time, or the session ended meanwhile: whether a change happened is not known."""
 
 
 class TransactionRefusedError(StoreError):
@@ -132,8 +136,50 @@ class MetadataStore(Protocol):
     async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
         """All of the operations or none (TransactionRefusedError); durable when it returns."""
 
-    def watch(self, path: str, callback: WatchCallback) -> Callable[[], None]:
-        """Call back on the loop after every committed change at or below `path`; the result ends the watch."""
+    def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        """Call back on the loop after the node was created, changed or deleted; the result ends the watch.
+
+        Whoever reads the node after asking for the watch misses nothing. Quick changes may be told as one.
+        """
+
+    def watch_children(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        """Call back on the loop after children came or went (kind CHANGED); otherwise as watch_node."""
+
+
+class SessionState(Enum):
+    """How a broker stands with a store that it shares with others."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # no connection: the session, and with it the ephemeral nodes, may or may not live on
+    EXPIRED = "expired"  # the session is over and its ephemeral nodes are gone; CONNECTED follows with another session
+
+
+SessionCallback = Callable[[SessionState], None]
+
+
+class SessionStore(MetadataStore, Protocol):
+    """A store that several brokers share. Ephemeral nodes belong to the session of the broker that made them.
+
+    Watches survive everything: after a new connection and after a new session each of them is called once, so that its
+    owner looks again.
+    """
+
+    @property
+    def session_id(self) -> int:
+        """Another number with every new session; 0 before the first."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """After how long without contact the others may hold this broker for dead, as agreed with the store."""
+
+    def on_session(self, callback: SessionCallback) -> None:
+        """Call back on the loop with every change of the state."""
+
+    def last_contact_ms(self) -> int:
+        """The monotonic time at which the last request was sent that the store has answered.
+
+        The session lasts at least `session_timeout_ms` from then on, and perhaps no longer.
+        """
 
 
 def parent_and_name(path: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from ottla.base.names import TopicPartition
 from ottla.controller.image import BrokerImage, Endpoint, PartitionImage
 
 BROKER_IDS: Final = "/brokers/ids"
@@ -25,6 +26,8 @@ CONFIG: Final = "/config"
 CONFIG_CHANGES: Final = "/config/changes"
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"  # there while another tool's moves are under way
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 
@@ -270,6 +273,27 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 def encode_config_change(entity_type: str, entity_name: str) -> bytes:
     return to_json({"version": 2, "entity_path": f"{entity_type}/{entity_name or DEFAULT_ENTITY}"})
+
+
+def encode_reassignments(wanted: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    rows = [{"topic": name.topic, "partition": name.partition, "replicas": list(row)} for name, row in wanted.items()]
+    return to_json({"version": 1, "partitions": rows})
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """What tools from before Kafka 2.4 write to have replicas moved."""
+    with reading(REASSIGN_PARTITIONS):
+        return {partition_name(row): tuple(map(int, row["replicas"])) for row in from_json(data)["partitions"]}
+
+
+def decode_election(data: bytes) -> list[TopicPartition]:
+    """The partitions that shall be led by their preferred replicas."""
+    with reading(PREFERRED_ELECTION):
+        return [partition_name(row) for row in from_json(data)["partitions"]]
+
+
+def partition_name(row: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(str(row["topic"]), int(row["partition"]))
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:

@@ -8,7 +8,8 @@ A machine owns the state of one partition of an internal topic. It never awaits,
 * Replies and the event wait until the high watermark has passed the records. A decision without records is answered at
   once, unless it is a read: that one waits until all that was appended before it is committed.
 * When an append is refused, nothing of it was written: the replies are replaced by `refused`, and the event comes back
-  with the error. When leadership is lost, the machine is thrown away and built again by replay.
+  with the error. When leadership is lost, the machine resigns (whoever waits inside it is answered) and is thrown away;
+  the next leader builds it again by replay.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ class Machine(Protocol):
 
     def loaded(self, now_ms: int) -> list[Decision]:
         """The whole log was replayed: start the clocks of what it holds."""
+
+    def resign(self) -> list[Reply]:
+        """Leadership is lost: NOT_COORDINATOR for every request that waits inside the machine."""
 
     def next_wakeup_ms(self) -> int | None:
         """When tick() has something to do, if nothing else happens."""

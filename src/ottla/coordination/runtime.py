@@ -1,8 +1,13 @@
 """All shards of one kind of coordinator on this broker: loads them, finds them, wakes them in time.
 
-A shard is loaded when this broker becomes the leader of its partition: the log is read piece by piece in a worker
-thread, and until it is done whoever asks is told COORDINATOR_LOAD_IN_PROGRESS. Nothing acknowledged can be missing
-then, because the log holds all that was.
+A shard is loaded when this broker becomes the leader of its partition: the log is read to its end, piece by piece in
+a worker thread, and until it is done whoever asks is told COORDINATOR_LOAD_IN_PROGRESS. Nothing acknowledged can be
+missing then, because the log of a leader holds all that was.
+
+What a new leader has in its log, but above its high watermark, may have been acknowledged by the old one, and may
+still be lost with us: it can neither be left out nor told. So a shard is not ready before the high watermark has passed
+all that was loaded. Kafka answers reads from the state at its high watermark meanwhile, which may be older than what
+the old coordinator has told.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from ottla.coordination.shard import Refuse, Shard
 from ottla.protocol.batches import COMMIT_MARKER, HEADER_BYTES, control_record_type, read_batch_header, read_records
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
+from ottla.replication.waiting import WaitingProduce
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +73,7 @@ class Runtime(Generic[M]):
         self._loading: dict[int, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(LOADS_AT_ONCE)
         self._timers: dict[int, tuple[int, asyncio.TimerHandle]] = {}
+        self._is_closed = False
         self.partition_count = 0
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
 
@@ -141,36 +148,48 @@ class Runtime(Generic[M]):
         if partition.log.log_start_offset == partition.log.end_offset:
             self._take(index, partition, self._make_machine())
             return
-        task = asyncio.get_running_loop().create_task(self._load(index, partition))
+        since = partition.leading_since
+        task = asyncio.get_running_loop().create_task(self._load(index, partition, since))
         self._loading[index] = task
-        task.add_done_callback(lambda _: self._loading.pop(index, None))
+        task.add_done_callback(lambda _: self._on_load_ended(index, partition, since))
 
-    async def _load(self, index: int, partition: Partition) -> None:
-        epoch = partition.leader_epoch
+    def _on_load_ended(self, index: int, partition: Partition, since: int) -> None:
+        """Leadership that was lost and won again meanwhile found us loading: it is looked at now."""
+        self._loading.pop(index, None)
+        if not self._is_closed and (partition.is_deleted or partition.leading_since != since):
+            self.look_at(index)
+
+    async def _load(self, index: int, partition: Partition, since: int) -> None:
         machine = self._make_machine()
-        async with self._slots:
-            started_ms = self._clock.now_ms()
-            try:
-                await self._replay(partition, machine)
-            except (OSError, KafkaError) as error:
-                logger.error("cannot load %s: %s", partition.name, error)
-                return
-        if partition.is_leader and partition.leader_epoch == epoch:
+        started_ms = self._clock.now_ms()
+        offset = partition.log.log_start_offset
+        try:
+            while is_leading(partition, since) and not is_committed_at(partition, offset):
+                async with self._slots:
+                    offset = await self._replay(partition, machine, offset, since)
+                await replicated(partition, offset, since)
+        except (OSError, KafkaError) as error:
+            logger.error("cannot load %s: %s", partition.name, error)
+            return
+        if is_leading(partition, since):
             self._take(index, partition, machine)
             logger.info("loaded %s in %d ms: %r", partition.name, self._clock.now_ms() - started_ms, machine)
 
-    async def _replay(self, partition: Partition, machine: M) -> None:
-        """Nobody appends meanwhile: only the shard does, and it does not exist yet."""
+    async def _replay(self, partition: Partition, machine: M, offset: int, since: int) -> int:
+        """Read to the end of the log and return it. Only markers may be appended meanwhile: there is no shard yet."""
         loop = asyncio.get_running_loop()
-        offset = partition.log.log_start_offset
-        while offset < partition.log.end_offset:
+        while offset < partition.log.end_offset and is_leading(partition, since):
             piece = partition.log.read(offset, PIECE_BYTES, partition.log.end_offset, True)
-            if piece is None:
-                return
+            if piece is None:  # compaction has left nothing up to the end
+                return partition.log.end_offset
             try:
-                offset = await loop.run_in_executor(self._workers, replay_piece, piece, machine, offset)
+                next_offset = await loop.run_in_executor(self._workers, replay_piece, piece, machine, offset)
             finally:
                 piece.release()
+            if next_offset <= offset:
+                raise KafkaError(Error.CORRUPT_MESSAGE, f"there is no whole batch at offset {offset}")
+            offset = next_offset
+        return offset
 
     def _take(self, index: int, partition: Partition, machine: M) -> None:
         shard = self._shards[index] = Shard(
@@ -218,6 +237,7 @@ class Runtime(Generic[M]):
             self._drop(index)
 
     def close(self) -> None:
+        self._is_closed = True
         for task in self._loading.values():
             task.cancel()
         for index in list(self._shards):
@@ -225,6 +245,29 @@ class Runtime(Generic[M]):
 
     def __repr__(self) -> str:
         return f"<Runtime of {self.topic}: {len(self._shards)} shards, {len(self._loading)} loading>"
+
+
+def is_leading(partition: Partition, since: int) -> bool:
+    return partition.is_leader and partition.leading_since == since
+
+
+def is_committed_at(partition: Partition, offset: int) -> bool:
+    """Whether this is the end of the log, and all before it is committed."""
+    return offset >= partition.log.end_offset and partition.is_replicated(offset - 1)
+
+
+async def replicated(partition: Partition, end_offset: int, since: int) -> None:
+    """Wait until the high watermark has passed all before this offset, or leadership is lost."""
+    if not is_leading(partition, since) or partition.is_replicated(end_offset - 1):
+        return
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_ready() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    partition.wait_for_replication(end_offset - 1, WaitingProduce(1, on_ready))
+    await done
 
 
 def replay_piece(piece: FileRange, machine: Machine, offset: int) -> int:

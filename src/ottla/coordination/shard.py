@@ -3,6 +3,9 @@
 The order is always: decide, append, apply, and, when the high watermark has passed the records, answer. Decisions are
 answered in the order of their records; one without records is answered at once, or, if it only reads, after all that
 was appended before it.
+
+A shard belongs to one unbroken time of leadership. When that ends nobody knows what becomes of the records that are
+not committed: whoever waits, for them or inside the machine, is told NOT_COORDINATOR and asks the new coordinator.
 """
 
 from __future__ import annotations
@@ -44,14 +47,14 @@ class Shard(Generic[M]):
         self._now_ms = now_ms
         self._on_settled = on_settled
         self._codec = codec
-        self._leader_epoch = partition.leader_epoch
+        self._leading_since = partition.leading_since
         self._waiting: deque[tuple[int, Decision]] = deque()
         self._is_releasing = False
 
     @property
     def is_ours(self) -> bool:
-        """Still the leader, and of the very epoch in which the machine was loaded."""
-        return self.partition.is_leader and self.partition.leader_epoch == self._leader_epoch
+        """Still the leader, and without a break since the machine was loaded: nobody else has written to the log."""
+        return self.partition.is_leader and self.partition.leading_since == self._leading_since
 
     def run(self, decision: Decision) -> None:
         """Make a decision of the machine happen."""
@@ -71,6 +74,8 @@ class Shard(Generic[M]):
             self._deliver(decision)
 
     def _append(self, records: list[Record], stamp: Stamp | None) -> int:
+        if not self.is_ours:  # also if we lead again: the log has changed, this machine has not
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         now_ms = self._now_ms()
         stored = [StoredRecord(-1, now_ms, record.key, record.value) for record in records]
         batch = build_batch(
@@ -89,14 +94,15 @@ class Shard(Generic[M]):
         """Answer what is committed by now; an answer may lead to new decisions, so this is no recursion."""
         if self._is_releasing:
             return
+        if not self.is_ours:  # what the high watermark passes now may be somebody else's
+            self.abandon()
+            return
         self._is_releasing = True
         try:
             while self._waiting and self.partition.is_replicated(self._waiting[0][0]):
                 self._deliver(self._waiting.popleft()[1])
         finally:
             self._is_releasing = False
-        if not self.is_ours:
-            self.abandon()
 
     def _deliver(self, decision: Decision) -> None:
         for reply in decision.replies:
@@ -121,13 +127,16 @@ class Shard(Generic[M]):
             self.run(decision)
 
     def abandon(self) -> None:
-        """Leadership is lost: nobody knows what becomes of the records, so clients ask the new coordinator."""
+        """Leadership is lost: everybody asks the new coordinator."""
         waiting, self._waiting = self._waiting, deque()
         for _, decision in waiting:
             for reply in decision.replies:
                 reply.to(self._refuse(reply.response, Error.NOT_COORDINATOR))
+        for reply in self.machine.resign():
+            reply.to(reply.response)
 
     def __repr__(self) -> str:
         return (
-            f"<Shard {self.partition.name} epoch {self._leader_epoch}, {len(self._waiting)} waiting, {self.machine!r}>"
+            f"<Shard {self.partition.name} since epoch {self._leading_since}, {len(self._waiting)} waiting, "
+            f"{self.machine!r}>"
         )

@@ -486,6 +486,14 @@ class ClassicGroups:
             self._answer_waiting(member, Error.REBALANCE_IN_PROGRESS, decision)
         return decision.replies
 
+    def resigned(self) -> list[Reply]:
+        """Somebody else coordinates from now on: whoever waits here asks there."""
+        decision = Decision()
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._answer_waiting(member, Error.NOT_COORDINATOR, decision)
+        return decision.replies
+
     def resume(self, group_id: str, now_ms: int) -> Decision:
         """A group came back from the new protocol: its members share the work among themselves again."""
         decision = Decision()

@@ -225,6 +225,9 @@ class GroupMachine(OffsetMachine):
             return [self.classic.resume(event.group_id, now_ms)]
         return [self.classic.on_assigned(event, error, now_ms)] if isinstance(event, Assigned) else []
 
+    def resign(self) -> list[Reply]:
+        return self.classic.resigned()
+
     # ---- time
 
     def next_wakeup_ms(self) -> int | None:

@@ -44,6 +44,8 @@ class TopicTraffic:
         self.bytes_out = 0
         self.refused_reads = 0
         self.failed_reads = 0
+        self.replication_bytes_in = 0  # what this broker copied from leaders …
+        self.replication_bytes_out = 0  # … and what followers copied from it
 
     def refuse_append(self, error: Error, size_bytes: int) -> None:
         """A batch that was not taken."""
@@ -77,6 +79,8 @@ class TopicTraffic:
         self.bytes_out += other.bytes_out
         self.refused_reads += other.refused_reads
         self.failed_reads += other.failed_reads
+        self.replication_bytes_in += other.replication_bytes_in
+        self.replication_bytes_out += other.replication_bytes_out
 
     @property
     def is_idle(self) -> bool:

@@ -83,7 +83,10 @@ APIS: Final[dict[int, Api]] = {
         Api(36, "SaslAuthenticate", "sasl", 0, 2, 2),
         Api(37, "CreatePartitions", "topics", 0, 3, 2),
         Api(42, "DeleteGroups", "group_admin", 0, 2, 2),
+        Api(43, "ElectLeaders", "elections", 0, 2, 2),
         Api(44, "IncrementalAlterConfigs", "configs", 0, 1, 1),
+        Api(45, "AlterPartitionReassignments", "reassignments", 0, 1, 0),
+        Api(46, "ListPartitionReassignments", "reassignments", 0, 0, 0),
         Api(47, "OffsetDelete", "group_offsets", 0, 0),
         Api(48, "DescribeClientQuotas", "client_quotas", 0, 1, 1),
         Api(49, "AlterClientQuotas", "client_quotas", 0, 1, 1),
@@ -104,3 +107,17 @@ APIS: Final[dict[int, Api]] = {
         Api(75, "DescribeTopicPartitions", "topics", 0, 0, 0),
     )
 }
+
+# Only for brokers of a cluster among themselves: never announced to anybody else.
+BROKER_APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        Api(7, "ControlledShutdown", "inter_broker", 1, 3, 3),
+        Api(56, "AlterPartition", "inter_broker", 2, 3, 0),
+        Api(58, "Envelope", "inter_broker", 0, 0, 0),
+        Api(67, "AllocateProducerIds", "inter_broker", 0, 0, 0),
+        Api(10000, "ClusterPoll", "cluster_poll", 0, 0, 0),
+    )
+}
+
+ALL_APIS: Final[dict[int, Api]] = {**APIS, **BROKER_APIS}

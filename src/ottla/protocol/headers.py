@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from ottla.protocol.apis import APIS
+from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.primitives import DECODE_ERRORS, ITEMS_MAX, reason_of, skip_tags
 
@@ -27,7 +27,7 @@ _pack_fixed = struct.Struct(">hhih").pack
 _pack_frame_start = struct.Struct(">ii").pack
 _pack_frame_start_with_tags = struct.Struct(">iix").pack
 _pack_size_into = struct.Struct(">i").pack_into
-_flexible_since: dict[int, int] = {api.key: api.flexible_since for api in APIS.values()}
+_flexible_since: dict[int, int] = {api.key: api.flexible_since for api in ALL_APIS.values()}
 _client_ids: dict[bytes, str] = {}
 
 

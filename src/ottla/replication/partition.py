@@ -1,26 +1,43 @@
 """One partition as this broker sees it: its log, who leads it, how far it is replicated, who waits for it.
 
 Rules:
-1. Only the leader appends for producers and answers fetches; everybody else gets NOT_LEADER_OR_FOLLOWER.
-2. Consumers never see records at or beyond the high watermark.
-3. The high watermark is the smallest log end offset of the in-sync replicas; alone in the ISR, that is our own.
+1. Only the leader appends for producers; followers append what the leader gives them, with the leader's offsets.
+2. Consumers never see records at or beyond the high watermark, wherever they read.
+3. On the leader the high watermark never goes back. What decides about it and about the in-sync replicas is leading.py;
+   where a follower's log parts from its leader's is following.py. Here both are brought together with the log.
+4. A partition with a single replica knows nothing of all this: what it appends is replicated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
 from ottla.metrics.traffic import TopicTraffic
+from ottla.replication.following import FetchPosition, followed_watermark, truncation_offset
+from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
+from ottla.replication.role import NO_LEADER, Role
 from ottla.replication.waiting import WaitingFetch, WaitingProduce
 from ottla.storage.log import Appended, Log
 
 NO_EPOCH: Final = -1
+UNKNOWN: Final = -1
 TO_HIGH_WATERMARK: Final = -1
+LAG_MS_MAX: Final = 30_000
+NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
+
+
+class ReplicaRead(NamedTuple):
+    """What a leader has for a follower."""
+
+    file_range: FileRange | None
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
 class Partition:
@@ -34,33 +51,82 @@ class Partition:
         self.log = log
         self.node_id = node_id
         self.traffic = traffic if traffic is not None else TopicTraffic()  # one for all partitions of the topic
-        self.leader_id = -1
+        self.role: Role = NO_ROLE
+        self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
-        self.in_sync: tuple[int, ...] = ()
+        self.in_sync: tuple[int, ...] = ()  # as the controller has confirmed it
         self.replica_count = 1
+        self.leading_since = NO_EPOCH  # we lead without a break since this epoch: nobody else has written to the log
+        self.lag_ms_max = LAG_MS_MAX
         self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
         self.flush_rolled: Callable[[Partition], None] | None = None  # the same for segments that are full; no hurry
         self.flushed_ms = 0  # when flush.ms last had its way
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
+        self.on_role: Callable[[Partition], None] | None = None  # told of each new role, and of the end
+        self.on_isr: Callable[[Partition], None] | None = None  # told when there is something to propose
+        self._leading: Leading | None = None  # only with other replicas
+        self._hidden_bytes = 0  # appended, but not visible yet; about
         self._fetches: dict[WaitingFetch, None] | None = None  # None while nobody waits: most partitions are idle
+        self._replica_fetches: dict[WaitingFetch, None] | None = None
         self._produces: list[tuple[int, WaitingProduce]] | None = None
+        self._deletions: list[tuple[int, WaitingProduce]] | None = None
+        self._flushes: list[WaitingProduce] | None = None
 
-    # ---- leadership
+    # ---- who leads
 
-    def lead(self, leader_id: int, leader_epoch: int, in_sync: tuple[int, ...], replica_count: int = 1) -> None:
-        """Take over what the controller decided."""
-        if leader_epoch < self.leader_epoch:
+    def take_role(self, role: Role, now_ms: int) -> None:
+        """Take over what the controller decided. `now_ms` is of the clock that never goes back."""
+        known = self.role
+        if role == known or role.leader_epoch < known.leader_epoch:
             return
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.in_sync = in_sync
-        self.replica_count = replica_count
-        if leader_id == self.node_id:
-            self._advance(0)  # the log notes the epoch with its first record: most epochs of a partition have none
+        if role.leader_epoch == known.leader_epoch and role.partition_epoch < self.partition_epoch:
+            return
+        self.role = role
+        self.replica_count = len(role.replicas)
+        if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
+            self._change_hands(role, now_ms)
+        elif role.leader == self.node_id:
+            self._take_newer_state(role, now_ms)
         else:
-            self.wake_all()
+            self.in_sync = role.isr
+        if self.on_role is not None:
+            self.on_role(self)
+
+    def _change_hands(self, role: Role, now_ms: int) -> None:
+        if self.leader_id != self.node_id or role.leader != self.node_id:
+            self.leading_since = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
+        self.leader_id = role.leader
+        self.leader_epoch = role.leader_epoch
+        self.in_sync = role.isr
+        self._leading = None
+        if role.leader == self.node_id:
+            self._wake_replicas()
+            self._lead(role, self.log.end_offset, now_ms)  # the log notes the epoch with its first record
+            return
+        self.wake_all()
+
+    def _lead(self, role: Role, epoch_start_offset: int, now_ms: int) -> None:
+        if role.replicas != (self.node_id,) and len(role.replicas) + len(role.isr) > 1:
+            self._leading = Leading(self.node_id, role, epoch_start_offset, self.lag_ms_max, now_ms)
+            self._ask_for_isr()
+        self._advance(0)
+
+    def _take_newer_state(self, role: Role, now_ms: int) -> None:
+        leading = self._leading
+        if leading is None:
+            self.in_sync = role.isr
+            # Its first followers. What we have written in this epoch we have written alone, so all of it counts.
+            self._lead(role, self.log.end_offset, now_ms)
+            return
+        leading.take_role(role, now_ms)
+        self._on_isr_changed(leading)
+
+    @property
+    def partition_epoch(self) -> int:
+        leading = self._leading
+        return self.role.partition_epoch if leading is None else leading.partition_epoch
 
     @property
     def min_in_sync(self) -> int:
@@ -71,14 +137,32 @@ class Partition:
     def is_leader(self) -> bool:
         return self.leader_id == self.node_id
 
+    @property
+    def has_too_few_in_sync(self) -> bool:
+        return len(self.in_sync) < self.min_in_sync
+
+    @property
+    def followers(self) -> list[Follower]:
+        """The other replicas, as their leader sees them."""
+        return list(self._leading.followers.values()) if self._leading is not None else []
+
     def require_leader(self, known_epoch: int) -> None:
         """Refuse a client whose idea of the leader is not ours (KIP-320)."""
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
+        self.require_epoch(known_epoch)
+
+    def require_epoch(self, known_epoch: int) -> None:
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
             raise KafkaError(
                 Error.FENCED_LEADER_EPOCH if known_epoch < self.leader_epoch else Error.UNKNOWN_LEADER_EPOCH
             )
+
+    def require_known_end(self) -> None:
+        """A new leader may not know yet how far the one before him had come (KIP-207)."""
+        leading = self._leading
+        if leading is not None and self.high_watermark < leading.epoch_start_offset:
+            raise KafkaError(Error.OFFSET_NOT_AVAILABLE)
 
     # ---- producing
 
@@ -99,6 +183,7 @@ class Partition:
         self._require_replicas()
         last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
         self._on_appended(len(batch))
+        self.log.forget_ended(self.high_watermark)
         return last_offset
 
     def _require_replicas(self) -> None:
@@ -110,11 +195,14 @@ class Partition:
             )
 
     def _on_appended(self, new_bytes: int) -> None:
+        self._flush_if_due()
+        self._advance(new_bytes)
+
+    def _flush_if_due(self) -> None:
         if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
             self._start_flush()
         if self.log.has_rolled and self.flush_rolled is not None:
             self.flush_rolled(self)
-        self._advance(new_bytes)
 
     def _start_flush(self) -> None:
         if self.flush is not None:
@@ -126,7 +214,31 @@ class Partition:
         self.is_flushing = False
         if self.log.unflushed_messages >= self.log.settings.flush_messages:
             self._start_flush()
-        self._advance(0)
+        if self.leader_id == self.node_id:
+            self._advance(0)
+        if not self.is_flushing:
+            self._tell_flushed()
+
+    def _tell_flushed(self) -> None:
+        flushes, self._flushes = self._flushes, None
+        for waiting in flushes or ():
+            waiting.note()
+
+    def wait_for_flush(self, waiting: WaitingProduce) -> None:
+        """Until what was appended so far is on disk."""
+        if self._flushes is None:
+            self._flushes = []
+        self._flushes.append(waiting)
+
+    def is_replicated(self, last_offset: int) -> bool:
+        return self.high_watermark > last_offset
+
+    def wait_for_replication(self, last_offset: int, waiting: WaitingProduce) -> None:
+        if self._produces is None:
+            self._produces = []
+        self._produces.append((last_offset, waiting))
+
+    # ---- deleting
 
     def delete_records(self, offset: int, now_ms: int) -> int:
         """Forget everything below an offset (-1 = the high watermark); the offset where the log starts then."""
@@ -138,15 +250,21 @@ class Partition:
             raise KafkaError(Error.OFFSET_OUT_OF_RANGE, f"The offset {offset} for partition {self.name} is not valid")
         self.log.raise_log_start_offset(wanted)
         self.log.delete_hidden_segments(now_ms, self.high_watermark)
+        self._wake_replicas()  # so that they follow at once
         return self.log.log_start_offset
 
-    def is_replicated(self, last_offset: int) -> bool:
-        return self.high_watermark > last_offset
+    @property
+    def low_watermark(self) -> int:
+        """Where the logs of all in-sync replicas start, or later."""
+        leading = self._leading
+        start_offset = self.log.log_start_offset
+        return start_offset if leading is None else leading.low_watermark(start_offset)
 
-    def wait_for_replication(self, last_offset: int, waiting: WaitingProduce) -> None:
-        if self._produces is None:
-            self._produces = []
-        self._produces.append((last_offset, waiting))
+    def wait_for_deletion(self, offset: int, waiting: WaitingProduce) -> None:
+        """Until the low watermark has come so far."""
+        if self._deletions is None:
+            self._deletions = []
+        self._deletions.append((offset, waiting))
 
     # ---- reading
 
@@ -154,13 +272,15 @@ class Partition:
         """A range of whole batches that consumers may see, or None when there is nothing new."""
         end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
         if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
+            if offset > self.high_watermark and self.leader_id != self.node_id:
+                raise KafkaError(Error.OFFSET_NOT_AVAILABLE)  # the leader may have it (KIP-392)
             return None
         return self.log.read(offset, max_bytes, end_offset, minimum_one)
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here every transaction has ended; the same as the high watermark while there are none."""
-        first_unstable = self.log.first_unstable_offset
+        """Up to here every transaction has ended, and all replicas know how; without any, the high watermark."""
+        first_unstable = self.log.first_unstable_below(self.high_watermark)
         return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
 
     def wait_for_records(self, waiting: WaitingFetch) -> None:
@@ -168,33 +288,240 @@ class Partition:
             self._fetches = {}
         self._fetches[waiting] = None
 
+    def wait_for_appends(self, waiting: WaitingFetch) -> None:
+        """The same for a follower, who gets records before they are replicated."""
+        if self._replica_fetches is None:
+            self._replica_fetches = {}
+        self._replica_fetches[waiting] = None
+
     def forget(self, waiting: WaitingFetch) -> None:
         fetches = self._fetches
         if fetches is not None:
             fetches.pop(waiting, None)
             if not fetches:
                 self._fetches = None
+        if self._replica_fetches is not None:
+            self._replica_fetches.pop(waiting, None)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The epoch at or below this one and where it ends; ours has not ended."""
+        """The epoch at or below this one and where it ends; ours has not ended, and starts where our log ended."""
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
+        latest_epoch = self.log.latest_epoch
+        if latest_epoch < epoch < self.leader_epoch:
+            return (epoch if latest_epoch == NO_EPOCH else latest_epoch), self.log.end_offset
         return self.log.end_offset_for_epoch(epoch)
+
+    # ---- as a leader of others
+
+    def read_for_replica(
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        offset: int,
+        last_fetched_epoch: int,
+        leader_epoch: int,
+        max_bytes: int,
+        minimum_one: bool,
+        now_ms: int,
+        log_start_offset: int = UNKNOWN,
+        is_first: bool = True,
+    ) -> ReplicaRead:
+        """Records for a follower, up to the end of the log; what it asks for tells how far it is.
+
+        When the same fetch reads again, after a wait, it tells nothing new: `is_first` is false then.
+        """
+        self.require_leader(leader_epoch)
+        leading = self._leading
+        if leading is None:
+            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER if leader_epoch < 0 else Error.UNKNOWN_LEADER_EPOCH)
+        follower = leading.follower(replica_id, leader_epoch >= 0)
+        leading.check_broker_epoch(follower, broker_epoch)
+        log = self.log
+        if offset < log.log_start_offset:
+            raise KafkaError(Error.OFFSET_OUT_OF_RANGE, f"{self.name} starts at {log.log_start_offset}, not {offset}")
+        diverging = self._divergence(offset, last_fetched_epoch)
+        if diverging is not None:
+            return ReplicaRead(None, self.high_watermark, log.log_start_offset, diverging)
+        file_range = log.read(offset, max_bytes, log.end_offset, minimum_one)
+        if is_first:
+            leading.note_fetch(follower, broker_epoch, offset, log_start_offset, log.end_offset, now_ms)
+            self._on_progress(leading, follower)
+        return ReplicaRead(file_range, self.high_watermark, log.log_start_offset, None)
+
+    def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        if last_fetched_epoch < 0:
+            end_offset = self.log.end_offset
+            return (NO_EPOCH, end_offset) if offset > end_offset else None
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
+
+    def _on_progress(self, leading: Leading, follower: Follower) -> None:
+        self._move_high_watermark(leading)
+        if self._deletions is not None:
+            self._answer_deletions(self._deletions)
+        if leading.pending is None and leading.may_join(follower, self.high_watermark):
+            self._ask_for_isr()
+
+    def _ask_for_isr(self) -> None:
+        if self.on_isr is not None:
+            self.on_isr(self)
+
+    def wants_isr_change(self, now_ms: int) -> bool:
+        """Whether somebody lags, or could join; cheap."""
+        leading = self._leading
+        return leading is not None and leading.wants_change(Offsets(self.log.end_offset, self.high_watermark), now_ms)
+
+    def awaits(self, proposal: IsrProposal) -> bool:
+        """Whether the answer to this proposal still tells something."""
+        return self._leading is not None and self._leading.pending is proposal
+
+    def isr_proposal(self, now_ms: int, own_broker_epoch: int = UNKNOWN) -> IsrProposal | None:
+        """What to ask the controller for. Until on_isr_answer() there is no other."""
+        leading = self._leading
+        if leading is None:
+            return None
+        topic, index = self.name
+        offsets = Offsets(self.log.end_offset, self.high_watermark)
+        return leading.propose(self.topic_id, topic, index, own_broker_epoch, offsets, now_ms)
+
+    def on_isr_answer(
+        self,
+        proposal: IsrProposal,
+        error: Error,
+        leader_epoch: int = UNKNOWN,
+        isr: tuple[int, ...] = (),
+        partition_epoch: int = UNKNOWN,
+        is_recovering: bool = False,
+    ) -> bool:
+        """What became of a proposal; true if the in-sync replicas are as the controller says now."""
+        leading = self._leading
+        if leading is None or not leading.take_answer(proposal, error, leader_epoch, isr, partition_epoch):
+            return False
+        leading.is_recovering = is_recovering and error is Error.NONE
+        self._on_isr_changed(leading)
+        return True
+
+    def _on_isr_changed(self, leading: Leading) -> None:
+        self.in_sync = leading.isr
+        self._move_high_watermark(leading)
+        if self._produces is not None and self.has_too_few_in_sync:
+            produces, self._produces = self._produces, None
+            self._produces = [entry for entry in produces if not entry[1].minds_isr] or None
+            for _, waiting in produces:
+                if waiting.minds_isr:
+                    waiting.note()
+        if any(leading.may_join(follower, self.high_watermark) for follower in leading.followers.values()):
+            self._ask_for_isr()
+
+    # ---- as a follower
+
+    def fetch_position(self) -> FetchPosition:
+        """What to ask the leader for next."""
+        return FetchPosition(self.log.end_offset, self.log.latest_epoch, self.leader_epoch)
+
+    def takes(self, position: FetchPosition) -> bool:
+        """Whether the answer to this fetch still tells something; not after a new role, or a second time."""
+        if self.leader_id == self.node_id or self.is_deleted:
+            return False
+        return position.leader_epoch == self.leader_epoch and position.offset == self.log.end_offset
+
+    def append_fetched(
+        self, position: FetchPosition, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Take in what the leader gave; false if nobody wants it any more. KafkaError if it cannot be taken."""
+        if not self.takes(position):
+            return False
+        log = self.log
+        if len(records):
+            self._append_records(log, records)
+            self._hidden_bytes += len(records)
+            self._flush_if_due()
+        self._set_high_watermark(followed_watermark(self.high_watermark, high_watermark, log.end_offset))
+        log.forget_ended(self.high_watermark)
+        if log.log_start_offset < log_start_offset:
+            log.raise_log_start_offset(min(log_start_offset, self.high_watermark))
+        return True
+
+    def _append_records(self, log: Log, records: memoryview) -> None:
+        start_offset = log.log_start_offset
+        base_offset = first_offset(records)
+        if base_offset < log.end_offset == start_offset:
+            # The leader's log starts in the middle of a batch (DeleteRecords): the batch comes as a whole.
+            log.truncate_fully_and_start_at(base_offset)
+            log.append_as_follower(records)
+            log.raise_log_start_offset(min(start_offset, log.end_offset))
+            return
+        log.append_as_follower(records)
+
+    def truncate_on_divergence(self, position: FetchPosition, epoch: int, end_offset: int) -> bool:
+        """The leader says where its log and ours may part; false if nothing was cut off."""
+        if not self.takes(position):
+            return False
+        log = self.log
+        own_epoch, own_epoch_end = log.end_offset_for_epoch(epoch)
+        offset = truncation_offset(epoch, end_offset, own_epoch, own_epoch_end, log.end_offset)
+        if offset >= log.end_offset:
+            return False
+        log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, log.end_offset)
+        return True
+
+    def restart_at(self, position: FetchPosition, offset: int) -> bool:
+        """The leader's log starts later than ours ends: begin anew there."""
+        if not self.takes(position) or offset <= self.log.end_offset:
+            return False
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+        return True
 
     # ---- the high watermark
 
     def _advance(self, new_bytes: int) -> None:
-        """Alone in the ISR the high watermark is the end of our own log; followers' progress comes with replication."""
-        if len(self.in_sync) > 1:
+        """Our own log has grown, or may count further than before."""
+        if self._leading is not None:
+            self._advance_with_followers(self._leading, new_bytes)
             return
         end_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
-        if end_offset > self.high_watermark:
+        if end_offset > self.high_watermark and len(self.in_sync) <= 1:
             self.high_watermark = end_offset
             if self._fetches is not None:
                 for waiting in list(self._fetches):
                     waiting.note(new_bytes)
             if self._produces is not None:
                 self._answer_produces(self._produces)
+
+    def _advance_with_followers(self, leading: Leading, new_bytes: int) -> None:
+        if new_bytes:
+            self._hidden_bytes += new_bytes
+            if self._replica_fetches is not None:
+                for waiting in list(self._replica_fetches):
+                    waiting.note(new_bytes)
+            if not leading.is_alone:
+                return  # nobody has it yet
+        self._move_high_watermark(leading)
+
+    def _move_high_watermark(self, leading: Leading) -> None:
+        if len(self.in_sync) < self.min_in_sync:
+            return  # as with KIP-966: what too few have is not committed
+        own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
+        self._set_high_watermark(leading.replicated_offset(own_offset))
+
+    def _set_high_watermark(self, offset: int) -> None:
+        before = self.high_watermark
+        if offset <= before:
+            return
+        self.high_watermark = offset
+        end_offset = self.log.end_offset
+        visible_bytes = self._hidden_bytes
+        if offset < end_offset:
+            visible_bytes = visible_bytes * (offset - before) // (end_offset - before)
+        self._hidden_bytes -= visible_bytes
+        if self._fetches is not None:
+            for waiting in list(self._fetches):
+                waiting.note(max(visible_bytes, 1))
+        if self._produces is not None:
+            self._answer_produces(self._produces)
 
     def _answer_produces(self, produces: list[tuple[int, WaitingProduce]]) -> None:
         left = [entry for entry in produces if entry[0] >= self.high_watermark]
@@ -203,20 +530,43 @@ class Partition:
         for _, waiting in done:
             waiting.note()
 
+    def _answer_deletions(self, deletions: list[tuple[int, WaitingProduce]]) -> None:
+        low_watermark = self.low_watermark
+        self._deletions = [entry for entry in deletions if entry[0] > low_watermark] or None
+        for offset, waiting in deletions:
+            if offset <= low_watermark:
+                waiting.note()
+
+    # ---- whoever waits
+
     def wake_all(self) -> None:
         """The partition changed hands or is gone: whoever waits gets to know."""
         fetches, self._fetches = self._fetches, None
         for waiting_fetch in fetches or ():
             waiting_fetch.wake()
+        self._wake_replicas()
         produces, self._produces = self._produces, None
+        deletions, self._deletions = self._deletions, None
         for _, waiting_produce in produces or ():
             waiting_produce.note()
+        for _, waiting_deletion in deletions or ():
+            waiting_deletion.note()
+        self._tell_flushed()
+
+    def _wake_replicas(self) -> None:
+        fetches, self._replica_fetches = self._replica_fetches, None
+        for waiting_fetch in fetches or ():
+            waiting_fetch.wake()
 
     def retire(self) -> None:
         """The topic was deleted, or its folder failed: nobody may append or read any more."""
         self.is_deleted = True
-        self.leader_id = -1
+        self.leader_id = NO_LEADER
+        self._leading = None
+        self.leading_since = NO_EPOCH
         self.wake_all()
+        if self.on_role is not None:
+            self.on_role(self)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -224,3 +574,8 @@ class Partition:
             f"<Partition {self.name} {role} epoch {self.leader_epoch}, "
             f"{self.log.log_start_offset}..{self.high_watermark}..{self.log.end_offset}>"
         )
+
+
+def first_offset(records: memoryview) -> int:
+    """Of the first batch of what a leader gave."""
+    return int.from_bytes(records[:8], "big", signed=True)

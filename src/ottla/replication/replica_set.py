@@ -8,7 +8,7 @@ from uuid import UUID
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.metrics.traffic import TrafficSet
-from ottla.replication.partition import Partition
+from ottla.replication.partition import LAG_MS_MAX, Partition
 from ottla.storage.log import Log
 from ottla.storage.log_dirs import LogDirs
 
@@ -31,6 +31,9 @@ class ReplicaSet:
         self.traffic = TrafficSet()
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
         self.offline: set[TopicPartition] = set()  # in a folder that has failed
+        self.lag_ms_max = LAG_MS_MAX  # replica.lag.time.max.ms
+        self.on_role: Callable[[Partition], None] | None = None  # told of each partition's new role, and of its end
+        self.on_isr: Callable[[Partition], None] | None = None  # told when a leader has something to propose
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -48,6 +51,9 @@ class ReplicaSet:
         partition = Partition(log.partition, topic_id, log, self.node_id, traffic)
         partition.flush = self._flush
         partition.flush_rolled = self._flush_rolled
+        partition.lag_ms_max = self.lag_ms_max
+        partition.on_role = self.on_role
+        partition.on_isr = self.on_isr
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
         self.partitions[log.partition] = partition

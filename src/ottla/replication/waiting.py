@@ -36,13 +36,17 @@ class WaitingFetch:
 
 
 class WaitingProduce:
-    """An acks=all produce: answered when every partition's high watermark has passed its records."""
+    """An acks=all produce: answered when every partition's high watermark has passed its records.
 
-    __slots__ = ("is_done", "on_ready", "partitions_left")
+    One that `minds_isr` is answered too when too few replicas are left in sync: its client can try again.
+    """
 
-    def __init__(self, partitions_left: int, on_ready: Callable[[], None]) -> None:
+    __slots__ = ("is_done", "minds_isr", "on_ready", "partitions_left")
+
+    def __init__(self, partitions_left: int, on_ready: Callable[[], None], minds_isr: bool = False) -> None:
         self.partitions_left = partitions_left
         self.on_ready = on_ready
+        self.minds_isr = minds_isr
         self.is_done = False
 
     def note(self) -> None:

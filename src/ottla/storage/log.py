@@ -213,26 +213,101 @@ class Log(LogFiles):
         return self.end_offset - 1
 
     def append_as_follower(self, records: memoryview) -> None:
-        """Write batches that a leader gave their offsets; a batch that is cut off at the end is left out."""
+        """Write batches that a leader gave their offsets, with few system calls; one that is cut off is left out.
+
+        KafkaError if a batch cannot be the next one or was damaged on its way: those before it are in the log then.
+        """
         if self.failure is not None:
             raise self.refusal()
         position = 0
         while len(records) - position >= HEADER_BYTES:
-            header = read_batch_header(records, position)
-            batch_end = position + header.batch_bytes
-            if batch_end > len(records):
+            length = self._append_run(records[position:])
+            if length == 0:
                 break
-            if not crc_is_right(records, position, header):
-                raise KafkaError(Error.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} is corrupt")
-            if header.base_offset < self.end_offset:
-                raise KafkaError(
-                    Error.OFFSET_OUT_OF_RANGE,
-                    f"The batch at offset {header.base_offset} lies before the end of {self._name}, {self.end_offset}",
-                )
-            self._write(records[position:batch_end], header, header.max_timestamp)
-            if header.leader_epoch > self._latest_epoch:
-                self.assign_epoch(header.leader_epoch, header.base_offset)
-            position = batch_end
+            position += length
+
+    def _append_run(self, records: memoryview) -> int:
+        """Write as many batches as one segment takes; how many bytes that were."""
+        run: list[BatchHeader] = []
+        position = 0
+        next_offset = self.end_offset
+        refusal: KafkaError | None = None
+        while len(records) - position >= HEADER_BYTES:
+            try:
+                header = read_batch_header(records, position)
+                if position + header.batch_bytes > len(records):
+                    break
+                self._check_fetched(records, position, header, next_offset)
+            except KafkaError as error:
+                refusal = error
+                break
+            if position == 0:
+                self._roll_for(header)
+            elif not self._has_room(position, header):
+                break
+            run.append(header)
+            next_offset = header.next_offset
+            position += header.batch_bytes
+        if run:
+            self._write_run(records[:position], run)
+        if refusal is not None:
+            raise refusal
+        return position
+
+    def _check_fetched(self, records: memoryview, position: int, header: BatchHeader, next_offset: int) -> None:
+        if not crc_is_right(records, position, header) or header.last_offset_delta < 0:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"The batch at offset {header.base_offset} is corrupt")
+        if header.base_offset < next_offset:
+            raise KafkaError(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"The batch at offset {header.base_offset} lies before the end of {self._name}, {next_offset}",
+            )
+
+    def _has_room(self, run_bytes: int, header: BatchHeader) -> bool:
+        """Whether the active segment takes the batch, after so many bytes that go into it with the same write."""
+        segment = self._active
+        if segment.size + run_bytes > self._segment_bytes - header.batch_bytes:
+            return False
+        return header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
+
+    def _roll_for(self, header: BatchHeader) -> None:
+        try:
+            if self._must_roll(self._active, header, header.last_offset, header.max_timestamp):
+                self.roll(header.max_timestamp)
+        except OSError as error:
+            raise self.write_failed(error) from error
+
+    def _write_run(self, records: memoryview, run: list[BatchHeader]) -> None:
+        try:
+            position = self._active.append_run(records)
+        except OSError as error:
+            raise self.write_failed(error) from error
+        place = 0
+        for header in run:
+            self._note_fetched(records, place, position + place, header)
+            place += header.batch_bytes
+        if self._is_disk_full:
+            self._is_disk_full = False
+            logger.info("%s takes writes again", self._name)
+
+    def _note_fetched(self, records: memoryview, place: int, position: int, header: BatchHeader) -> None:
+        """Keep indexes, epochs and producers in step with a batch that has been written."""
+        segment = self._active
+        length = header.batch_bytes
+        last_offset = header.last_offset
+        try:
+            segment.note_batch(position, length, last_offset, header.max_timestamp, self._index_interval_bytes)
+        except OSError as error:  # an index that cannot be written is made anew
+            self.fail(f"cannot write the indexes of {self.directory}: {error}")
+            raise self.refusal() from error
+        segment.last_append_offset = header.base_offset
+        segment.last_append_position = position
+        segment.size = position + length
+        self.end_offset = last_offset + 1
+        if header.leader_epoch > self._latest_epoch:
+            self.assign_epoch(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self._note_producer(records[place : place + length], header, last_offset)
 
     def _check_batch(self, records: memoryview, now_ms: int) -> BatchHeader:
         before_ms = self._timestamp_before_max_ms
@@ -299,7 +374,7 @@ class Log(LogFiles):
         producers = self.producers
         producer_id = header.producer_id
         first_offset = producers.end_transaction(
-            producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp
+            producer_id, header.producer_epoch, marker.coordinator_epoch, header.max_timestamp, last_offset
         )
         if marker.is_abort and first_offset >= 0:
             self._is_directory_unsynced = self._is_directory_unsynced or not self._active.has_transactions

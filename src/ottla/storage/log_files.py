@@ -146,6 +146,15 @@ class LogFiles:
         """Where the oldest transaction that is under way starts, or -1."""
         return -1 if self._producers is None else self._producers.first_unstable_offset()
 
+    def first_unstable_below(self, high_watermark: int) -> int:
+        """The same for readers, to whom a marker at or past the high watermark is not there yet; or -1."""
+        return -1 if self._producers is None else self._producers.first_unstable_below(high_watermark)
+
+    def forget_ended(self, high_watermark: int) -> None:
+        """Transactions whose markers lie below have ended for everybody."""
+        if self._producers is not None:
+            self._producers.forget_ended(high_watermark)
+
     def forget_expired_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Drop producers that were silent for producer.id.expiration.ms, which may be another one by now."""
         self.producer_expiration_ms = expiration_ms

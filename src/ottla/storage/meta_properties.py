@@ -7,6 +7,7 @@ is understood too, so that a broker can start on a copy of either.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ottla.storage import files
 from ottla.storage.errors import LogDirError
@@ -33,6 +34,21 @@ def check_meta_properties(directory: str, node_id: int, cluster_id: str | None) 
             "use another folder in log.dirs, or the metadata that belongs to it"
         )
     return stored_cluster
+
+
+def stored_node_id(directories: Sequence[str]) -> int | None:
+    """The number of the broker that the folders belong to, None if no folder says; LogDirError if they disagree."""
+    found: dict[str, str] = {}
+    for directory in directories:
+        values = read_meta_properties(f"{directory}/{FILE_NAME}")
+        if values is not None:
+            found[directory] = values.get("broker.id", values.get("node.id", ""))
+    numbers = set(found.values())
+    if len(numbers) > 1:
+        said = ", ".join(f"{directory}: {number}" for directory, number in found.items())
+        raise LogDirError(f"the folders in log.dirs belong to different brokers ({said}): name those of one broker")
+    number = numbers.pop() if numbers else ""
+    return int(number) if number.isdigit() else None
 
 
 def write_meta_properties(directory: str, node_id: int, cluster_id: str, directory_id: str | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 
 BATCHES_REMEMBERED: Final = 5
+ENDED_MAX: Final = 1000  # transactions whose markers are not replicated yet
 SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
@@ -75,12 +76,13 @@ class Producer:
 class Producers:
     """All producers of one partition."""
 
-    __slots__ = ("by_id", "expiration_ms", "open_transactions")
+    __slots__ = ("by_id", "ended", "expiration_ms", "open_transactions")
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
         self.by_id: dict[int, Producer] = {}
         self.open_transactions: dict[int, int] = {}  # producer id -> first offset
+        self.ended: list[tuple[int, int]] = []  # first offset and marker of transactions whose end may be taken back
 
     def add(self, producer: Producer) -> None:
         """Take in what a snapshot says about a producer."""
@@ -91,6 +93,7 @@ class Producers:
     def clear(self) -> None:
         self.by_id.clear()
         self.open_transactions.clear()
+        self.ended.clear()
 
     def find_duplicate(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
@@ -149,8 +152,13 @@ class Producers:
             producer.transaction_first_offset = first_offset
             self.open_transactions[producer_id] = first_offset
 
-    def end_transaction(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
-        """A marker is in the log now; the first offset of the transaction that it ends, or -1 if there was none."""
+    def end_transaction(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int, marker_offset: int = NO_OFFSET
+    ) -> int:
+        """A marker is in the log now; the first offset of the transaction that it ends, or -1 if there was none.
+
+        With its offset the marker counts for readers only when it is replicated (see first_unstable_below).
+        """
         producer = self.by_id.get(producer_id)
         if producer is None:
             producer = self.by_id[producer_id] = Producer(producer_id, epoch)
@@ -162,11 +170,35 @@ class Producers:
         self.open_transactions.pop(producer_id, None)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
+        if first_offset != NO_OFFSET and marker_offset != NO_OFFSET:
+            self._note_end(first_offset, marker_offset)
         return first_offset
+
+    def _note_end(self, first_offset: int, marker_offset: int) -> None:
+        if len(self.ended) >= ENDED_MAX:  # two become one that is over when the later is: too late, never too early
+            oldest_first, _ = self.ended.pop(0)
+            next_first, next_marker = self.ended[0]
+            self.ended[0] = (min(oldest_first, next_first), next_marker)
+        self.ended.append((first_offset, marker_offset))
 
     def first_unstable_offset(self) -> int:
         """Where the oldest transaction that is under way starts, or -1."""
         return min(self.open_transactions.values()) if self.open_transactions else NO_OFFSET
+
+    def first_unstable_below(self, high_watermark: int) -> int:
+        """The same for readers: a transaction whose marker is not replicated has not ended for them."""
+        first_offset = self.first_unstable_offset()
+        if self.ended:
+            self.forget_ended(high_watermark)
+            for ended_first, _ in self.ended:
+                if first_offset == NO_OFFSET or ended_first < first_offset:
+                    first_offset = ended_first
+        return first_offset
+
+    def forget_ended(self, high_watermark: int) -> None:
+        """Markers below the high watermark stay: their transactions have ended for everybody."""
+        if self.ended:
+            self.ended = [entry for entry in self.ended if entry[1] >= high_watermark]
 
     def forget_expired(self, now_ms: int) -> None:
         """Drop who was silent for too long; a transaction under way keeps its producer."""

@@ -135,7 +135,7 @@ def note_marker(producers: Producers, scan: BatchScan) -> int:
     if marker is None:
         return NO_OFFSET
     first_offset = producers.end_transaction(
-        scan.producer_id, scan.producer_epoch, marker.coordinator_epoch, scan.max_timestamp
+        scan.producer_id, scan.producer_epoch, marker.coordinator_epoch, scan.max_timestamp, scan.last_offset
     )
     return first_offset if marker.is_abort else NO_OFFSET
 

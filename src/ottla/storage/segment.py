@@ -212,6 +212,20 @@ class Segment:
         self.last_append_position = position
         self.size = position + length
 
+    def append_run(self, records: memoryview) -> int:
+        """Write several batches at once; the position of the first. note_batch() of each, and `size`, are left."""
+        if self._index is None or self._time_index is None or self.max_timestamp == NOT_LOADED:
+            self.load_indexes()
+        descriptor = self.descriptor
+        if descriptor < 0:
+            descriptor = self.open_descriptor()
+        self.is_used = True
+        position = self.size
+        written = files.write_at(descriptor, records, position)
+        if written != len(records):
+            files.write_whole(descriptor, records[written:], position + written)
+        return position
+
     def note_batch(
         self, position: int, length: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:

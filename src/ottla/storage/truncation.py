@@ -25,6 +25,7 @@ def truncate_to(log: LogFiles, offset: int) -> None:
     segment = log.segments[-1]
     cut_segment(segment, segment.find(offset)[0], offset)
     log.end_offset = offset
+    log.log_start_offset = min(log.log_start_offset, offset)
     log.epochs.truncate_from_end(offset)
     reload_producers(log)
 
@@ -58,7 +59,9 @@ def reload_producers(log: LogFiles) -> None:
     remove_snapshots_past(log, log.end_offset)
     producers = Producers(log.producer_expiration_ms)
     snapshots = list_snapshots(log.directory)
-    log.snapshot_offset = load_producers(log.directory, snapshots, log.segments, producers, log.end_offset)
+    log.snapshot_offset = load_producers(
+        log.directory, snapshots, log.segments, producers, log.end_offset, recalls_batches=True
+    )
     log.replace_producers(producers)
 
 

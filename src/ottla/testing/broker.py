@@ -46,7 +46,7 @@ class Broker:
     `settings` are a broker's, under Kafka's names. `topics` are made at the start: names alone, names with a number of
     partitions, or names with settings of the topic (`partitions` among them); where no number is given, it is the
     broker's num.partitions. The data folder is made in `folder`. A setting that no broker has is an error, unless
-    `ignores_unknown`.
+    `ignores_unknown`. `environment` are variables of the process, on top of ours.
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class Broker:
         folder: Path | None = None,
         start_seconds_max: float = START_SECONDS_MAX,
         ignores_unknown: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         if settings and not ignores_unknown:
             check_names(settings)
         self.topics = topics
         self.start_seconds_max = start_seconds_max
         self._folder = Folder(folder)
-        self._child = Child(self._folder.path / OUTPUT)
+        self._child = Child(self._folder.path / OUTPUT, environment)
         self.settings = {
             "listeners": f"PLAINTEXT://{self._child.reserved_address}",
             "log.dirs": str(self.data_folder),

@@ -36,8 +36,9 @@ class BrokerError(Exception):
 class Child:
     """One broker at one address; the process comes and goes."""
 
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, environment: Mapping[str, str] | None = None) -> None:
         self.output = output
+        self.environment = dict(environment or {})  # on top of ours
         self.address = ""
         self.is_paused = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -71,6 +72,10 @@ class Child:
 
     def start(self, settings: Mapping[str, str], seconds_max: float) -> None:
         """Start the process and wait until it serves."""
+        self.launch(settings)
+        self.wait_until_ready(seconds_max)
+
+    def launch(self, settings: Mapping[str, str]) -> None:
         self._position = self.size()
         overrides = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
         with self.output.open("ab") as output:
@@ -79,13 +84,14 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env=_environment(),
+                env=_environment() | self.environment,
                 process_group=0,
             )
         self.is_paused = False
-        self._wait_until_ready(self.process, time.monotonic() + seconds_max)
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+    def wait_until_ready(self, seconds_max: float) -> None:
+        process, deadline = self.process, time.monotonic() + seconds_max
+        assert process is not None
         while (found := READY.search(self._new_text())) is None:
             code = process.poll()
             if code is not None:

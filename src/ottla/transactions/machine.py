@@ -372,6 +372,10 @@ class TransactionMachine:
                 self._send_markers(transaction)
         return []
 
+    def resign(self) -> list[Reply]:
+        """Nobody waits inside this machine."""
+        return []
+
     # ---- time
 
     def next_wakeup_ms(self) -> int | None:

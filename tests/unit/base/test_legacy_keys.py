@@ -41,7 +41,8 @@ def test_renamed_keys_are_taken_under_their_new_names() -> None:
     [
         ("request.required.acks", "it is a setting of clients"),
         ("allow.everyone.if.no.acl.found", "there are no access rights yet"),
-        ("zookeeper.connection.timeout.ms", "it goes with zookeeper.connect"),
+        ("zookeeper.connection.timeout.ms", "no zookeeper.connect is set"),
+        ("zookeeper.sync.time.ms", "the connection to ZooKeeper needs no other settings"),
         ("quota.producer.default", "quotas are not enforced yet"),
         ("replica.lag.max.messages", "use replica.lag.time.max.ms"),
     ],
@@ -74,10 +75,32 @@ def test_keys_of_single_listeners_are_known() -> None:
     assert warnings_of({"listener.name.plaintext.max.connections": "5"}) == ()
 
 
-def test_zookeeper_stops_the_start_and_says_what_to_do() -> None:
-    with pytest.raises(SettingsError, match="remove the line to run one broker"):
-        warnings_of({"zookeeper.connect": "localhost:2181"})
-    assert len(warnings_of({"zookeeper.connect": " "})) == 1
+def test_zookeeper_makes_a_broker_one_of_several() -> None:
+    settings = load_broker_settings(None, {**LISTENER, "broker.id": "2", "zookeeper.connect": "zoo1:2181,zoo2/kafka"})
+    assert (settings.zookeeper_connect, settings.node_id) == ("zoo1:2181,zoo2/kafka", 2)
+    assert settings.zookeeper_session_timeout_ms == 6000
+    assert settings.warnings == ()
+
+
+def test_an_empty_address_of_zookeeper_is_none() -> None:
+    settings = load_broker_settings(None, {**LISTENER, "zookeeper.connect": " "})
+    assert (settings.zookeeper_connect, settings.node_id) == (None, 1)
+    assert len(settings.warnings) == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"broker.id": "-1"}])
+def test_a_broker_of_a_cluster_without_a_number_waits_for_one(given: dict[str, str]) -> None:
+    settings = load_broker_settings(None, {**LISTENER, **given, "zookeeper.connect": "localhost:2181"})
+    assert settings.node_id == -1
+    numbered = settings.with_node_id(1001)
+    assert (numbered.node_id, numbered.broker_id, numbered.zookeeper_connect) == (1001, 1001, "localhost:2181")
+
+
+@pytest.mark.parametrize("key", ["zookeeper.set.acl", "zookeeper.ssl.client.enable"])
+def test_protection_that_is_not_built_stops_the_start(key: str) -> None:
+    with pytest.raises(SettingsError, match=f"{key}=true asks for .* not built yet"):
+        warnings_of({"zookeeper.connect": "localhost:2181", "broker.id": "1", key: "true"})
+    assert len(warnings_of({"zookeeper.connect": "localhost:2181", "broker.id": "1", key: "false"})) == 1
 
 
 def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:

@@ -10,6 +10,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
+from ottla.broker.control import Control
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
@@ -37,6 +38,11 @@ class Broker:
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.publisher = SimpleNamespace(settled=nothing)
+        self.clock = SystemClock()
+        self.cluster = None
+        self.forwarding = None
+        self.broker_apis = [(58, 0, 0)]
+        self.control = Control(self)  # type: ignore[arg-type]
 
     @property
     def image(self) -> MetadataImage:
@@ -51,6 +57,7 @@ class Client:
         self.listener_name = listener
         self.connection = SimpleNamespace(client_software_name="unknown", client_software_version="unknown")
         self.api_version = 0
+        self.is_forwarded = False
         self.denied = denied
         broker.authorizer = object() if denied else None
 

@@ -19,6 +19,7 @@ from ottla.broker.checkpointing import CheckpointWriter
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
 from ottla.replication.replica_set import ReplicaSet
+from ottla.replication.role import Role
 from ottla.storage import files
 from ottla.storage.log_dirs import LogDirs
 
@@ -30,7 +31,7 @@ def replicas(tmp_path: Path) -> ReplicaSet:
     dirs = LogDirs.open((str(tmp_path),), node_id=1, cluster_id="cluster", clock=SystemClock())
     replicas = ReplicaSet(1, dirs, lambda partition: None, lambda partition: None)
     partition = replicas.open(NAME, uuid.UUID(int=1), TopicSettings())
-    partition.lead(1, 0, (1,))
+    partition.take_role(Role(1, 0, (1,), (1,)), 0)
     for _ in range(5):
         partition.append(memoryview(build_batch([Record(-1, 1, None, b"value")])), True, 1)
     return replicas

@@ -40,6 +40,19 @@ def test_what_is_served_is_told_and_only_features_that_are_there(tmp_path: Path)
     with_broker(tmp_path, play)
 
 
+@pytest.mark.parametrize("name", ["ottla-broker", "ottla", "apache-kafka-java"])
+def test_what_brokers_use_among_themselves_is_told_to_brokers_only(tmp_path: Path, name: str) -> None:
+    async def play(broker: Broker) -> None:
+        request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+        for version in (3, 4):
+            answer = await Client(broker).ask(api_versions.handle, request, version)
+            keys = [row.api_key for row in answer.api_keys]
+            assert keys == ([3, 18, 58] if name == "ottla-broker" else [3, 18])
+        assert len(broker.served_apis) == 2, "it is not added to each time"
+
+    with_broker(tmp_path, play)
+
+
 def test_features_with_lowest_version_0_are_kept_from_older_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_versions, "SUPPORTED_FEATURES", {"a.version": (0, 1), "b.version": (1, 2)})
     assert [feature.name for feature in api_versions.supported_features(3)] == ["b.version"]

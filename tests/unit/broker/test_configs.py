@@ -53,6 +53,7 @@ class FakeController:
 
 class FakeBroker:
     node_id = 1
+    cluster = None
 
     def __init__(self, settings: BrokerSettings) -> None:
         topic = TopicImage("orders", uuid.uuid4(), ())
@@ -66,6 +67,8 @@ class FakeBroker:
 
 class FakeContext:
     """One request to a made-up broker; `refused` lists what its client may not do."""
+
+    is_forwarded = False
 
     def __init__(self, **texts: str) -> None:
         named = {name.replace("_", "."): text for name, text in texts.items()}

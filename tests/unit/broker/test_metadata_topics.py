@@ -74,7 +74,7 @@ def test_a_leader_that_the_client_cannot_reach_is_told_as_an_error() -> None:
     assert told[6] == [(1, 0), (1, 0), (-1, Error.LISTENER_NOT_FOUND), gone, gone]
     assert told[5] == [(1, 0), (1, 0), gone, gone, gone]
     offline = [p.offline_replicas for p in describe_topic(image, "PLAINTEXT", 6, topic("a", 1)).partitions]
-    assert offline == [[], [], [], [9], [9]]
+    assert offline == [[], [], [2], [9], [9]]
 
 
 def test_a_new_image_is_told_and_the_rest_is_kept() -> None:

@@ -101,9 +101,9 @@ def test_nobody_is_invited_while_everything_ends() -> None:
 
 
 def test_guests_are_stopped_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    supervisor, _, _ = supervised(was_ready=True)
+    supervisor, broker, _ = supervised(was_ready=True)
     guest = Child("guest", ["true"], lambda _: None)
-    guest.process = object()  # type: ignore[assignment]
+    guest.process = broker.process = object()  # type: ignore[assignment]
     supervisor.children.append(guest)
     sent: list[tuple[str, int]] = []
     monkeypatch.setattr(Child, "send", lambda child, number: sent.append((child.name, number)))
@@ -123,3 +123,91 @@ def test_who_wants_to_draw_is_called_now_and_then() -> None:
     assert supervisor._seconds_to_wait() is None
     supervisor.on_tick = lambda: None
     assert supervisor._seconds_to_wait() == TICK_SECONDS
+
+
+class Cluster:
+    """ZooKeeper and three brokers, none of them a real process; `sent` are the signals."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.zookeeper = Child("ZooKeeper", ["true"], good_codes=frozenset({0, 143}))
+        self.brokers = [
+            Child(f"broker {number}", ["true"], is_one_of_many=True, needs=self.zookeeper) for number in (1, 2, 3)
+        ]
+        self.said: list[str] = []
+        self.sent: list[tuple[str, int]] = []
+        self.supervisor = Supervisor([self.zookeeper, *self.brokers], lambda *_: True, self.said.append, ManualClock())
+        monkeypatch.setattr(Child, "send", lambda child, number: self.sent.append((child.name, number)))
+        for child in self.supervisor.children:
+            child.process = object()  # type: ignore[assignment]
+            child.was_ready = True
+
+    def end(self, child: Child, code: int) -> None:
+        child.process = None
+        self.supervisor._ended(child, code)
+
+
+def test_brokers_of_a_cluster_stop_one_after_the_other_and_zookeeper_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.supervisor.stops = 1
+    cluster.supervisor.stop()
+    assert cluster.sent == [("broker 3", signal.SIGTERM)]
+    cluster.supervisor.stop()
+    assert len(cluster.sent) == 1  # nobody is asked twice
+    for broker in reversed(cluster.brokers):
+        cluster.end(broker, 0)
+    assert [name for name, _ in cluster.sent] == ["broker 3", "broker 2", "broker 1", "ZooKeeper"]
+    cluster.end(cluster.zookeeper, 143)
+    assert cluster.supervisor.code is None  # all is well
+
+
+def test_who_dies_while_everything_stops_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.supervisor.stops = 1
+    cluster.supervisor.stop()
+    cluster.end(cluster.brokers[0], -9)
+    cluster.end(cluster.brokers[2], 0)
+    assert [name for name, _ in cluster.sent] == ["broker 3", "broker 2"]
+    assert cluster.supervisor.code == 1
+
+
+def test_one_broker_of_a_cluster_may_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.end(cluster.brokers[1], 0)
+    assert cluster.said == ["The broker 2 was stopped."]
+    assert not cluster.supervisor.is_ending
+    cluster.end(cluster.brokers[0], 0)
+    assert not cluster.supervisor.is_ending
+    cluster.end(cluster.brokers[2], 0)
+    assert cluster.supervisor.code == 0
+    assert cluster.sent == [("ZooKeeper", signal.SIGTERM)]
+
+
+def test_a_broker_that_will_come_back_counts_as_one_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.end(cluster.brokers[0], -9)
+    cluster.end(cluster.brokers[1], 0)
+    cluster.end(cluster.brokers[2], 0)
+    assert cluster.said[0] == "The broker 1 ended by signal 9: starting it again in 0.5 s."
+    assert not cluster.supervisor.is_ending
+
+
+def test_one_broker_that_crashes_for_ever_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    for _ in range(RESTARTS_MAX + 1):
+        cluster.end(cluster.brokers[0], 1)
+    assert cluster.said[-1] == "The broker 1 has crashed 10 times in a row: giving up."
+    assert not cluster.supervisor.is_ending
+
+
+def test_brokers_are_started_when_zookeeper_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    started: list[str] = []
+    monkeypatch.setattr(Supervisor, "_start", lambda _, child: started.append(child.name))
+    monkeypatch.setattr(Child, "lines", lambda _: ["ready"])
+    for broker in cluster.brokers:
+        broker.process = None
+    cluster.zookeeper.was_ready = False
+    cluster.supervisor._read(cluster.zookeeper)
+    assert started == ["broker 1", "broker 2", "broker 3"]
+    cluster.supervisor._read(cluster.zookeeper)  # it was away and is back
+    assert len(started) == 3

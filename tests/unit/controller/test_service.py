@@ -276,7 +276,7 @@ def test_ids_never_begin_with_a_dash(tmp_path: Path) -> None:
     async def play(scene: Scene) -> None:
         from ottla.controller.tree import encode_uuid  # noqa: PLC0415
 
-        assert not any(encode_uuid(scene.service._new_uuid()).startswith("-") for _ in range(500))
+        assert not any(encode_uuid(scene.service.new_uuid()).startswith("-") for _ in range(500))
 
     run(tmp_path, play)
 

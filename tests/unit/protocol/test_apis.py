@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ottla.protocol.apis import APIS, Api
+from ottla.protocol.apis import ALL_APIS, APIS, BROKER_APIS, Api
 from ottla.protocol.codec import decoder_for, encoder_for
 from ottla.protocol.schema import layout_of
 
@@ -16,15 +16,20 @@ KAFKA_4_3 = {
     0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4),
     13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5), 17: (0, 1), 18: (0, 4), 19: (2, 7), 20: (1, 6), 21: (0, 2),
     22: (0, 5), 23: (2, 4), 24: (0, 5), 25: (0, 4), 26: (0, 5), 27: (1, 2), 28: (0, 5), 32: (1, 4), 33: (0, 2),
-    34: (1, 2), 35: (1, 5), 36: (0, 2), 37: (0, 3), 42: (0, 2), 44: (0, 1), 47: (0, 0), 48: (0, 1), 49: (0, 1),
-    50: (0, 0), 51: (0, 0), 55: (0, 2), 57: (0, 2), 60: (0, 2), 61: (0, 0), 64: (0, 0), 65: (0, 0), 66: (0, 2),
-    68: (0, 1), 69: (0, 1), 71: (0, 0), 72: (0, 0), 74: (0, 1), 75: (0, 0),
+    34: (1, 2), 35: (1, 5), 36: (0, 2), 37: (0, 3), 42: (0, 2), 43: (0, 2), 44: (0, 1), 45: (0, 1), 46: (0, 0),
+    47: (0, 0), 48: (0, 1), 49: (0, 1), 50: (0, 0), 51: (0, 0), 55: (0, 2), 57: (0, 2), 60: (0, 2), 61: (0, 0),
+    64: (0, 0), 65: (0, 0), 66: (0, 2), 68: (0, 1), 69: (0, 1), 71: (0, 0), 72: (0, 0), 74: (0, 1), 75: (0, 0),
 }  # fmt: skip
-EACH = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+EACH = pytest.mark.parametrize("api", ALL_APIS.values(), ids=lambda api: api.name)
 
 
 def test_version_ranges_are_those_that_kafka_announces() -> None:
     assert {key: (api.min_version, api.max_version) for key, api in APIS.items()} == KAFKA_4_3
+
+
+def test_what_only_brokers_use_is_not_among_what_kafka_announces() -> None:
+    assert not APIS.keys() & BROKER_APIS.keys()
+    assert ALL_APIS.keys() == APIS.keys() | BROKER_APIS.keys()
 
 
 @EACH

@@ -9,6 +9,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import Record, build_batch
 from ottla.replication.partition import Partition
+from ottla.replication.role import Role
 from ottla.replication.waiting import WaitingFetch, WaitingProduce
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import create_log
@@ -26,7 +27,7 @@ def make(tmp_path):
         folder = tmp_path / str(name)
         log = create_log(name, str(folder), TopicSettings(**settings), DescriptorPool(64), None, NOW_MS, 86_400_000)
         partition = Partition(name, UUID(int=7), log, ME)
-        partition.lead(ME, 0, in_sync)
+        partition.take_role(Role(ME, 0, in_sync, in_sync), 0)
         made.append(partition)
         return partition
 
@@ -61,7 +62,7 @@ def test_with_followers_records_stay_invisible_until_they_have_them(make):
 
 def test_acks_all_is_refused_when_too_few_replicas_are_in_sync(make):
     partition = make(min_insync_replicas=2)
-    partition.lead(ME, 0, (ME,), 3)
+    partition.take_role(Role(ME, 0, (ME,), (ME, 2, 3), 1), 0)
     with pytest.raises(KafkaError) as caught:
         partition.append(batch(b"a"), True, NOW_MS)
     assert caught.value.error is Error.NOT_ENOUGH_REPLICAS
@@ -70,13 +71,13 @@ def test_acks_all_is_refused_when_too_few_replicas_are_in_sync(make):
 
 def test_no_more_replicas_must_be_in_sync_than_there_are(make):
     partition = make(min_insync_replicas=2)
-    partition.lead(ME, 0, (ME,), 1)
+    partition.take_role(Role(ME, 0, (ME,), (ME,), 1), 0)
     assert partition.append(batch(b"a"), True, NOW_MS).base_offset == 0
 
 
 def test_only_the_leader_appends(make):
     partition = make()
-    partition.lead(2, 1, (2,))
+    partition.take_role(Role(2, 1, (2,), (2,)), 0)
     with pytest.raises(KafkaError) as caught:
         partition.append(batch(b"a"), False, NOW_MS)
     assert caught.value.error is Error.NOT_LEADER_OR_FOLLOWER
@@ -87,7 +88,7 @@ def test_only_the_leader_appends(make):
 )
 def test_a_client_with_another_leader_epoch_is_told(make, known, error):
     partition = make()
-    partition.lead(ME, 5, (ME,))
+    partition.take_role(Role(ME, 5, (ME,), (ME,)), 0)
     if error is None:
         partition.require_leader(known)
         return
@@ -98,8 +99,8 @@ def test_a_client_with_another_leader_epoch_is_told(make, known, error):
 
 def test_an_older_decision_of_a_controller_is_ignored(make):
     partition = make()
-    partition.lead(ME, 5, (ME,))
-    partition.lead(2, 4, (2,))
+    partition.take_role(Role(ME, 5, (ME,), (ME,)), 0)
+    partition.take_role(Role(2, 4, (2,), (2,)), 0)
     assert partition.is_leader
 
 

@@ -18,14 +18,17 @@ from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Settings
 
 NODE_ID_DEFAULT: Final = 1
+NODE_ID_UNKNOWN: Final = -1  # until ZooKeeper has given one: controller/broker_ids.py
 
 
 class NodeId(Int):
-    """The node's number: `node.id`, else the older `broker.id`, else the first."""
+    """The node's number: `node.id`, else the older `broker.id`, else the first; in a cluster it is not known yet."""
 
     def effective(self, settings: Settings) -> int:
         node_id: int = super().effective(settings)
-        return NODE_ID_DEFAULT if node_id < 0 else node_id
+        if node_id >= 0:
+            return node_id
+        return NODE_ID_UNKNOWN if settings.texts.get("zookeeper.connect", "").strip() else NODE_ID_DEFAULT
 
 
 class ClusterKeys(Settings):

@@ -31,15 +31,20 @@ class ReplicationKeys(Settings):
     auto_leader_rebalance_enable = Boolean(
         True,
         importance=HIGH,
-        unused=NO_FOLLOWERS,
         note="Whether leadership goes back to the preferred replicas by itself.",
     )
     leader_imbalance_check_interval_seconds = Long(
         300,
         at_least=1,
         importance=HIGH,
-        unused=NO_FOLLOWERS,
         note="Time between two checks whether leaders should go back to their preferred replicas.",
+    )
+    leader_imbalance_per_broker_percentage = Int(
+        10,
+        at_least=1,
+        importance=HIGH,
+        is_internal=True,  # a key of clusters on ZooKeeper: it is not shown unless it is set
+        note="Percentage of the partitions that prefer a broker which others may lead before leadership goes back.",
     )
     min_insync_replicas = Int(
         1,

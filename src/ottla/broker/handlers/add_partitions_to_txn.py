@@ -1,11 +1,12 @@
 """AddPartitionsToTxn (key 24), v0-5: partitions take part in a transaction.
 
-v4 several transactions at once, and only asking whether a partition takes part (KIP-890): that is for brokers, but a
-client may use it for one transaction, too.
+v4 several transactions at once, and only asking whether a partition takes part (KIP-890): that is for brokers, which
+have checked their clients' rights and may name internal topics.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -13,6 +14,7 @@ from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.known_partitions import refused_partitions
+from ottla.broker.participation import answer_to
 from ottla.broker.waiting_answers import answer_of
 from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnPartitionResult,
@@ -37,11 +39,10 @@ async def handle(request: AddPartitionsToTxnRequest, context: Context) -> AddPar
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic(await add(single(request), context)))
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+    errors = await asyncio.gather(*(add(transaction, context) for transaction in request.transactions))
     results = [
-        AddPartitionsToTxnResult(
-            transactional_id=transaction.transactional_id, topic_results=by_topic(await add(transaction, context))
-        )
-        for transaction in request.transactions
+        AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic(found))
+        for transaction, found in zip(request.transactions, errors, strict=True)
     ]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
@@ -57,10 +58,11 @@ def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
 
 async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> Errors:
     wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+    is_client = context.api_version < BATCHED_SINCE
+    if is_client and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         return dict.fromkeys(wanted, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refused = refused_partitions(wanted, Operation.WRITE, context)
-    if not transaction.verify_only:
+    if is_client:
         refused |= {each: Error.TOPIC_AUTHORIZATION_FAILED for each in wanted if each[0] in INTERNAL_TOPICS}
     if refused:  # all or nothing
         return {each: refused.get(each, Error.OPERATION_NOT_ATTEMPTED) for each in wanted}
@@ -72,19 +74,23 @@ async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> E
 
 async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context) -> tuple[Error, Errors]:
     transactions = context.broker.coordinators.transactions
+    participation = context.broker.coordinators.participation
     transactional_id = transaction.transactional_id
     who = Identity(transaction.producer_id, transaction.producer_epoch)
-    version = 2 if context.api_version >= VERSION_2_SINCE else 0
     if not transactional_id:
         return Error.INVALID_REQUEST, {}
     try:
         if transaction.verify_only:
             return transactions.shard(transactional_id).machine.verify_partitions(transactional_id, who, wanted)
+        if context.api_version >= VERSION_2_SINCE:
+            return Error.NONE, await answer_to(
+                lambda answered: participation.add(transactional_id, who, wanted, answered)
+            )
         error = await answer_of(
             transactions,
             transactional_id,
             lambda machine, reply_to, now_ms: machine.add_partitions(
-                transactional_id, who, wanted, version, reply_to, now_ms
+                transactional_id, who, wanted, 0, reply_to, now_ms
             ),
         )
     except KafkaError as refusal:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     asked = [asked_of(resource) for resource in request.resources]
-    return AlterConfigsResponse(responses=await alter(asked, validate_only=request.validate_only, context=context))
+    return AlterConfigsResponse(responses=await alter(asked, request, context))
 
 
 def asked_of(resource: AlterConfigsResource) -> Asked:

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34), v1-2: put partitions into other folders of this broker.  v2 flexible.
 
 The answer comes when the move has begun; DescribeLogDirs tells how far it is. For a partition that is not here yet the
-folder is remembered, and the answer says that the partition is unknown.
+folder is remembered, and the answer says that the partition is unknown, or not available if it is somewhere else.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def move(name: TopicPartition, path: str, context: Context) -> None:
     partition = broker.replicas.get(*name)
     if partition is None:
         refusal = broker.why_not_here(*name)
-        if refusal.error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+        if refusal.error in (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.NOT_LEADER_OR_FOLLOWER):
             log_dirs.prefer(name, path)
+        if refusal.error is Error.NOT_LEADER_OR_FOLLOWER:  # it may be on its way to this broker: tools ask again
+            raise KafkaError(Error.REPLICA_NOT_AVAILABLE)
         raise refusal
     broker.moves.start(partition, target)

@@ -6,6 +6,9 @@ A version that we do not know is answered in v0 with UNSUPPORTED_VERSION and the
 The two APIs of client metrics are announced while somebody has subscribed to any, as Kafka announces them only if it
 has a plug-in for them: clients that see them keep a push interval, and librdkafka writes a line about it.
 
+What only brokers use among themselves is told to brokers of a cluster, who say so by their software's name. That is no
+secret and opens no door: each of those APIs asks who may use it.
+
 A feature is listed only once it is served: Java producers switch to the second transaction protocol as soon as
 `transaction.version` is finalized, without asking for anything else.
 """
@@ -29,6 +32,7 @@ from ottla.protocol.messages.cluster import (
 
 API_VERSIONS: Final = 18
 NAMES_SINCE: Final = 3
+BROKER_SOFTWARE: Final = "ottla-broker"
 TELEMETRY: Final = frozenset({71, 72})
 LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a mistake
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -48,10 +52,13 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         context.connection.client_software_name = request.client_software_name
         context.connection.client_software_version = request.client_software_version
     image = context.broker.image
+    served = context.broker.served_apis
+    if version >= NAMES_SINCE and request.client_software_name == BROKER_SOFTWARE:
+        served = served + context.broker.broker_apis
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-            for key, lowest, highest in context.broker.served_apis
+            for key, lowest, highest in served
             if key not in TELEMETRY or image.client_metrics_configs
         ],
         supported_features=supported_features(version),

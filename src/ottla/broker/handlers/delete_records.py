@@ -1,11 +1,13 @@
 """DeleteRecords (key 21), v0-2: forget the records of a partition below an offset.  v2 flexible.
 
 Segments that lie below as a whole go at once (their files after file.delete.delay.ms). The answer waits until the new
-start of the log would survive a crash: Kafka writes it down within a minute only.
+start of the log would survive a crash (Kafka writes it down within a minute only), and until the other in-sync replicas
+have followed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -19,6 +21,8 @@ from ottla.protocol.messages.topics import (
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
+from ottla.replication.partition import Partition
+from ottla.replication.waiting import WaitingProduce
 from ottla.storage.log_dir import LogDir
 
 UNKNOWN_LOW_WATERMARK: Final = -1
@@ -27,6 +31,7 @@ UNKNOWN_LOW_WATERMARK: Final = -1
 async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     topics = [DeleteRecordsTopicResult(name=topic.name, partitions=delete(topic, context)) for topic in request.topics]
     await keep(topics, context)
+    await follow(topics, request.timeout_ms, context)
     return DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
 
 
@@ -76,3 +81,43 @@ async def keep(topics: list[DeleteRecordsTopicResult], context: Context) -> None
         except KafkaError as refusal:
             for result in results:
                 result.low_watermark, result.error_code = UNKNOWN_LOW_WATERMARK, refusal.error
+
+
+async def follow(topics: list[DeleteRecordsTopicResult], timeout_ms: int, context: Context) -> None:
+    """Wait until the in-sync replicas have deleted, too; what is not done in time becomes an error."""
+    waits = [
+        Following(partition, result)
+        for topic in topics
+        for result in topic.partitions
+        if result.error_code == Error.NONE
+        and (partition := context.broker.replicas.get(topic.name, result.partition_index)) is not None
+        and partition.low_watermark < result.low_watermark
+    ]
+    if waits:
+        await asyncio.wait([each.done for each in waits], timeout=max(0, timeout_ms) / 1000)
+        for each in waits:
+            each.settle()
+
+
+class Following:
+    """One partition whose replicas have not deleted yet."""
+
+    def __init__(self, partition: Partition, result: DeleteRecordsPartitionResult) -> None:
+        self._partition = partition
+        self._result = result
+        self._since = partition.leading_since
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        partition.wait_for_deletion(result.low_watermark, WaitingProduce(1, self._on_ready))
+
+    def _on_ready(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def settle(self) -> None:
+        if not self._partition.is_leader or self._partition.leading_since != self._since:
+            error = Error.NOT_LEADER_OR_FOLLOWER
+        elif self._partition.low_watermark < self._result.low_watermark:
+            error = Error.REQUEST_TIMED_OUT
+        else:
+            return
+        self._result.low_watermark, self._result.error_code = UNKNOWN_LOW_WATERMARK, error

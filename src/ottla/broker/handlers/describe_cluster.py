@@ -8,6 +8,7 @@ from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations
 from ottla.broker.context import Context
+from ottla.broker.metadata_topics import reachable_controller
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -22,7 +23,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     image = context.broker.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=reachable_controller(image),
         brokers=reachable_brokers(image, context.listener_name),
     )
     if request.include_cluster_authorized_operations:

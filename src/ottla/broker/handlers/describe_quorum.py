@@ -1,7 +1,8 @@
 """DescribeQuorum (key 55), v0-2: who keeps the metadata.  v1 times; v2 messages and addresses.
 
-ottla has no metadata log. The answer is that of a quorum of one: the controller is the leader and the only voter, and
-the offsets count the changes of the metadata that it has made.
+ottla has no metadata log. A broker on its own answers as a quorum of one: the controller is the leader and the only
+voter, and the offsets count the changes of the metadata that it has made. In a cluster ZooKeeper keeps the metadata,
+and there is nothing to describe: Kafka 3.9 does not serve this API then.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+IN_ZOOKEEPER: Final = "This cluster keeps its metadata in ZooKeeper: there is no quorum of controllers to describe."
 NOT_HERE: Final = "This server does not host this topic-partition."
 
 
 def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
     if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED, error_message="")
+    if context.broker.cluster is not None:
+        return DescribeQuorumResponse(error_code=Error.UNSUPPORTED_VERSION, error_message=IN_ZOOKEEPER)
     asked = [(topic.topic_name, item.partition_index) for topic in request.topics for item in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)]:
         return unknown_partitions(request)

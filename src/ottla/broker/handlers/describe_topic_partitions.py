@@ -94,7 +94,7 @@ def describe_partition(
     brokers: Mapping[int, BrokerImage], listener: str, index: int, partition: PartitionImage
 ) -> DescribeTopicPartitionsResponsePartition:
     leader, error = reachable_leader(brokers, listener, NEWEST_METADATA, partition)
-    offline = offline_replicas(brokers, partition)
+    offline = offline_replicas(brokers, listener, partition)
     eligible = [replica for replica in partition.isr if partition.leader == NO_LEADER and replica in offline]
     return DescribeTopicPartitionsResponsePartition(
         error_code=Error.NONE if partition.leader == NO_LEADER else error,  # Kafka says it here with the leader alone
@@ -102,7 +102,7 @@ def describe_partition(
         leader_id=leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
-        isr_nodes=reachable_isr(brokers, partition),
+        isr_nodes=reachable_isr(brokers, listener, partition),
         eligible_leader_replicas=eligible,
         last_known_elr=eligible,
         offline_replicas=offline,

@@ -36,7 +36,7 @@ async def end(request: EndTxnRequest, context: Context) -> Ended:
     transactional_id = request.transactional_id
     fresh_id = NO_PRODUCER_ID
     if transactions.shard(transactional_id).machine.needs_producer_id(transactional_id):
-        fresh_id = await context.broker.controller.producer_ids.next_id()
+        fresh_id = await context.broker.control.producer_ids.next_id()
     who = Identity(request.producer_id, request.producer_epoch)
     version = 2 if context.api_version >= VERSION_2_SINCE else 0
     ended: Ended = await answer_of(

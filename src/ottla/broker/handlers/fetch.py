@@ -2,6 +2,9 @@
 
 v7 fetch sessions (KIP-227); v9 leader epochs (KIP-320); v11 rack (KIP-392); v12 flexible, diverging epochs;
 v13 topic ids instead of names; v15 replica state as a tagged field; v16 node endpoints; v17, v18 for replicas only.
+
+Followers fetch like consumers, but get what is not replicated yet, and what they ask for tells the leader how far they
+are: only brokers of the cluster may say that they are one (CVE-2018-1288).
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, PartitionKey
 from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch
+from ottla.broker.replica_reading import CONSUMER, FetchingReplica, may_replicate
+from ottla.broker.replica_selection import RACK_AWARE_SELECTOR
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE: Final = 13
@@ -34,9 +39,20 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | None:
         min_bytes=min(request.min_bytes, limit),
         max_bytes=max(0, limit),
         is_read_committed=request.isolation_level == READ_COMMITTED,
-        replica_id=request.replica_state.replica_id if request.replica_state is not None else request.replica_id,
     )
+    if _replica_id(request) != CONSUMER:
+        fetch.replica = FetchingReplica(context, _replica_id(request), _replica_epoch(request))
+    elif request.rack_id and context.broker.settings.replica_selector_class == RACK_AWARE_SELECTOR:
+        fetch.rack = request.rack_id
     return fetch.run(request.max_wait_ms)
+
+
+def _replica_id(request: FetchRequest) -> int:
+    return request.replica_state.replica_id if request.replica_state is not None else request.replica_id
+
+
+def _replica_epoch(request: FetchRequest) -> int:
+    return request.replica_state.replica_epoch if request.replica_state is not None else -1
 
 
 def _asked_partitions(request: FetchRequest) -> list[FetchPartition]:
@@ -44,7 +60,13 @@ def _asked_partitions(request: FetchRequest) -> list[FetchPartition]:
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = FetchPartition(topic.topic, topic.topic_id, wanted.partition)
-            partition.ask(wanted.fetch_offset, wanted.partition_max_bytes, wanted.current_leader_epoch)
+            partition.ask(
+                wanted.fetch_offset,
+                wanted.partition_max_bytes,
+                wanted.current_leader_epoch,
+                wanted.last_fetched_epoch,
+                wanted.log_start_offset,
+            )
             asked.append(partition)
     return asked
 
@@ -58,8 +80,10 @@ def _session(
     uses_topic_ids = context.api_version >= TOPIC_IDS_SINCE
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close(request.session_id)
-        session = sessions.start(uses_topic_ids, asked, _now(context)) if epoch == INITIAL_EPOCH else None
-        return session, asked, False
+        if epoch == FINAL_EPOCH:
+            return None, asked, False
+        is_privileged = _replica_id(request) != CONSUMER and may_replicate(context)
+        return sessions.start(uses_topic_ids, asked, _now(context), is_privileged), asked, False
     session = sessions.resume(request.session_id, epoch, uses_topic_ids, asked, _forgotten_keys(request), _now(context))
     return session, list(session.partitions.values()) if session is not None else [], True
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 async def handle(request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
     asked = [asked_of(resource) for resource in request.resources]
-    return IncrementalAlterConfigsResponse(
-        responses=await alter(asked, validate_only=request.validate_only, context=context)
-    )
+    return IncrementalAlterConfigsResponse(responses=await alter(asked, request, context))
 
 
 def asked_of(resource: IncrementalAlterConfigsResource) -> Asked:

@@ -22,7 +22,7 @@ FENCED_SINCE: Final = 4
 async def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
         check(request, context)
-        producer_id = await context.broker.controller.producer_ids.next_id()
+        producer_id = await context.broker.control.producer_ids.next_id()
         made = Initialized(Error.NONE, producer_id, 0)
         if request.transactional_id is not None:
             made = await init_transactional(request, request.transactional_id, producer_id, context)

@@ -1,7 +1,8 @@
 """ListOffsets (key 2), v1-11: the offset at a moment, or at one of the ends of a partition.
 
-v2 isolation level; v4 leader epochs; v6 flexible; v7 the record with the largest timestamp; v8 earliest local;
-v9 latest tiered; v10 time-out; v11 earliest pending upload. Tiered storage does not exist here: all data is local.
+v2 isolation level; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 the record with the largest
+timestamp; v8 earliest local; v9 latest tiered; v10 time-out; v11 earliest pending upload. Tiered storage does not exist
+here: all data is local.
 
 The ends of a partition are known; a moment has to be looked for, in workers where that means reading (time_lookup.py).
 """
@@ -29,6 +30,7 @@ from ottla.storage.timestamps import FoundOffset
 
 logger = logging.getLogger(__name__)
 
+NOT_AVAILABLE_SINCE: Final = 5
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -63,7 +65,7 @@ async def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsRe
                     raise KafkaError(Error.INVALID_REQUEST)
                 answers.append(await _answer(topic.name, asked, context, is_read_committed))
             except KafkaError as error:
-                answers.append(_error(asked, error.error))
+                answers.append(_error(asked, _told(error.error, context.api_version)))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -87,6 +89,7 @@ async def _find(context: Context, partition: Partition, timestamp: int, is_read_
     log = partition.log
     end_offset = partition.last_stable_offset if is_read_committed else partition.high_watermark
     if timestamp == LATEST:
+        partition.require_known_end()
         return -1, end_offset, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
@@ -94,6 +97,7 @@ async def _find(context: Context, partition: Partition, timestamp: int, is_read_
         return NOT_FOUND
     found = await _look_up(TimeLookup(context.broker, log), timestamp)
     if found is None or found[0] >= end_offset:
+        partition.require_known_end()
         return NOT_FOUND
     offset, found_timestamp, epoch = found
     return found_timestamp, offset, epoch
@@ -107,6 +111,12 @@ async def _look_up(lookup: TimeLookup, timestamp: int) -> FoundOffset | None:
     except OSError as error:
         logger.error("cannot look for a timestamp with %r: %s", lookup, error)
         raise KafkaError(Error.KAFKA_STORAGE_ERROR) from error
+
+
+def _told(error: Error, version: int) -> Error:
+    """A new leader that does not know yet how far the last one had come says so; older clients have no word for it."""
+    is_unknown = error is Error.OFFSET_NOT_AVAILABLE and version < NOT_AVAILABLE_SINCE
+    return Error.LEADER_NOT_AVAILABLE if is_unknown else error
 
 
 def _error(asked: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:

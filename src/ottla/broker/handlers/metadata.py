@@ -21,7 +21,7 @@ from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import describe_topic, encode_response, encode_topic
+from ottla.broker.metadata_topics import describe_topic, encode_response, encode_topic, reachable_controller
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.metadata import (
@@ -106,7 +106,7 @@ async def answer(
     response = MetadataResponse(
         brokers=reachable_brokers(image, context.listener_name),
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=reachable_controller(image),
         topics=others,
     )
     may_see_cluster = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -208,7 +208,7 @@ async def create_missing(context: Context, names: list[str]) -> None:
     allowed = [name for name in names if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, name)]
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:
-        await context.broker.controller.auto_create(creatable)
+        await context.broker.control.auto_create(creatable)
         await context.broker.publisher.settled()
 
 

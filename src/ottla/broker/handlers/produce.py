@@ -17,6 +17,7 @@ from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker import transactional_produce
 from ottla.broker.context import Context
+from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
 from ottla.broker.transactional_produce import Refused
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
@@ -47,12 +48,13 @@ ADMIN_CLIENT_ID: Final = "__admin_client"  # who so calls itself may write to in
 class Unreplicated:
     """A batch that the producer's acks=all still waits for; its answer becomes an error if that takes too long."""
 
-    __slots__ = ("answer", "last_offset", "partition")
+    __slots__ = ("answer", "last_offset", "leading_since", "partition")
 
     def __init__(self, partition: Partition, last_offset: int, answer: PartitionProduceResponse) -> None:
         self.partition = partition
         self.last_offset = last_offset
         self.answer = answer
+        self.leading_since = partition.leading_since
 
 
 class Uncompressed:
@@ -70,7 +72,13 @@ class Uncompressed:
         self.place = len(answers)  # … and in which place
 
 
-Unfinished = list[Unreplicated | Uncompressed]
+class Moved:
+    """A partition that another broker leads: the answer names it (KIP-951)."""
+
+    __slots__ = ()
+
+
+Unfinished = list[Unreplicated | Uncompressed | Moved]
 
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
@@ -94,6 +102,8 @@ def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> 
     if unfinished:
         uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
         unreplicated = [item for item in unfinished if isinstance(item, Unreplicated)]
+        if len(unfinished) > len(uncompressed) + len(unreplicated):
+            add_addresses_for_producer(response, context)
         if uncompressed:
             _recompress_first(request, context, response, uncompressed, unreplicated)
             return None
@@ -112,7 +122,7 @@ def _end(
         _end_without_reply(response, context)
         return None
     if unreplicated:
-        _ReplicationWait(context, response, unreplicated, request.timeout_ms)
+        _ReplicationWait(context, response, unreplicated, request)
         return None
     return response
 
@@ -146,7 +156,7 @@ def _append_topic(
         if partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
             context.broker.counters.note_error(context.api_key, error)
-            answers.append(_error(data.index, error, None))
+            answers.append(_elsewhere(_error(data.index, error, None), name, context, unfinished))
         else:
             try:
                 answers.append(_append(partition, data, request, context, now_ms, unfinished))
@@ -188,7 +198,8 @@ def _append(
     except KafkaError as error:
         _note_refusal(partition, error.error, records, context)
         if error.error not in SEQUENCE_ERRORS:
-            return _error(data.index, error.error, error.message)
+            refusal = _error(data.index, error.error, error.message)
+            return _elsewhere(refusal, partition.name.topic, context, unfinished)
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
@@ -247,9 +258,21 @@ async def _append_recompressed(
         item.answers[item.place] = answer
     context.connection.is_exclusive = False
     unreplicated += [item for item in unfinished if isinstance(item, Unreplicated)]
+    if any(isinstance(item, Moved) for item in unfinished):
+        add_addresses_for_producer(response, context)
     ready = _end(request, context, response, unreplicated)
     if ready is not None or request.acks == ACKS_NONE:
         context.answer(ready)
+
+
+def _elsewhere(
+    answer: PartitionProduceResponse, topic: str, context: Context, unfinished: Unfinished
+) -> PartitionProduceResponse:
+    """The same answer; one that sends the producer to another broker says to which."""
+    if answer.error_code == Error.NOT_LEADER_OR_FOLLOWER and context.api_version >= PRODUCE_SINCE:
+        name_leader_to_producer(answer, topic, context)
+        unfinished.append(Moved())
+    return answer
 
 
 def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
@@ -297,36 +320,48 @@ def _end_without_reply(response: ProduceResponse, context: Context) -> None:
                 return
 
 
-def _why_not_replicated(partition: Partition) -> Error:
+def _outcome(item: Unreplicated, is_acks_all: bool) -> Error:
+    """What is known of a batch whose wait is over."""
+    partition = item.partition
     if partition.log.failure is not None:
         return Error.KAFKA_STORAGE_ERROR
-    return Error.REQUEST_TIMED_OUT if partition.is_leader else Error.NOT_LEADER_OR_FOLLOWER
+    if partition.leading_since != item.leading_since:
+        return Error.NOT_LEADER_OR_FOLLOWER  # what stands at its offset now may be somebody else's
+    if is_acks_all and partition.has_too_few_in_sync:
+        return Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT
 
 
 class _ReplicationWait:
     """Parks an acks=all produce until the in-sync replicas have its records or its time is up."""
 
     def __init__(
-        self, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated], timeout_ms: int
+        self, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated], request: ProduceRequest
     ) -> None:
         self._context = context
         self._response = response
         self._unreplicated = unreplicated
-        self._waiting = WaitingProduce(len(unreplicated), self._on_ready)
+        self._is_acks_all = request.acks == ACKS_ALL
+        self._waiting = WaitingProduce(len(unreplicated), self._on_ready, self._is_acks_all)
         if not context.is_parked:  # a transaction's first batch, or one that was compressed first, has waited before
             context.park()
         context.connection.waiting.add(self)
         for item in unreplicated:
             item.partition.wait_for_replication(item.last_offset, self._waiting)
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(max(0, timeout_ms) / 1000, self._waiting.wake)
+        self._deadline = loop.call_later(max(0, request.timeout_ms) / 1000, self._waiting.wake)
 
     def _on_ready(self) -> None:
         self._deadline.cancel()
         self._context.connection.waiting.discard(self)
+        moved: Unfinished = []
         for item in self._unreplicated:
-            if not item.partition.is_replicated(item.last_offset):
-                item.answer.error_code = _why_not_replicated(item.partition)
+            error = _outcome(item, self._is_acks_all)
+            if error is not Error.NONE:
+                item.answer.error_code = error
+                _elsewhere(item.answer, item.partition.name.topic, self._context, moved)
+        if moved:
+            add_addresses_for_producer(self._response, self._context)
         self._context.answer(self._response)
 
     def cancel(self) -> None:

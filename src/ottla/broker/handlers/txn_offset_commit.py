@@ -12,9 +12,8 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.known_partitions import refused_partitions
-from ottla.broker.waiting_answers import answer_of
-from ottla.coordination.partitioning import partition_for
+from ottla.broker.known_partitions import Refused, refused_partitions
+from ottla.broker.waiting_answers import start_answer
 from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -37,40 +36,42 @@ async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffset
     places = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
     refused = refused_partitions(places, Operation.READ, context)
     try:
-        await take_part(request, context)
-        response: Any = await answer_of(
-            context.broker.coordinators.groups,
-            request.group_id,
-            lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, refused, reply_to, now_ms),
-        )
+        response: Any = await commit(request, refused, context)
     except KafkaError as refusal:
         return refuse_all(request, refusal.error)
     answer: TxnOffsetCommitResponse = response
     return answer
 
 
-async def take_part(request: TxnOffsetCommitRequest, context: Context) -> None:
+async def commit(request: TxnOffsetCommitRequest, refused: Refused, context: Context) -> Any:
     """The group's partition must belong to the transaction: a late request of an older one is not written."""
     coordinators = context.broker.coordinators
-    topic = context.broker.image.topics.get(coordinators.groups.topic)
-    if topic is None:
-        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
-    partition = (topic.name, partition_for(request.group_id, len(topic.partitions)))
-    who = Identity(request.producer_id, request.producer_epoch)
-    if context.api_version >= VERSION_2_SINCE:
-        error = await answer_of(
-            coordinators.transactions,
-            request.transactional_id,
-            lambda machine, reply_to, now_ms: machine.add_partitions(
-                request.transactional_id, who, [partition], 2, reply_to, now_ms
-            ),
+    partition = coordinators.groups.shard(request.group_id).partition
+    guard = coordinators.guards.begin(partition, request.producer_id)
+    try:
+        await take_part(request, partition.name, context)
+        if guard.has_moved:
+            raise KafkaError(Error.NOT_COORDINATOR)
+        if guard.is_cancelled:
+            raise KafkaError(Error.INVALID_TXN_STATE)
+        written = start_answer(
+            coordinators.groups,
+            request.group_id,
+            lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, refused, reply_to, now_ms),
         )
-    elif not context.broker.settings.transaction_partition_verification_enable:
+    finally:
+        coordinators.guards.end(guard, request.producer_id)
+    return await written
+
+
+async def take_part(request: TxnOffsetCommitRequest, place: tuple[str, int], context: Context) -> None:
+    """Have the group's partition added to the transaction, or verify that it was."""
+    is_verifying = context.api_version < VERSION_2_SINCE
+    if is_verifying and not context.broker.settings.transaction_partition_verification_enable:
         return
-    else:
-        machine = coordinators.transactions.shard(request.transactional_id).machine
-        error, errors = machine.verify_partitions(request.transactional_id, who, [partition])
-        error = errors.get(partition, error)
+    who = Identity(request.producer_id, request.producer_epoch)
+    participation = context.broker.coordinators.participation
+    error = await participation.wait_for(request.transactional_id, who, place, is_verifying)
     if error is not Error.NONE:
         raise KafkaError(told(error, context.api_version))
 
@@ -79,6 +80,8 @@ def told(error: Error, api_version: int) -> Error:
     """What a producer of this age is told."""
     if error is Error.PRODUCER_FENCED:
         return Error.INVALID_PRODUCER_EPOCH
+    if error is Error.NETWORK_EXCEPTION:
+        return Error.COORDINATOR_LOAD_IN_PROGRESS  # it is tried again, without asking for another coordinator
     if error is Error.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
         return Error.INVALID_TXN_STATE
     return error

@@ -1,14 +1,18 @@
 """WriteTxnMarkers (key 27), v1-2: the end of transactions, told to the partitions that took part.
 
-For brokers, and for an administrator who aborts a transaction whose coordinator has lost it.
+For transaction coordinators on other brokers, and for an administrator who aborts a transaction whose coordinator has
+lost it. The answer waits until the markers are replicated; those that are not in time are sent again.
 """
 
 from __future__ import annotations
 
-from ottla.base.errors import Error, KafkaError
+import asyncio
+from typing import Final
+
+from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.markers import append_marker, is_over
+from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.messages.transaction_steps import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -19,15 +23,57 @@ from ottla.protocol.messages.transaction_steps import (
 )
 from ottla.transactions.machine import SendMarkers
 
+WAIT_SECONDS_MAX: Final = 3.0  # one partition whose replicas are slow must not hold up the others for long
 
-def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
+
+async def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
     may = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME) or context.may(
         Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
     )
-    return WriteTxnMarkersResponse(markers=[write(marker, may, context) for marker in request.markers])
+    writing = Writing(context)
+    results = [write(marker, may, writing) for marker in request.markers]
+    await writing.wait()
+    return WriteTxnMarkersResponse(markers=results)
 
 
-def write(marker: WritableTxnMarker, may: bool, context: Context) -> WritableTxnMarkerResult:
+class Writing:
+    """The markers of one request on their way."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._left = 0
+        self._done = asyncio.Event()
+        self._is_broker = context.connection.client_software_name == SOFTWARE_NAME
+
+    def write(self, order: SendMarkers, epoch: int, topic: str, row: WritableTxnMarkerPartitionResult) -> None:
+        broker = self._context.broker
+        if broker.replicas.get(topic, row.partition_index) is None:
+            row.error_code = broker.why_not_here(topic, row.partition_index).error
+            return
+        self._left += 1
+
+        def answered(error: Error) -> None:
+            row.error_code = self._told(error)
+            self._left -= 1
+            if self._left == 0:
+                self._done.set()
+
+        broker.coordinators.markers.write(order, topic, row.partition_index, epoch, answered)
+
+    def _told(self, error: Error) -> Error:
+        """Kafka has no code to tell people that a transaction is over; brokers must know."""
+        is_over = error is Error.INVALID_PRODUCER_EPOCH
+        return Error.UNKNOWN_SERVER_ERROR if is_over and not self._is_broker else error
+
+    async def wait(self) -> None:
+        if self._left:
+            try:
+                await asyncio.wait_for(self._done.wait(), WAIT_SECONDS_MAX)
+            except TimeoutError:
+                return  # the rows say so already
+
+
+def write(marker: WritableTxnMarker, may: bool, writing: Writing) -> WritableTxnMarkerResult:
     order = SendMarkers(
         "",
         marker.producer_id,
@@ -36,36 +82,15 @@ def write(marker: WritableTxnMarker, may: bool, context: Context) -> WritableTxn
         frozenset(),
         marker.transaction_version,
     )
-    topics = [
-        WritableTxnMarkerTopicResult(
-            name=topic.name,
-            partitions=[
-                WritableTxnMarkerPartitionResult(
-                    partition_index=index,
-                    error_code=write_one(order, marker.coordinator_epoch, topic.name, index, context)
-                    if may
-                    else Error.CLUSTER_AUTHORIZATION_FAILED,
-                )
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in marker.topics
-    ]
+    topics = []
+    for topic in marker.topics:
+        error = Error.REQUEST_TIMED_OUT if may else Error.CLUSTER_AUTHORIZATION_FAILED
+        rows = [
+            WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+            for index in topic.partition_indexes
+        ]
+        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
+        if may:
+            for row in rows:
+                writing.write(order, marker.coordinator_epoch, topic.name, row)
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
-
-
-def write_one(order: SendMarkers, coordinator_epoch: int, topic: str, index: int, context: Context) -> Error:
-    partition = context.broker.replicas.get(topic, index)
-    if partition is None:
-        return context.broker.why_not_here(topic, index).error
-    known = partition.log.producers.by_id.get(order.producer_id)
-    if known is not None and coordinator_epoch < known.coordinator_epoch:
-        return Error.TRANSACTION_COORDINATOR_FENCED
-    if is_over(partition, order):
-        return Error.UNKNOWN_SERVER_ERROR  # Kafka has no better code for this either
-    try:
-        append_marker(partition, order, coordinator_epoch, context.broker.clock.now_ms())
-    except KafkaError as error:
-        return error.error
-    context.broker.coordinators.tell_group(topic, index, order)
-    return Error.NONE

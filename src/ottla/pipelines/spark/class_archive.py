@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.pipelines.spark.java import Java
+from ottla.base.java import Java
 from ottla.pipelines.spark.places import Installed, cache_folder
 
 ARCHIVES_MAX = 3  # of some 160 MB each: the oldest go

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ottla.pipelines.spark.java import Java
+from ottla.base.java import Java
 from ottla.pipelines.spark.launch import cause_in
 from ottla.pipelines.spark.places import Installed, SparkStartError
 

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
 from ottla.pipelines.spark.jars import PACKAGES, find_jars
-from ottla.pipelines.spark.java import Java, find_java, option_text
+from ottla.pipelines.spark.java import find_java, option_text
 from ottla.pipelines.spark.launch import cause_in, default_log_file, launch, log_options
 from ottla.pipelines.spark.masters import Kind, Master, parse_master
 from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark, pyspark_folder

@@ -16,8 +16,9 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
-from ottla.pipelines.spark.java import Java, find_java, option_text
+from ottla.pipelines.spark.java import find_java, option_text
 from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark
 from ottla.pipelines.spark.processes import HOST, LOOK_SECONDS, READY_SECONDS_MAX, JavaProcess, children_of, command_of
 

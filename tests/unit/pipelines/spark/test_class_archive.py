@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import ARCHIVES_MAX, archive_name, archive_options, class_path
-from ottla.pipelines.spark.java import Java
 from ottla.pipelines.spark.places import Installed
 
 LONG_AGO = 3600

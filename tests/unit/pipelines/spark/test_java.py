@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipelines.spark.java import (
-    Candidate,
-    candidates,
-    choose,
-    feature_version,
-    find_java,
-    option_text,
-    probe,
-    wrapper_text,
-)
+from ottla.base.java import Candidate, candidates, feature_version, probe
+from ottla.pipelines.spark.java import choose, find_java, option_text, wrapper_text
 from ottla.pipelines.spark.places import SparkStartError
 
 HOME = Path("/java")

@@ -1,0 +1,157 @@
+"""Apache Kafka: several KRaft nodes, broker and controller in one process each, to stand beside a cluster of ours."""
+
+import shutil
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import Self
+
+from bench.broker_process import HOST, SHARED_SETTINGS, free_port, properties, runs_folder
+from bench.child import start_child, stop_child
+from bench.errors import BenchError
+from bench.kafka_process import FORMAT_SECONDS_MAX, HEAP_OPTIONS, LOG_OPTION, PERFORMANCE_OPTIONS, kafka_jars
+from bench.raw_client import Target, metadata_is_answered
+
+START_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.05
+
+
+class KafkaNode:
+    """One of them. `kill()` and `stop()` keep its data, `start()` brings it back."""
+
+    def __init__(self, node_id: int, folder: Path) -> None:
+        self.id = node_id
+        self.folder = folder
+        self.port, self.controller_port = free_port(), free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def prepare(self, cluster_id: str, settings: dict[str, str]) -> None:
+        self.data_folder.mkdir(parents=True)
+        self._properties.write_text(properties(settings))
+        arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)]
+        command = ["java", "-Xmx256M", LOG_OPTION, "-cp", f"{kafka_jars()}/*", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"formatting a data folder of Apache Kafka failed: {(done.stdout + done.stderr)[-1000:]}")
+
+    def launch(self) -> None:
+        options = [*HEAP_OPTIONS, *PERFORMANCE_OPTIONS, LOG_OPTION, f"-Dkafka.logs.dir={self.folder}"]
+        command = ["java", *options, "-cp", f"{kafka_jars()}/*", "kafka.Kafka", str(self._properties)]
+        with (self.folder / "output").open("ab") as output:
+            self.process = start_child(command, cwd=self.folder, output=output)
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not metadata_is_answered(Target(HOST, self.port, self.pid)):
+            if not self.is_running or time.monotonic() > deadline:
+                raise BenchError(f"node {self.id} of Apache Kafka does not start: {self.folder / 'output'}")
+            time.sleep(POLL_SECONDS)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_until_ready()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            stop_child(self.process, STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def __repr__(self) -> str:
+        return f"<KafkaNode {self.id} {self.address} {'alive' if self.is_running else 'stopped'}>"
+
+
+class KafkaCluster:
+    """`with KafkaCluster(3) as cluster:` starts them; three replicas and two in sync are the defaults."""
+
+    def __init__(self, nodes: int = 3, settings: dict[str, str] | None = None) -> None:
+        self.folder = runs_folder() / f"kafka-cluster-{uuid.uuid4().hex[:8]}"
+        self.settings = settings or {}
+        self.nodes = [KafkaNode(index + 1, self.folder / f"node-{index + 1}") for index in range(nodes)]
+
+    def __enter__(self) -> Self:
+        try:
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            for node in self.nodes:
+                node.prepare(cluster_id, self._settings(node))
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    def replica_folders(self, topic: str, partition: int) -> dict[int, Path]:
+        """The folder of each replica of a partition, by broker id."""
+        folders = {node.id: node.data_folder / f"{topic}-{partition}" for node in self.nodes}
+        return {node_id: folder for node_id, folder in folders.items() if folder.is_dir()}
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _settings(self, node: KafkaNode) -> dict[str, str]:
+        voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in self.nodes)
+        replicas = str(min(3, len(self.nodes)))
+        in_sync = str(max(1, min(3, len(self.nodes)) - 1))
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node.id),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{node.address}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(node.data_folder),
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            **SHARED_SETTINGS,
+            **self.settings,
+        }
+
+    def __repr__(self) -> str:
+        return f"<KafkaCluster {self.nodes}>"

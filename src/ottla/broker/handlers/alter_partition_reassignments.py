@@ -1,0 +1,65 @@
+"""AlterPartitionReassignments (key 45), v0-1: have replicas moved to other brokers, or end a move (KIP-455).
+
+v1 the number of replicas may be held as it is (KIP-860).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.controller.reassignment import MoveResult, Wish, decide_reassignments
+from ottla.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+async def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:
+    may_change_factor = request.allow_replication_factor_change
+    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refused(KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED), may_change_factor)
+    wishes = [
+        Wish(TopicPartition(topic.name, row.partition_index), None if row.replicas is None else tuple(row.replicas))
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    liveness, rules = context.broker.election_facts()
+    try:
+        results = await context.broker.controller.change(
+            lambda image: decide_reassignments(image, wishes, liveness, rules, may_change_factor=may_change_factor),
+            timeout_ms=request.timeout_ms,
+        )
+    except KafkaError as refusal:
+        return refused(refusal, may_change_factor)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor, responses=rows(request, results)
+    )
+
+
+def refused(refusal: KafkaError, may_change_factor: bool) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor, error_code=refusal.error, error_message=refusal.message
+    )
+
+
+def rows(request: AlterPartitionReassignmentsRequest, results: list[MoveResult]) -> list[ReassignableTopicResponse]:
+    """In the order of the request, a row for each of its rows."""
+    left = iter(results)
+    return [
+        ReassignableTopicResponse(name=topic.name, partitions=[row(next(left)) for _ in topic.partitions])
+        for topic in request.topics
+    ]
+
+
+def row(result: MoveResult) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=result.partition.partition, error_code=result.error, error_message=result.message
+    )

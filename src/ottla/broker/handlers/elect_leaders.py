@@ -1,0 +1,59 @@
+"""ElectLeaders (key 43), v0-2: have partitions led by their preferred replicas, or by any (KIP-183, KIP-460).
+
+v1 unclean elections and an error of the whole; v2 flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.controller.preferred import ElectionResult, ElectionType, decide_elections
+from ottla.protocol.messages.elections import (
+    ElectionPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+
+async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+    wanted = None
+    if request.topic_partitions is not None:
+        names = [TopicPartition(row.topic, number) for row in request.topic_partitions for number in row.partitions]
+        wanted = list(dict.fromkeys(names))
+    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refused(wanted, Error.CLUSTER_AUTHORIZATION_FAILED)
+    if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        return refused(wanted, Error.INVALID_REQUEST)
+    kind = ElectionType(request.election_type)
+    liveness, rules = context.broker.election_facts()
+    try:
+        results = await context.broker.controller.change(
+            lambda image: decide_elections(image, kind, wanted, liveness, rules), timeout_ms=request.timeout_ms
+        )
+    except KafkaError as refusal:
+        return refused(wanted, refusal.error)
+    return ElectLeadersResponse(replica_election_results=rows(results))
+
+
+def refused(wanted: Sequence[TopicPartition] | None, error: Error) -> ElectLeadersResponse:
+    results = rows(ElectionResult(name, error) for name in wanted or ())
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)
+
+
+def rows(results: Iterable[ElectionResult]) -> list[ReplicaElectionResult]:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for result in results:
+        name = result.partition
+        row = ElectionPartitionResult(
+            partition_id=name.partition, error_code=result.error, error_message=result.message
+        )
+        topics.setdefault(name.topic, ReplicaElectionResult(topic=name.topic)).partition_result.append(row)
+    return list(topics.values())

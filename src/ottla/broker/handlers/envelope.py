@@ -1,0 +1,66 @@
+"""Envelope (key 58), v0: a client's request that another broker passes on (KIP-590).
+
+It is answered as if its sender had asked here: his name and his address count for what he may do, and the answer is
+encoded for him. Only what forwarding.py passes on is taken out of an envelope.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import Error
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.context import ForwardedContext
+from ottla.broker.forwarding import FORWARDED, answer_here, decode_host, decode_principal
+from ottla.protocol.apis import APIS
+from ottla.protocol.codec import ProtocolError, decode
+from ottla.protocol.headers import decode_request_header
+from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+logger = logging.getLogger(__name__)
+
+
+async def handle(request: EnvelopeRequest, context: Context) -> EnvelopeResponse:
+    if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return EnvelopeResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+    cluster = context.broker.cluster
+    if cluster is None or not cluster.is_controller:
+        return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
+    try:
+        principal = decode_principal(request.request_principal or b"")
+        host = decode_host(request.client_host_address)
+    except ProtocolError:
+        return EnvelopeResponse(error_code=Error.PRINCIPAL_DESERIALIZATION_FAILURE)
+    try:
+        return await open_envelope(memoryview(request.request_data), principal, host, context)
+    except ProtocolError as problem:
+        logger.info("an envelope from %s holds no request: %s", context.client_host, problem)
+        return EnvelopeResponse(error_code=Error.INVALID_REQUEST)
+
+
+async def open_envelope(data: memoryview, principal: str, host: str, context: Context) -> EnvelopeResponse:
+    header = decode_request_header(data)
+    handler = context.broker.handlers.get(header.api_key)
+    if header.api_key not in FORWARDED or handler is None:
+        return EnvelopeResponse(error_code=Error.INVALID_REQUEST)
+    api = APIS[header.api_key]
+    if not api.has_version(header.api_version):
+        return EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
+    inner, _ = decode(api.request, header.api_version, data, header.body_position)
+    asker = ForwardedContext(
+        context.broker,
+        context.connection,
+        header.api_key,
+        header.api_version,
+        header.correlation_id,
+        header.client_id,
+        principal,
+        host,
+    )
+    response = await answer_here(handler, inner, asker)
+    context.broker.counters.note_answer(header.api_key, response)
+    return EnvelopeResponse(response_data=bytes(asker.encode(response)[4:]))  # without the frame's size

@@ -1,0 +1,134 @@
+"""Whether partitions take part in a transaction: asked of its coordinator, wherever that is (KIP-890).
+
+A coordinator that is busy with the transaction (its last end is still being told, another partition is just being
+added) is asked again for a moment, on the broker that coordinates: `add.partitions.to.txn.retry.backoff.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.transaction_messages import Errors, PartitionErrand, PartitionMessengers, Place
+from ottla.coordination.partitioning import partition_for
+from ottla.coordination.runtime import Runtime
+from ottla.transactions.machine import RAISES_EPOCHS, Identity, TransactionMachine
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+Answered = Callable[[Errors], None]
+
+
+class Participation:
+    """Adds partitions to transactions, or verifies that they were added."""
+
+    def __init__(
+        self, services: Services, transactions: Runtime[TransactionMachine], messengers: PartitionMessengers
+    ) -> None:
+        self._services = services
+        self._transactions = transactions
+        self._messengers = messengers
+
+    def ask(
+        self, transactional_id: str, who: Identity, places: list[Place], is_verifying: bool, answered: Answered
+    ) -> None:
+        """`answered` is told an error (or NONE) for each place: at once if the coordinator is here and sure of it."""
+        broker = self._coordinator_of(transactional_id)
+        if broker == self._services.node_id:
+            if is_verifying:
+                self.verify(transactional_id, who, places, answered)
+            else:
+                self.add(transactional_id, who, places, answered)
+        elif broker < 0:
+            answered(dict.fromkeys(places, Error.COORDINATOR_NOT_AVAILABLE))
+        else:
+            errand = PartitionErrand(transactional_id, who, places, is_verifying, answered)
+            self._messengers.send(broker, errand)
+
+    async def wait_for(self, transactional_id: str, who: Identity, place: Place, is_verifying: bool) -> Error:
+        """The same for one partition, and to be awaited."""
+        errors = await answer_to(lambda answered: self.ask(transactional_id, who, [place], is_verifying, answered))
+        return errors[place]
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        """By the image; -1 while there is none."""
+        image = self._services.image
+        topic = image.topics.get(self._transactions.topic)
+        if topic is None:
+            return -1
+        return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+
+    # ---- on the broker that coordinates
+
+    def verify(self, transactional_id: str, who: Identity, places: list[Place], answered: Answered) -> None:
+        try:
+            machine = self._transactions.shard(transactional_id).machine
+        except KafkaError as refusal:
+            answered(dict.fromkeys(places, refusal.error))
+            return
+        error_of_all, errors = machine.verify_partitions(transactional_id, who, places)
+        answered({place: errors.get(place, error_of_all) for place in places})
+
+    def add(self, transactional_id: str, who: Identity, places: list[Place], answered: Answered) -> None:
+        _Adding(self._services, self._transactions, transactional_id, who, places, answered).ask()
+
+
+async def answer_to(ask: Callable[[Answered], None]) -> Errors:
+    """What a question is answered, as something to await."""
+    answer: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+
+    def answered(errors: Errors) -> None:
+        if not answer.done():
+            answer.set_result(errors)
+
+    ask(answered)
+    return answer.result() if answer.done() else await answer
+
+
+class _Adding:
+    """Partitions on their way into a transaction of version 2."""
+
+    def __init__(
+        self,
+        services: Services,
+        transactions: Runtime[TransactionMachine],
+        transactional_id: str,
+        who: Identity,
+        places: list[Place],
+        answered: Answered,
+    ) -> None:
+        self._services = services
+        self._transactions = transactions
+        self._transactional_id = transactional_id
+        self._who = who
+        self._places = places
+        self._answered = answered
+        self._waited_ms = 0
+
+    def ask(self) -> None:
+        transactions = self._transactions
+        try:
+            shard = transactions.shard(self._transactional_id)
+        except KafkaError as refusal:
+            self._tell(refusal.error)
+            return
+        decision = shard.machine.add_partitions(
+            self._transactional_id, self._who, self._places, RAISES_EPOCHS, self._on_answer, transactions.now_ms()
+        )
+        transactions.run(shard, decision)
+
+    def _on_answer(self, error: Error) -> None:
+        settings = self._services.settings
+        pause_ms = settings.add_partitions_to_txn_retry_backoff_ms
+        is_early = self._waited_ms + pause_ms <= settings.add_partitions_to_txn_retry_backoff_max_ms
+        if error is Error.CONCURRENT_TRANSACTIONS and is_early:
+            self._waited_ms += pause_ms
+            asyncio.get_running_loop().call_later(pause_ms / 1000, self.ask)
+        else:
+            self._tell(error)
+
+    def _tell(self, error: Error) -> None:
+        self._answered(dict.fromkeys(self._places, error))

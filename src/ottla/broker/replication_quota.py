@@ -1,0 +1,66 @@
+"""The throttle of replication during reassignments: bytes a second that throttled replicas copy (KIP-73).
+
+Which replicas are throttled says the topic (`leader.replication.throttled.replicas`, the same for followers), how fast
+they may be the broker (`leader.replication.throttled.rate`). Replicas that are in sync are never held up: that would
+make producers wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.base.clock import Clock
+from ottla.base.setting_types import LONG_MAX
+from ottla.replication.partition import Partition
+
+PAUSE_MS: Final = 100
+BURST_MS: Final = 1_000  # so much may be saved up while nothing is copied
+
+
+class ReplicationQuota:
+    """A bucket that fills with the rate in force and may be overdrawn by one answer."""
+
+    def __init__(
+        self, clock: Clock, bytes_per_second: Callable[[], int], is_throttled: Callable[[Partition], bool]
+    ) -> None:
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._is_throttled = is_throttled
+        self._level = 0.0
+        self._level_ms = clock.monotonic_ms()
+        self.pause_ms = PAUSE_MS
+        self.bytes = 0  # copied under the throttle
+
+    @property
+    def is_on(self) -> bool:
+        return self._bytes_per_second() < LONG_MAX
+
+    def must_wait(self, partition: Partition, is_behind: bool) -> bool:
+        """Whether this partition may not be copied now."""
+        if not is_behind or not self.is_on or not self._is_throttled(partition):
+            return False
+        self._fill()
+        return self._level < 0
+
+    def note(self, partition: Partition, size: int) -> None:
+        """So many bytes of a partition were copied."""
+        if self.is_on and self._is_throttled(partition):
+            self._fill()
+            self._level -= size
+            self.bytes += size
+
+    def _fill(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        rate = self._bytes_per_second()
+        filled = self._level + rate * (now_ms - self._level_ms) / 1000
+        self._level = min(filled, rate * BURST_MS / 1000)
+        self._level_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<ReplicationQuota {self._bytes_per_second()} bytes/s, {self._level:.0f} left>"
+
+
+def throttles(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool:
+    """What the topic's list of throttled replicas says: `*`, or pairs of partition and broker."""
+    return "*" in replicas or f"{partition}:{broker_id}" in replicas

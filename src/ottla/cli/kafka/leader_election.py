@@ -1,0 +1,111 @@
+"""`kafka-leader-election.sh`: have partitions led by their preferred replicas, or by any that is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.cli.client_settings import client_of_file
+from ottla.cli.elections import parse_partitions
+from ottla.cli.kafka.java_errors import java_text
+from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
+from ottla.client.elections import Election, elect_leaders
+from ottla.client.errors import ClientError, RefusedError
+
+TOOL = "kafka-leader-election.sh"
+SUMMARY = (
+    "This tool attempts to elect a new leader for a set of topic partitions. The type of elections supported are "
+    "preferred replicas and unclean replicas."
+)
+EXAMPLE = "--election-type preferred --all-topic-partitions"
+CHOICES = ("topic", "all-topic-partitions", "path-to-json-file")
+OLD_CONFIG = "admin.config"
+OPTIONS = (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    Option(OLD_CONFIG, "Old name of --command-config.", "file"),
+    Option("election-type", "preferred, or unclean for partitions without a leader. Required.", "type"),
+    Option("topic", "Elect in one partition of this topic.", "name"),
+    Option("partition", "With --topic: which partition.", "number"),
+    Option("all-topic-partitions", "Elect wherever it is needed."),
+    Option("path-to-json-file", 'Elect in {"partitions":[{"topic":"t","partition":0}]}.', "file"),
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
+    if not arguments:
+        options.refuse(SUMMARY)
+    try:
+        kind = check_options(options)
+        partitions = wanted_partitions(options)
+        config = options.text("command-config")
+        if options.has(OLD_CONFIG):
+            print(
+                "Option --admin.config has been deprecated and will be removed in a future version. "
+                "Use --command-config instead."
+            )
+            config = config or options.text(OLD_CONFIG)
+        with client_of_file(options.text("bootstrap-server") or "", config) as client:
+            results = elect_leaders(client, kind, partitions)
+    except FileNotFoundError as problem:
+        warn(f"java.io.IOException: Unable to read file {problem.filename}")
+        return EXIT_FAILED
+    except ClientError as problem:
+        warn(java_text(problem))
+        return EXIT_FAILED
+    except ToolError as problem:
+        warn(str(problem))
+        return EXIT_FAILED
+    return report(kind, results)
+
+
+def check_options(options: KafkaOptions) -> Election:
+    """Refuse what Kafka refuses, in the same order."""
+    missing = [name for name in ("bootstrap-server", "election-type") if not options.has(name)]
+    if missing:
+        raise OptionError(f"Missing required option(s): {', '.join(missing)}")
+    if sum(options.has(name) for name in CHOICES) != 1:
+        raise OptionError(f"One and only one of the following options is required: {', '.join(CHOICES)}")
+    if options.has("topic") and not options.has("partition"):
+        raise OptionError("Missing required option(s): partition")
+    if options.has("partition") and not options.has("topic"):
+        raise OptionError("Option partition is only allowed if topic is used")
+    text = options.text("election-type") or ""
+    try:
+        return Election[text.upper()]
+    except KeyError:
+        raise OptionError(f"Cannot parse argument '{text}' of option election-type") from None
+
+
+def wanted_partitions(options: KafkaOptions) -> list[TopicPartition] | None:
+    """None: all of them."""
+    if options.has("topic"):
+        return [TopicPartition(options.text("topic") or "", options.number("partition") or 0)]
+    if options.has("all-topic-partitions"):
+        return None
+    with open(options.text("path-to-json-file") or "", encoding="utf-8") as file:
+        return parse_partitions(file.read())
+
+
+def report(kind: Election, results: dict[TopicPartition, RefusedError | None]) -> int:
+    elected = [partition for partition, problem in sorted(results.items()) if problem is None]
+    failed = {partition: problem for partition, problem in sorted(results.items()) if problem is not None}
+    unneeded = [partition for partition, problem in failed.items() if problem.error is Error.ELECTION_NOT_NEEDED]
+    if elected:
+        say(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
+    if unneeded:
+        say(f"Valid replica already elected for partitions {_names(unneeded)}")
+    real = {partition: problem for partition, problem in failed.items() if partition not in unneeded}
+    for partition, problem in real.items():
+        say(f"Error completing leader election ({kind.name}) for partition: {partition}: {java_text(problem)}")
+    if real:
+        warn(f"{len(real)} replica(s) could not be elected")
+        return EXIT_FAILED
+    return 0
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))

@@ -1,0 +1,215 @@
+"""`ottla up --brokers N`: a whole cluster on this machine, a real ZooKeeper among it.
+
+Its data lies in `zookeeper` and in `broker-1`, `broker-2`, ... inside the data folder. Topics have three replicas (or
+as many as there are brokers) and, from three on, two of them must have a record before it is acknowledged: so any one
+broker may die, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottla import __version__
+from ottla.cli.client_settings import parse_pairs
+from ottla.cli.supervisor import Child
+from ottla.cli.terminal import ToolError, is_terminal
+from ottla.cli.top_reading import METRICS_PORT
+
+HOST = "127.0.0.1"
+BROKERS_MAX = 32
+REPLICAS_MAX = 3
+ZOOKEEPER_FOLDER = "zookeeper"
+ZOOKEEPER_PORT = 2181
+BROKER_FOLDER = re.compile(r"broker-([1-9]\d*)")
+READY = re.compile(r"ottla (broker|zookeeper)(?: (-?\d+))? ready on (\S+)")
+STOPPED_JAVA = frozenset({0, 143, -15})  # what SIGTERM makes of a Java process
+
+
+class ClusterPlan:
+    """Who listens where. Ports that a person has not chosen are the usual ones, or free ones if those are in use."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.data = Path(options.data)
+        self.brokers: int = options.brokers
+        self.ports = [options.port + index if options.port else free_port() for index in range(self.brokers)]
+        self.zookeeper_port = options.zookeeper_port or (ZOOKEEPER_PORT if is_free(ZOOKEEPER_PORT) else free_port())
+        self.metrics_ports = [METRICS_PORT + index for index in range(self.brokers)]
+        self.may_auto_create = not options.no_auto_create
+        self.overrides = parse_pairs(options.override, allow_bare=False)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self.ports)
+
+    @property
+    def zookeeper(self) -> str:
+        return f"{HOST}:{self.zookeeper_port}"
+
+    def settings(self, index: int) -> dict[str, str]:
+        """What a broker runs with; what a person overrides wins."""
+        replicas = min(REPLICAS_MAX, self.brokers)
+        in_sync = max(1, replicas - 1)
+        settings = {
+            "broker.id": str(index + 1),
+            "zookeeper.connect": self.zookeeper,
+            "listeners": f"PLAINTEXT://{HOST}:{self.ports[index]}",
+            "log.dirs": str(self.data.resolve() / f"broker-{index + 1}"),
+            "auto.create.topics.enable": "true" if self.may_auto_create else "false",
+            "max.connections": "2000",
+            "max.connections.per.ip": "200",
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(in_sync),
+            "offsets.topic.replication.factor": str(replicas),
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(in_sync),
+            "share.coordinator.state.topic.replication.factor": str(replicas),
+            "share.coordinator.state.topic.min.isr": str(in_sync),
+            "group.initial.rebalance.delay.ms": "0",
+        }
+        if is_free(self.metrics_ports[index]):
+            settings["ottla.metrics.port"] = str(self.metrics_ports[index])
+        return settings | self.overrides
+
+    def __repr__(self) -> str:
+        return f"<ClusterPlan {self.bootstrap} zookeeper={self.zookeeper} data={self.data}>"
+
+
+def children(plan: ClusterPlan) -> list[Child]:
+    """ZooKeeper, and the brokers that need it."""
+    zookeeper = Child("ZooKeeper", zookeeper_command(plan), good_codes=STOPPED_JAVA)
+    return [
+        zookeeper,
+        *(
+            Child(f"broker {index + 1}", broker_command(plan.settings(index)), is_one_of_many=True, needs=zookeeper)
+            for index in range(plan.brokers)
+        ),
+    ]
+
+
+def broker_command(settings: Mapping[str, str]) -> list[str]:
+    overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+    return [sys.executable, "-m", "ottla.cli.main", "broker", *overrides]
+
+
+def zookeeper_command(plan: ClusterPlan) -> list[str]:
+    folder = str(plan.data.resolve() / ZOOKEEPER_FOLDER)
+    options = ["--host", HOST, "--port", str(plan.zookeeper_port), "--data", folder, "--log-level", "ERROR"]
+    return [sys.executable, "-m", "ottla.cli.main", "zookeeper", *options]
+
+
+def brokers_in(data: Path) -> int:
+    """The highest number of a broker whose data lies in this folder; 0 if it is not the folder of a cluster."""
+    if not data.is_dir():
+        return 0
+    found = (BROKER_FOLDER.fullmatch(path.name) for path in data.iterdir())
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def prepare_cluster_folder(data: Path, brokers: int, alone: str) -> None:
+    """Make the folders, or refuse a data folder that belongs to something else; `alone` is that of a lone broker."""
+    if data.exists() and not data.is_dir():
+        raise ToolError(f"{data} is not a folder: choose another with --data DIR")
+    try:
+        found = sorted(path.name for path in data.iterdir()) if data.exists() else []
+        there = brokers_in(data)
+        if alone in found:
+            raise ToolError(
+                f"{data} holds the data of a single broker, which has no ZooKeeper: choose another folder with "
+                "--data DIR, or bring its topics into a cluster with ottla migrate"
+            )
+        if found and not there:
+            raise ToolError(f"{data} holds other files ({', '.join(found[:3])}): choose an empty or new folder")
+        if there > brokers:
+            raise ToolError(f"{data} holds a cluster of {there} brokers: ottla up --brokers {there}")
+        for name in (ZOOKEEPER_FOLDER, *(f"broker-{index + 1}" for index in range(brokers))):
+            (data / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        cause = (problem.strerror or str(problem)).lower()
+        raise ToolError(f"cannot use {data} as data folder: {cause}. Choose another with --data DIR") from None
+
+
+def check_ports(plan: ClusterPlan) -> None:
+    """Say at once, and with the cure, that somebody else has a port."""
+    for port in plan.ports:
+        if port > 65_535 or not is_free(port):
+            raise ToolError(
+                f"port {port} on {HOST} is not free: brokers may be running already. Stop them (ottla stop), "
+                f"or choose others: ottla up --brokers {plan.brokers} --port {plan.ports[0] + 100}"
+            )
+    if not is_free(plan.zookeeper_port):
+        raise ToolError(f"port {plan.zookeeper_port} on {HOST} is not free: choose another with --zookeeper-port N")
+
+
+class ClusterScreen:
+    """What a person sees: the banner once all brokers are ready, and everybody's lines with their names."""
+
+    def __init__(self, plan: ClusterPlan) -> None:
+        self.plan = plan
+        self.ready: set[str] = set()
+        self.is_greeted = False
+
+    def on_line(self, child: Child, line: str) -> bool:
+        ready = READY.fullmatch(line.strip())
+        if ready is None:
+            print(f"{child.name}: {line}", file=sys.stderr, flush=True)
+            return False
+        if not is_terminal(sys.stdout) or self.is_greeted:
+            print(line, flush=True)
+        self.ready.add(child.name)
+        if len(self.ready) > self.plan.brokers and not self.is_greeted:
+            self.is_greeted = True
+            print(cluster_banner(self.plan, is_coloured=is_terminal(sys.stdout)), flush=True)
+        return True
+
+    def __repr__(self) -> str:
+        return f"<ClusterScreen ready={sorted(self.ready)} is_greeted={self.is_greeted}>"
+
+
+def cluster_banner(plan: ClusterPlan, *, is_coloured: bool) -> str:
+    bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured else ("", "")
+    return "\n".join(
+        [
+            "",
+            f"{bold}ottla {__version__} is up: a cluster of {plan.brokers} brokers.{plain}",
+            "",
+            f"  brokers    {bold}{plan.bootstrap}{plain}",
+            f"  zookeeper  {plan.zookeeper}",
+            f"  data       {plan.data.resolve()}",
+            "  stop       Ctrl-C (one broker: ottla stop --node-id=2)",
+            "",
+            "Next, in another terminal:",
+            f"  export OTTLA_BOOTSTRAP_SERVER={plan.bootstrap}",
+            "  ottla topics create orders --partitions 3",
+            "  ottla topics describe orders",
+            "  ottla produce orders 'first order'",
+            "  ottla consume orders --from-beginning",
+            "",
+        ]
+    )
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError):
+            return False
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def broker_count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers: 1 to {BROKERS_MAX}")
+    return int(text)

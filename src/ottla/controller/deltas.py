@@ -1,0 +1,250 @@
+"""What changed between two images, as it goes over the wire, and how an image takes it in.
+
+Pure. The controller numbers its deltas, a broker applies them in order: `apply_delta(old, difference(old, new))` is
+`new`. Only what changed is in a delta, down to single partitions; a snapshot holds all of an image and replaces what
+was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from ottla.protocol.messages.cluster_poll import (
+    DeltaBroker,
+    DeltaConfigs,
+    DeltaEndpoint,
+    DeltaFeature,
+    DeltaPartition,
+    DeltaSetting,
+    DeltaTopic,
+    MetadataDelta,
+)
+
+TOPIC: Final = 2  # resource types, as in DescribeConfigs
+BROKER: Final = 4
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+
+Configs = Mapping[str, Mapping[str, str]]
+
+
+class DeltaMismatchError(Exception):
+    """A delta does not fit the image it is applied to: ask for a snapshot."""
+
+
+def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> MetadataDelta:
+    """What a broker that has `old` must be told to have `new`."""
+    delta = frame_of(new, sequence)
+    delta.brokers = [
+        to_delta_broker(new.brokers[id_]) for id_ in new.brokers if new.brokers[id_] != old.brokers.get(id_)
+    ]
+    delta.removed_brokers = [id_ for id_ in old.brokers if id_ not in new.brokers]
+    for name in sorted(new.changed_topics_since(old)):
+        before, after = old.topics.get(name), new.topics.get(name)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            delta.removed_topics.append(before.topic_id)
+            before = None
+        if after is not None and after != before:
+            delta.topics.append(to_delta_topic(before, after))
+        elif after is None and name in new.topic_configs:  # settings of a topic that is yet to be
+            delta.configs += changed_configs(TOPIC, {}, {name: new.topic_configs[name]})
+        if after is not None:
+            before_configs = {name: old.topic_configs[name]} if before is not None and name in old.topic_configs else {}
+            delta.configs += changed_configs(TOPIC, before_configs, {name: new.topic_configs.get(name, {})})
+    delta.configs += changed_configs(BROKER, old.broker_configs, new.broker_configs)
+    delta.configs += changed_configs(GROUP, old.group_configs, new.group_configs)
+    delta.configs += changed_configs(CLIENT_METRICS, old.client_metrics_configs, new.client_metrics_configs)
+    if (old.features, old.features_epoch) != (new.features, new.features_epoch):
+        delta.features = to_delta_features(new.features)
+    return delta
+
+
+def snapshot(image: MetadataImage, sequence: int = 0) -> MetadataDelta:
+    """All of an image."""
+    delta = difference(MetadataImage(), image, sequence)
+    delta.is_snapshot = True
+    delta.features = to_delta_features(image.features)
+    return delta
+
+
+def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
+    """The image after a delta; raises DeltaMismatchError if it speaks of what the image does not have."""
+    base = MetadataImage() if delta.is_snapshot else image
+    new = base
+    if delta.cluster_id != new.cluster_id:
+        new = new.with_cluster_id(delta.cluster_id)
+    if (delta.controller_id, delta.controller_epoch) != (new.controller_id, new.controller_epoch):
+        new = new.with_controller(delta.controller_id, delta.controller_epoch)
+    if delta.brokers or delta.removed_brokers:
+        new = new.with_brokers(brokers_after(new.brokers, delta))
+    if delta.features is not None:
+        new = new.with_features({feature.name: feature.level for feature in delta.features}, delta.features_epoch)
+    new = apply_other_configs(new, delta.configs)
+    return apply_topics(new, delta)
+
+
+# ---- to the wire
+
+
+def frame_of(image: MetadataImage, sequence: int) -> MetadataDelta:
+    return MetadataDelta(
+        sequence=sequence,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        controller_epoch=image.controller_epoch,
+        features_epoch=image.features_epoch,
+    )
+
+
+def to_delta_broker(broker: BrokerImage) -> DeltaBroker:
+    return DeltaBroker(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        endpoints=[
+            DeltaEndpoint(name=name, host=end.host, port=end.port, protocol=end.protocol)
+            for name, end in broker.endpoints.items()
+        ],
+        rack=broker.rack,
+        jmx_port=broker.jmx_port,
+    )
+
+
+def to_delta_topic(before: TopicImage | None, after: TopicImage) -> DeltaTopic:
+    old = before.partitions if before is not None else ()
+    changed = [
+        to_delta_partition(index, partition)
+        for index, partition in enumerate(after.partitions)
+        if index >= len(old) or old[index] != partition
+    ]
+    return DeltaTopic(topic_id=after.topic_id, name=after.name, partitions=changed)
+
+
+def to_delta_partition(index: int, partition: PartitionImage) -> DeltaPartition:
+    return DeltaPartition(
+        partition_index=index,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        leader_recovery_state=partition.leader_recovery_state,
+        isr=list(partition.isr),
+        replicas=list(partition.replicas),
+        adding_replicas=list(partition.adding_replicas),
+        removing_replicas=list(partition.removing_replicas),
+        eligible=list(partition.eligible),
+        last_known_eligible=list(partition.last_known_eligible),
+    )
+
+
+def changed_configs(resource_type: int, old: Configs, new: Configs) -> list[DeltaConfigs]:
+    if old is new:
+        return []
+    changed = [name for name in new if name not in old or old[name] != new[name]]
+    gone = [name for name in old if name not in new]
+    return [to_delta_configs(resource_type, name, new[name]) for name in changed] + [
+        to_delta_configs(resource_type, name, {}) for name in gone
+    ]
+
+
+def to_delta_configs(resource_type: int, name: str, settings: Mapping[str, str]) -> DeltaConfigs:
+    return DeltaConfigs(
+        resource_type=resource_type,
+        resource_name=name,
+        settings=[DeltaSetting(name=key, value=value) for key, value in settings.items()],
+    )
+
+
+def to_delta_features(features: Mapping[str, int]) -> list[DeltaFeature]:
+    return [DeltaFeature(name=name, level=level) for name, level in features.items()]
+
+
+# ---- from the wire
+
+
+def brokers_after(brokers: Mapping[int, BrokerImage], delta: MetadataDelta) -> dict[int, BrokerImage]:
+    after = {id_: broker for id_, broker in brokers.items() if id_ not in set(delta.removed_brokers)}
+    after.update((broker.broker_id, to_broker(broker)) for broker in delta.brokers)
+    return dict(sorted(after.items()))
+
+
+def to_broker(broker: DeltaBroker) -> BrokerImage:
+    endpoints = {end.name: Endpoint(end.host, end.port, end.protocol) for end in broker.endpoints}
+    return BrokerImage(broker.broker_id, endpoints, broker.rack, broker.broker_epoch, broker.jmx_port)
+
+
+def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -> MetadataImage:
+    """All settings but those of topics, which go with their topics."""
+    groups: dict[str, dict[str, str]] = {}
+    subscriptions: dict[str, dict[str, str]] = {}
+    for config in configs:
+        settings = {setting.name: setting.value for setting in config.settings}
+        if config.resource_type == BROKER:
+            image = image.with_broker_config(config.resource_name, settings)
+        elif config.resource_type == GROUP:
+            groups[config.resource_name] = settings
+        elif config.resource_type == CLIENT_METRICS:
+            subscriptions[config.resource_name] = settings
+    if groups:
+        image = image.with_group_configs(groups)
+    return image.with_client_metrics_configs(subscriptions) if subscriptions else image
+
+
+def apply_topics(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
+    configs = {
+        config.resource_name: {setting.name: setting.value for setting in config.settings}
+        for config in delta.configs
+        if config.resource_type == TOPIC
+    }
+    if not (delta.topics or delta.removed_topics or configs):
+        return image
+    removed = {topic_id: name_of(image, topic_id) for topic_id in delta.removed_topics}
+    shared: dict[PartitionImage, PartitionImage] = {}
+    topics = []
+    for topic in delta.topics:
+        before = image.topics.get(topic.name)
+        if before is not None and before.topic_id != topic.topic_id:
+            if before.topic_id not in removed:
+                raise DeltaMismatchError(f"topic {topic.name} has another id than the one that is known")
+            before = None
+        topics.append(apply_topic(before, topic, shared))
+    return image.with_topics(topics, removed=list(removed.values()), configs=configs)
+
+
+def name_of(image: MetadataImage, topic_id: UUID) -> str:
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise DeltaMismatchError(f"a topic with id {topic_id} is to be removed and is not known")
+    return topic.name
+
+
+def apply_topic(
+    before: TopicImage | None, delta: DeltaTopic, shared: dict[PartitionImage, PartitionImage]
+) -> TopicImage:
+    partitions = list(before.partitions) if before is not None else []
+    for change in sorted(delta.partitions, key=lambda change: change.partition_index):
+        made = to_partition(change)
+        made = shared.setdefault(made, made)  # most partitions look alike: equal ones share one value
+        if change.partition_index < len(partitions):
+            partitions[change.partition_index] = made
+        elif change.partition_index == len(partitions):
+            partitions.append(made)
+        else:
+            raise DeltaMismatchError(f"{delta.name} has no partition {len(partitions)} before {change.partition_index}")
+    return TopicImage(delta.name, delta.topic_id, tuple(partitions))
+
+
+def to_partition(change: DeltaPartition) -> PartitionImage:
+    return PartitionImage(
+        change.leader,
+        change.leader_epoch,
+        tuple(change.isr),
+        tuple(change.replicas),
+        change.partition_epoch,
+        tuple(change.adding_replicas),
+        tuple(change.removing_replicas),
+        change.leader_recovery_state,
+        tuple(change.eligible),
+        tuple(change.last_known_eligible),
+    )

@@ -1,0 +1,59 @@
+"""Who can be counted on: which replicas of a partition can lead it, and by which rules. Pure values.
+
+A broker is alive while it is registered, which is what the image says. The rest is known to the active controller only
+and is told again by the brokers when there is a new one: who is about to stop, and whose folders have failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.controller.image import MetadataImage, PartitionImage
+
+NO_OFFLINE: Mapping[int, frozenset[tuple[UUID, int]]] = {}
+
+
+class Liveness(NamedTuple):
+    """What the active controller knows of brokers beside the image."""
+
+    shutting_down: frozenset[int] = frozenset()  # they lead nothing new and leave the ISRs
+    offline: Mapping[int, frozenset[tuple[UUID, int]]] = NO_OFFLINE  # by broker: replicas in failed folders
+
+    def has_offline(self, broker: int, topic_id: UUID, index: int) -> bool:
+        return (topic_id, index) in self.offline.get(broker, ())
+
+
+class Rules(NamedTuple):
+    """The settings of a topic that decide about its leaders."""
+
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+
+
+def rules_of(image: MetadataImage, topic: str, defaults: Rules) -> Rules:
+    """The rules of one topic; its own settings count before the broker's. A damaged value counts as not set."""
+    own = image.topic_configs.get(topic)
+    if not own:
+        return defaults
+    minimum = own.get("min.insync.replicas", "")
+    unclean = own.get("unclean.leader.election.enable", "").strip().lower()
+    return Rules(
+        int(minimum) if minimum.strip().isdigit() else defaults.min_insync_replicas,
+        unclean == "true" if unclean in ("true", "false") else defaults.unclean_leader_election,
+    )
+
+
+def with_isr(partition: PartitionImage, isr: tuple[int, ...], rules: Rules) -> PartitionImage:
+    """Another ISR, and who is eligible to lead beside it (KIP-966).
+
+    Whoever leaves an ISR that is then smaller than min.insync.replicas has everything that is committed, and keeps it
+    for as long as the ISR is that small: nothing more is committed meanwhile. A large enough ISR needs no others.
+    """
+    if len(isr) >= min(rules.min_insync_replicas, len(partition.replicas)):
+        return partition._replace(isr=isr, eligible=(), last_known_eligible=())
+    had_all = dict.fromkeys((*partition.eligible, *partition.isr))
+    eligible = tuple(broker for broker in had_all if broker not in isr and broker in partition.replicas)
+    known = tuple(broker for broker in partition.last_known_eligible if broker not in (*isr, *eligible))
+    return partition._replace(isr=isr, eligible=eligible, last_known_eligible=known)

@@ -1,0 +1,55 @@
+"""Sockets from broker to broker."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+from typing import Any, Final
+
+# Without a packet from the other side for so long a connection is lost, also while nobody waits for anything.
+SILENCE_MS_MAX: Final = 10_000
+KEEPALIVE_IDLE_SECONDS: Final = 4
+KEEPALIVE_INTERVAL_SECONDS: Final = 2
+KEEPALIVE_COUNT: Final = 3
+
+
+async def connect(host: str, port: int) -> socket.socket:
+    """A connected socket, set up as brokers want it among themselves; OSError if there is none to be had."""
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    for family, address in await _addresses(loop, host, port):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, address)
+            _set_up(sock)
+        except OSError as refusal:
+            sock.close()
+            problem = refusal
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise problem or OSError(errno.EADDRNOTAVAIL, "no address")
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Any]]:
+    """Numbers as they are: asking the resolver takes a thread and is only needed for names."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in found]
+    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
+
+
+def _set_up(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)

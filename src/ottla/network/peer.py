@@ -1,0 +1,434 @@
+"""One outgoing connection to another broker, on the same event loop: requests out, answers back in their order.
+
+Rules:
+1. Several calls may be under way. Answers come in the order of the calls; one that does not fit closes the connection.
+2. The connection is made when the first call needs it, and made again after it was lost. Whatever was under way when
+   it was lost is told at once, and never sent a second time: the caller knows whether that would do harm.
+3. A call whose time is up gives up its answer, not the connection. Only a peer that has been silent since the call was
+   sent loses it: after a cut no packet says that the other side is gone.
+4. The records of an answer are views of the frame that was received; they may be kept.
+5. Who calls faster than the other side reads waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from ottla import __version__
+from ottla.base.errors import Error
+from ottla.network.answer_frames import AnswerFrames
+from ottla.network.connecting import connect
+from ottla.protocol.apis import ALL_APIS
+from ottla.protocol.codec import Encoded, ProtocolError, decode, encode_onto
+from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.schema import layout_of
+
+logger = logging.getLogger(__name__)
+
+SOFTWARE_NAME: Final = "ottla-broker"
+API_VERSIONS: Final = 18
+API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
+FETCH: Final = 1
+CONNECT_MS_MAX: Final = 10_000
+TIMEOUT_MS: Final = 30_000
+UNSENT_BYTES_MAX: Final = 1024 * 1024
+UNDER_WAY_MAX: Final = 1_000
+RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
+APART_BYTES_MIN: Final = 256 * 1024  # so large an answer, unless it brings records, is decoded by a worker
+TIDY_SECONDS: Final = 10.0
+REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+
+R = TypeVar("R")
+Locate = Callable[[], tuple[str, int]]
+
+
+class PeerError(Exception):
+    """A call that was not answered.
+
+    is_refused: the other side refused, reset or closed the connection: most likely nobody runs there any more.
+    is_timeout: no answer in time; the request may still be carried out.
+    is_sent: the request may have reached the other side.
+    """
+
+    def __init__(
+        self, reason: str, *, is_refused: bool = False, is_timeout: bool = False, is_sent: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.is_refused = is_refused
+        self.is_timeout = is_timeout
+        self.is_sent = is_sent
+
+
+class Rounds(Protocol):
+    """The poller, as a peer sees it."""
+
+    def watch(self, descriptor: int, watched: Any) -> None: ...
+
+    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+
+class Call:
+    """A request whose answer is to come."""
+
+    def __init__(
+        self, key: int, version: int, correlation_id: int, response: type[Any], future: asyncio.Future[Any]
+    ) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.response = response
+        self.future = future
+        self.received_before = 0  # bytes that had come when it was sent
+
+
+class Peer:
+    """All calls are made on the event loop."""
+
+    def __init__(self, host: str, port: int, client_id: str, poller: Rounds, locate: Locate | None = None) -> None:
+        """`locate` tells the address anew before each connection, for a broker that may come back elsewhere."""
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.versions: dict[int, tuple[int, int]] = {}  # what the other side serves, by API key
+        self.received_bytes = 0
+        self.sent_bytes = 0
+        self.connections = 0  # how often one was made
+        self.is_closed = False
+        self._poller = poller
+        self._locate = locate
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+        self._is_ready = False  # connected, and the versions are known
+        self._opening: asyncio.Task[None] | None = None
+        self._correlation_id = 0
+        self._calls: deque[Call] = deque()
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+        self._unsent_bytes = 0
+        self._is_writing = False
+        self._room: asyncio.Event | None = None
+        self._frames = AnswerFrames()
+        self._tidy_due: asyncio.TimerHandle | None = None
+        self._tidied_at = 0  # how many large frames there were then
+
+    # ---- calling
+
+    async def call(
+        self, request: Any, response: type[R], version: int | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> R:
+        """Ask and wait for the answer, in the given version or else the highest that both sides know."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        if not self._is_ready:
+            await self._become_ready(deadline)
+        while self._unsent_bytes > UNSENT_BYTES_MAX or len(self._calls) >= UNDER_WAY_MAX:
+            await self._wait_for_room(deadline)
+        key = layout_of(type(request)).api_key
+        assert key is not None, "parts of messages are not sent"
+        if version is None:
+            version = self.version_of(key)
+        call = self._send(request, response, key, version)
+        timer = self._loop.call_at(deadline, self._on_late, call)
+        try:
+            answer: R = await call.future
+            return answer
+        finally:
+            timer.cancel()
+
+    def version_of(self, key: int) -> int:
+        """The highest version of an API that both sides know."""
+        ours, theirs = ALL_APIS[key], self.versions.get(key)
+        if theirs is not None:
+            highest = min(ours.max_version, theirs[1])
+            if highest >= max(ours.min_version, theirs[0]):
+                return highest
+        raise PeerError(f"{self.address} does not serve {ours.name}, or only in other versions than ours")
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_connected(self) -> bool:
+        return self._is_ready
+
+    @property
+    def under_way(self) -> int:
+        return len(self._calls)
+
+    async def connect(self, timeout_ms: int = CONNECT_MS_MAX) -> None:
+        """Make the connection now instead of with the first call."""
+        if not self._is_ready:
+            await self._become_ready(self._loop.time() + timeout_ms / 1000)
+
+    def _send(self, request: Any, response: type[Any], key: int, version: int) -> Call:
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        header = encode_request_header(key, version, self._correlation_id, self.client_id)
+        frame = Encoded(b"\0\0\0\0" + header)
+        frame.holes = []
+        encode_onto(frame, request, version)
+        assert not frame.holes, "requests between brokers bring no records of files"
+        frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+        call = Call(key, version, self._correlation_id, response, self._loop.create_future())
+        call.received_before = self.received_bytes
+        self._calls.append(call)
+        self._out.append(frame)
+        self._unsent_bytes += len(frame)
+        if not self._is_writing:
+            self._flush_out()
+        return call
+
+    def _on_late(self, call: Call) -> None:
+        if call.future.done():
+            return
+        call.future.set_exception(
+            PeerError(f"{self.address} did not answer {_name(call.key)} in time", is_timeout=True, is_sent=True)
+        )
+        if self.received_bytes == call.received_before and call in self._calls:
+            self._lose("it is silent", is_refused=False, is_timeout=True)
+
+    async def _wait_for_room(self, deadline: float) -> None:
+        if self._room is None or self._room.is_set():
+            self._room = asyncio.Event()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.wait()
+        except TimeoutError:
+            raise PeerError(f"{self.address} takes no more requests", is_timeout=True) from None
+        if not self._is_ready:
+            raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
+
+    def _tell_room(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    # ---- connecting
+
+    async def _become_ready(self, deadline: float) -> None:
+        if self.is_closed:
+            raise PeerError(f"the connection to {self.address} is closed for good")
+        if self._opening is None:
+            self._opening = self._loop.create_task(self._open())
+            self._opening.add_done_callback(self._on_opened)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.shield(self._opening)
+        except TimeoutError:
+            raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
+        except PeerError as problem:  # one for each who waits, whose own request was not sent
+            raise PeerError(str(problem), is_refused=problem.is_refused, is_timeout=problem.is_timeout) from None
+        except asyncio.CancelledError:
+            if self.is_closed:
+                raise PeerError(f"the connection to {self.address} is closed for good") from None
+            raise
+        if not self._is_ready:
+            raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
+
+    def _on_opened(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has been told
+
+    async def _open(self) -> None:
+        if self._locate is not None:
+            self.host, self.port = self._locate()
+        try:
+            async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+                sock = await connect(self.host, self.port)
+        except TimeoutError:
+            raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
+        except OSError as problem:
+            raise PeerError(
+                f"cannot connect to {self.address}: {problem.strerror or problem}",
+                is_refused=problem.errno in REFUSALS,
+            ) from None
+        self._socket = sock
+        self._frames = AnswerFrames()
+        self.connections += 1
+        self._poller.watch(sock.fileno(), self)
+        await self._ask_versions()
+        self._is_ready = True
+        logger.debug("connected to %s as %s", self.address, self.client_id)
+
+    async def _ask_versions(self) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        call = self._send(request, ApiVersionsResponse, API_VERSIONS, API_VERSIONS_VERSION)
+        timer = self._loop.call_later(CONNECT_MS_MAX / 1000, self._on_late, call)
+        try:
+            answer: ApiVersionsResponse = await call.future
+        finally:
+            timer.cancel()
+        if answer.error_code != Error.NONE:
+            self._lose(f"it answers ApiVersions with error {answer.error_code}", is_refused=False)
+            raise PeerError(f"{self.address} answers ApiVersions with error {answer.error_code}")
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    # ---- receiving: called by the poller
+
+    def on_readable(self) -> None:
+        budget = RECEIVED_BYTES_PER_TURN
+        while budget > 0:
+            sock = self._socket
+            if sock is None:
+                return
+            room = self._frames.room()
+            try:
+                count = sock.recv_into(room)
+            except BlockingIOError:
+                return
+            except OSError as problem:
+                self._lose(problem.strerror or "connection lost", is_refused=problem.errno in REFUSALS)
+                return
+            if count == 0:
+                self._lose("it closed the connection", is_refused=True)
+                return
+            self.received_bytes += count
+            budget -= count
+            try:
+                frames = self._frames.took(count)
+                for frame in frames:
+                    self._on_answer(frame)
+            except ProtocolError as problem:
+                self._lose(f"it sent an answer that makes no sense: {problem}", is_refused=False)
+                return
+            if count < len(room):
+                return
+
+    def _on_answer(self, frame: memoryview) -> None:
+        if not self._calls:
+            raise ProtocolError("an answer to nothing")
+        call = self._calls[0]
+        correlation_id, position = decode_response_header(call.key, call.version, frame)
+        if correlation_id != call.correlation_id:
+            raise ProtocolError(f"the answer to request {correlation_id} instead of {call.correlation_id}")
+        is_large = len(frame) >= APART_BYTES_MIN
+        if is_large:
+            self._tidy_later()
+        if call.future.done():  # its time was up, or nobody waits any more
+            self._calls.popleft()
+        elif is_large and call.key != FETCH:
+            self._calls.popleft()
+            self._decode_apart(call, frame, position)
+        else:
+            answer = decode(call.response, call.version, frame, position)[0]
+            self._calls.popleft()  # after decoding: an answer that cannot be read fails this call, too
+            call.future.set_result(answer)
+        self._tell_room()
+
+    def _decode_apart(self, call: Call, frame: memoryview, position: int) -> None:
+        """Ten thousand partitions take a while: a worker decodes them, the loop goes on."""
+        decoding = self._loop.run_in_executor(None, decode, call.response, call.version, frame, position)
+
+        def on_decoded(done: asyncio.Future[tuple[Any, int]]) -> None:
+            if call.future.done() or done.cancelled():
+                return
+            problem = done.exception()
+            if problem is None:
+                call.future.set_result(done.result()[0])
+                return
+            reason = f"it sent an answer that makes no sense: {problem}"
+            call.future.set_exception(PeerError(f"{self.address}: {reason}", is_sent=True))
+            self._lose(reason, is_refused=False)
+
+        decoding.add_done_callback(on_decoded)
+
+    def _tidy_later(self) -> None:
+        if self._tidy_due is None:
+            self._tidy_due = self._loop.call_later(TIDY_SECONDS, self._tidy)
+
+    def _tidy(self) -> None:
+        """Give the memory of large answers back when none came for a while."""
+        self._tidy_due = None
+        if self._frames.large_count == self._tidied_at:
+            self._frames.forget()
+        else:
+            self._tidied_at = self._frames.large_count
+            self._tidy_later()
+
+    # ---- sending
+
+    def on_writable(self) -> None:
+        if self._socket is not None:
+            self._flush_out()
+
+    def flush(self) -> None:
+        """Nothing is held back for the end of a round."""
+
+    def _flush_out(self) -> None:
+        sock, out = self._socket, self._out
+        if sock is None:
+            return
+        try:
+            while out:
+                chunk = out[0]
+                sent = sock.send(chunk)
+                self._unsent_bytes -= sent
+                self.sent_bytes += sent
+                if sent == len(chunk):
+                    out.popleft()
+                else:
+                    out[0] = memoryview(chunk)[sent:]
+        except BlockingIOError:
+            pass
+        except OSError as problem:
+            self._lose(problem.strerror or "connection lost", is_refused=problem.errno in REFUSALS)
+            return
+        should_write = len(out) > 0
+        if should_write != self._is_writing:
+            self._is_writing = should_write
+            self._poller.interest(sock.fileno(), True, should_write)
+        if not should_write:
+            self._tell_room()
+
+    # ---- the end
+
+    def abandon(self, reason: str) -> None:
+        """Called by the poller: epoll reports an error, or one of our callbacks failed."""
+        self._lose(reason, is_refused=reason == "connection lost")
+
+    def _lose(self, reason: str, *, is_refused: bool, is_timeout: bool = False) -> None:
+        """The connection is gone; everybody who waits is told. The next call makes a new one."""
+        sock = self._socket
+        if sock is None:
+            return
+        self._socket = None
+        self._is_ready = False
+        self._is_writing = False
+        self._poller.unwatch(sock.fileno())
+        sock.close()
+        self._out.clear()
+        self._unsent_bytes = 0
+        self._frames = AnswerFrames()
+        calls, self._calls = self._calls, deque()
+        text = f"lost the connection to {self.address}: {reason}"
+        if calls:
+            logger.debug("%s; %d calls were under way", text, len(calls))
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(PeerError(text, is_refused=is_refused, is_timeout=is_timeout, is_sent=True))
+        self._tell_room()
+
+    def close(self) -> None:
+        """For good: calls under way fail, new ones too."""
+        self.is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._tidy_due is not None:
+            self._tidy_due.cancel()
+            self._tidy_due = None
+        self._lose("closed", is_refused=False)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "ready" if self._is_ready else "not connected"
+        return f"<Peer {self.address} {state}, {len(self._calls)} under way, {self._unsent_bytes} bytes unsent>"
+
+
+def _name(key: int) -> str:
+    return ALL_APIS[key].name if key in ALL_APIS else f"API {key}"

@@ -1,0 +1,179 @@
+"""A ZooKeeper for tests: the real one, on a port of its own, with data that goes when the test is over.
+
+    with ZooKeeperProcess() as zookeeper:
+        store = ZooKeeperStore(zookeeper.connect)
+
+It needs Java, and ZooKeeper's jars as `ottla zookeeper` finds them (those inside PySpark, for instance).
+The port stays reserved while the server is down, so that it comes back at the same address with the same data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ottla.testing.folders import Folder
+
+HOST = "127.0.0.1"
+READY = "ottla zookeeper ready on "
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 20.0
+LOOK_SECONDS = 0.01
+TAIL_CHARACTERS = 4000
+SET_PARENT_DEATH_SIGNAL = 1
+HEAP = "-Xmx192m"
+
+
+class ZooKeeperError(Exception):
+    """The server did not do what the test asked of it; the message ends with what it said."""
+
+
+class ZooKeeperProcess:
+    """One server. `options` are more words for `ottla zookeeper`, `environment` more variables for it."""
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        port: int = 0,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._own_folder = Folder() if folder is None else None
+        self.folder = folder or (self._own_folder.path if self._own_folder else Path())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.output = self.folder / "zookeeper.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._options = tuple(options)
+        self._environment = dict(environment or {})
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind((HOST, port))
+        self.port: int = self._reservation.getsockname()[1]
+
+    @property
+    def connect(self) -> str:
+        """What `zookeeper.connect` is set to; a chroot can be appended."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self.process is None or not self.is_running:
+            raise ZooKeeperError("ZooKeeper is not running")
+        return self.process.pid
+
+    def start(self, *, wait: bool = True) -> Self:
+        """Start it on the data that it had before. Members of an ensemble are all started before any is waited for."""
+        if self.is_running:
+            return self
+        position = self._size()
+        words = ["--port", str(self.port), "--data", str(self.folder / "data"), *self._options]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(  # noqa: S603 (our own command line)
+                [sys.executable, "-P", "-m", "ottla.cli.main", "zookeeper", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "KAFKA_HEAP_OPTS": HEAP, **self._environment},
+                process_group=0,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 (it only asks the kernel for a signal)
+            )
+        if wait:
+            self.wait_until_ready(position)
+        return self
+
+    def wait_until_ready(self, position: int = 0) -> None:
+        """Returns when it has said that it serves; `position` is where the output of this start begins."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while READY not in self._text(position):
+            if not self.is_running:
+                raise ZooKeeperError(f"ZooKeeper ended before it was ready:\n{self._text(position)}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise ZooKeeperError(f"ZooKeeper was not ready in time:\n{self._text(position)}")
+            time.sleep(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """As an operator would do it."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """What a crash does; the data stays as it is."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Returns when it stands still."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.kill()
+        self._reservation.close()
+        if self._own_folder is not None:
+            self._own_folder.remove()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"pid {self.process.pid}" if self.process is not None and self.is_running else "stopped"
+        return f"<ZooKeeperProcess {self.connect} {state}>"
+
+    def _end(self, number: int) -> None:
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+            self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise ZooKeeperError(f"ZooKeeper did not stop:\n{self._text()[-TAIL_CHARACTERS:]}") from None
+        finally:
+            self.process = None
+
+    def _size(self) -> int:
+        return self.output.stat().st_size if self.output.exists() else 0
+
+    def _text(self, position: int = 0) -> str:
+        with self.output.open("rb") as file:
+            file.seek(position)
+            return file.read().decode("utf-8", "replace")
+
+
+def _die_with_parent() -> None:
+    """Also when the test run is killed, and also when the server is paused then (Linux only)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

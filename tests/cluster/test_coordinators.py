@@ -1,0 +1,309 @@
+"""Coordinators of groups and transactions on several brokers: they move with leaders, and nothing said is taken back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from cluster.coordinator_clients import VersionTwoProducer, coordinator_of
+from ottla.client.coordinators import KeyType
+from ottla.testing.cluster import Cluster, ClusterBroker
+
+QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50}
+SESSION = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """What everything in this test is called."""
+    return request.node.name.removeprefix("test_")[:60].replace("[", "-").replace("]", "")
+
+
+def client(cluster: Cluster, **settings: Any) -> dict[str, Any]:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    return {"bootstrap.servers": cluster.bootstrap, **QUIET, **named}
+
+
+def produce(cluster: Cluster, topic: str, partitions: int, count: int) -> None:
+    producer = Producer(client(cluster, acks="all"))
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=number % partitions)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+
+
+def read_committed(cluster: Cluster, topic: str, partitions: int, count: int) -> list[bytes]:
+    """All values that a reader of committed records sees; waits until there are so many, and for the stable end."""
+    consumer = Consumer(client(cluster, group_id="nobody", isolation_level="read_committed"))
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    values: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(values) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            values.append(message.value())
+    time.sleep(0.2)
+    while (message := consumer.poll(0.2)) is not None:
+        if message.error() is None:
+            values.append(message.value())
+    consumer.close()
+    return values
+
+
+class Killer:
+    """Kills a broker a moment after it is told to, while the test goes on."""
+
+    def __init__(self) -> None:
+        self.killed: list[ClusterBroker] = []
+        self._threads: list[threading.Thread] = []
+
+    def kill_after(self, seconds: float, broker: ClusterBroker) -> None:
+        def work() -> None:
+            time.sleep(seconds)
+            broker.kill()
+
+        self.killed.append(broker)
+        self._threads.append(threading.Thread(target=work))
+        self._threads[-1].start()
+
+    def revive(self, cluster: Cluster) -> None:
+        for thread in self._threads:
+            thread.join()
+        cluster.start_brokers()
+        cluster.wait_until_whole()
+
+
+@pytest.fixture
+def killer() -> Iterator[Killer]:
+    killer = Killer()
+    yield killer
+    for thread in killer._threads:
+        thread.join()
+
+
+def test_a_commit_that_was_answered_is_never_taken_back(cluster: Cluster, name: str, killer: Killer) -> None:
+    """Commits go on while their coordinator is killed twice; whoever asks never gets less than was answered."""
+    cluster.create_topic(name)
+    committer = Consumer(client(cluster, group_id=name, enable_auto_commit=False))
+    partition = TopicPartition(name, 0)
+    answered = 0
+    longest_seconds = 0.0
+    for round_ in range(2):
+        killer.kill_after(0.5, coordinator_of(cluster, KeyType.GROUP, name))
+        until = time.monotonic() + 4.0
+        offset = answered
+        while time.monotonic() < until:
+            offset += 1
+            began = time.monotonic()
+            if commit(committer, name, offset):
+                answered = offset
+                longest_seconds = max(longest_seconds, time.monotonic() - began)
+            (found,) = committer.committed([partition], timeout=PATIENCE_SECONDS)
+            assert found.offset >= answered, f"round {round_}: {found.offset} after {answered} was answered"
+        killer.revive(cluster)
+    (found,) = committer.committed([partition], timeout=PATIENCE_SECONDS)
+    assert found.offset >= answered > 100
+    assert longest_seconds < 10.0
+    committer.close()
+
+
+def commit(consumer: Consumer, topic: str, offset: int) -> bool:
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str, killer: Killer) -> None:
+    """Two members read on: nothing is left out, and what was committed is not read again by the same group."""
+    cluster.create_topic(name, 2)
+    settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False) | SESSION
+    members = [Consumer(settings) for _ in range(2)]
+    for member in members:
+        member.subscribe([name])
+    read: set[int] = set()
+    produced = 0
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline and (produced < 600 or len(read) < produced):
+        if produced < 600 and len(read) >= produced - 50:
+            produce(cluster, name, 2, 0)
+            producer = Producer(client(cluster))
+            for number in range(produced, produced + 100):
+                producer.produce(name, str(number).encode(), partition=number % 2)
+            assert producer.flush(PATIENCE_SECONDS) == 0
+            produced += 100
+        if produced == 300 and not killer.killed:
+            killer.kill_after(0.2, coordinator_of(cluster, KeyType.GROUP, name))
+        for member in members:
+            for message in member.consume(50, 0.1):
+                if message.error() is None:
+                    read.add(int(message.value()))
+                    commit_next(member, message)
+    assert read == set(range(600))
+    assert killer.killed
+    for member in members:
+        member.close()
+
+
+def commit_next(member: Consumer, message: Any) -> None:
+    try:
+        member.commit(message=message, asynchronous=True)
+    except KafkaException:
+        return  # a rebalance: whoever has the partition now commits
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "leader"])
+def test_transactions_of_version_1_end_as_they_were_told(
+    cluster: Cluster, name: str, killer: Killer, victim: str
+) -> None:
+    """librdkafka: partitions are added by the client, and verified by brokers that do not coordinate."""
+    cluster.create_topic(name, 3)
+    producer = Producer(client(cluster, transactional_id=name, linger_ms=0, transaction_timeout_ms=30_000))
+    producer.init_transactions(PATIENCE_SECONDS)
+    committed: list[bytes] = []
+    for number in range(40):
+        if number == 15:
+            killer.kill_after(0.05, victim_of(cluster, name, victim))
+        if run_transaction(producer, name, number, is_commit=number % 4 != 3):
+            committed += values_of(number)
+    assert killer.killed
+    assert len(committed) >= 3 * 25
+    killer.revive(cluster)
+    values = read_committed(cluster, name, 3, len(committed))
+    assert sorted(values) == sorted(committed)
+
+
+def victim_of(cluster: Cluster, name: str, victim: str) -> ClusterBroker:
+    coordinator = coordinator_of(cluster, KeyType.TRANSACTION, name)
+    if victim == "coordinator":
+        return coordinator
+    leaders = [cluster.leader_of(name, index) for index in range(3)]
+    return next(leader for leader in leaders if leader is not coordinator)
+
+
+def values_of(number: int) -> list[bytes]:
+    return [b"%d:%d" % (number, partition) for partition in range(3)]
+
+
+def run_transaction(producer: Producer, topic: str, number: int, *, is_commit: bool) -> bool:
+    """Whether it was committed."""
+    producer.begin_transaction()
+    for partition, value in enumerate(values_of(number)):
+        producer.produce(topic, value, partition=partition)
+    producer.flush(PATIENCE_SECONDS)
+    try:
+        if is_commit:
+            retry(producer.commit_transaction)
+            return True
+    except KafkaException as problem:
+        if not problem.args[0].txn_requires_abort():
+            raise
+    retry(producer.abort_transaction)
+    return False
+
+
+def retry(call: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            call(PATIENCE_SECONDS)
+        except KafkaException as problem:
+            if not problem.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "leader"])
+def test_transactions_of_version_2_end_as_they_were_told(
+    cluster: Cluster, name: str, killer: Killer, victim: str
+) -> None:
+    """Brokers add partitions to transactions that others coordinate; offsets of the group count with them."""
+    cluster.create_topic("in") if cluster.partition("in") is None else None
+    cluster.create_topic(name, 3)
+    producer = VersionTwoProducer(cluster, name)
+    committed: list[bytes] = []
+    offset = 0
+    for number in range(16):
+        if number == 6:
+            killer.kill_after(0.05, victim_of(cluster, name, victim))
+        is_commit = number % 4 != 3
+        places = {(name, partition): value for partition, value in enumerate(values_of(number))}
+        producer.run(places, name, number + 1, is_commit=is_commit)
+        if is_commit:
+            committed += values_of(number)
+            offset = number + 1
+    producer.close()
+    killer.revive(cluster)
+    assert sorted(read_committed(cluster, name, 3, len(committed))) == sorted(committed)
+    group = Consumer(client(cluster, group_id=name, isolation_level="read_committed"))
+    (found,) = group.committed([TopicPartition("in", 0)], timeout=PATIENCE_SECONDS)
+    assert found.offset == offset
+    group.close()
+
+
+def test_a_copy_is_made_exactly_once_while_brokers_die(cluster: Cluster, name: str, killer: Killer) -> None:
+    """Consume, transform, produce: offsets and records are one transaction, on brokers that are killed in turn."""
+    source, target = f"{name}-in", f"{name}-out"
+    cluster.create_topic(source, 3)
+    cluster.create_topic(target, 3)
+    produce(cluster, source, 3, 600)
+    deadline = time.monotonic() + 60
+    victims = iter(cluster.brokers[:2])
+    copied = 0
+    while copied < 600 and time.monotonic() < deadline:
+        copied = copy(cluster, source, target, name, lambda: kill_next(killer, victims), deadline)
+    killer.revive(cluster)
+    values = read_committed(cluster, target, 3, 600)
+    assert sorted(map(int, values)) == list(range(600))
+    assert len(killer.killed) == 1 or len(killer.killed) == 2
+
+
+def kill_next(killer: Killer, victims: Iterator[ClusterBroker]) -> None:
+    if not killer.killed:
+        killer.kill_after(0.0, next(victims))
+
+
+def copy(cluster: Cluster, source: str, target: str, name: str, disturb: Any, deadline: float) -> int:
+    """One life of a copying application; how far the group is when it ends."""
+    settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False) | SESSION
+    consumer = Consumer(settings | {"isolation.level": "read_committed"})
+    consumer.subscribe([source])
+    producer = Producer(client(cluster, transactional_id=name, linger_ms=0))
+    producer.init_transactions(PATIENCE_SECONDS)
+    rounds = 0
+    try:
+        while time.monotonic() < deadline and group_offset(consumer, source) < 600:
+            messages = [each for each in consumer.consume(40, 1.0) if each.error() is None]
+            if not messages:
+                continue
+            rounds += 1
+            if rounds == 4:
+                disturb()
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce(target, message.value(), partition=message.partition())
+            positions = consumer.position(consumer.assignment())
+            known = [each for each in positions if each.offset >= 0]
+            producer.send_offsets_to_transaction(known, consumer.consumer_group_metadata(), PATIENCE_SECONDS)
+            producer.commit_transaction(PATIENCE_SECONDS)
+    except KafkaException as problem:
+        if problem.args[0].txn_requires_abort():
+            retry(producer.abort_transaction)  # and a new life begins at the group's offsets
+    done = group_offset(consumer, source)
+    consumer.close()
+    return done
+
+
+def group_offset(consumer: Consumer, topic: str) -> int:
+    try:
+        found = consumer.committed([TopicPartition(topic, index) for index in range(3)], timeout=PATIENCE_SECONDS)
+    except KafkaException:
+        return 0
+    return sum(max(each.offset, 0) for each in found)

@@ -1,0 +1,187 @@
+"""The cluster: hosts with disks, a store, clients, and the hands that break and mend them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from tests.simulation.cluster.broker import Broker
+from tests.simulation.cluster.clients import Producer, Reader
+from tests.simulation.cluster.disk import Disk, MemoryLog
+from tests.simulation.cluster.ensemble import StoreServer
+from tests.simulation.cluster.ledger import Ledger, Place
+from tests.simulation.cluster.network import STORE, Network
+from tests.simulation.world import World
+
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import NEVER_MS, TopicSettings
+from ottla.controller import tree
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.controller.liveness import Rules
+from ottla.controller.loading import load_image
+from ottla.controller.machine import TopicResult, create_operations
+from ottla.replication.partition import Partition
+
+TOPIC = "t"
+MIN_ISR = 2
+
+
+class Cluster:
+    """Three or four brokers and one topic; broker 4, if there is one, is where replicas may move to."""
+
+    def __init__(
+        self, world: World, *, hosts: int = 3, partitions: int = 1, is_clean: bool = True, flushes: bool = False
+    ) -> None:
+        self.world = world
+        self.network = Network(world)
+        self.ledger = Ledger(world, is_clean=is_clean)
+        self.ledger.is_current = lambda topic_id: topic_id in self.image().topics_by_id
+        self.settings = TopicSettings(
+            min_insync_replicas=MIN_ISR,
+            unclean_leader_election_enable=not is_clean,
+            flush_messages=1 if flushes else NEVER_MS,
+        )
+        self.rules = Rules(MIN_ISR, not is_clean)
+        self.clock_offsets_ms: dict[int, int] = {}
+        self.hosts = tuple(range(1, hosts + 1))
+        self.disks = {host: Disk() for host in self.hosts}
+        self.server = StoreServer(world, self.network)
+        self.network.processes[STORE] = self.server
+        self.partition_count = partitions
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        self.is_creating = False  # the topic, because it was deleted
+        self._create_topic()
+        for host in self.hosts:
+            self.start(host)
+
+    def _create_topic(self) -> None:
+        """Before anybody is there; later topics are made by the controller."""
+        replicas = (1, 2, 3)
+        rows = []
+        for index in range(self.partition_count):
+            row = replicas[index % 3 :] + replicas[: index % 3]
+            rows.append(PartitionImage(row[0], 0, row, row))
+        topic = TopicImage(TOPIC, UUID(int=1), tuple(rows))
+        image = MetadataImage()
+        session = self.server.store.open_session(self.world.now_ms)
+        result = TopicResult(TOPIC, topic=topic, configs={}, topic_id=topic.topic_id)
+        self.server.store.multi(session, tuple(create_operations(image, result)))
+        self.server.store.close_session(session)
+
+    # ---- brokers
+
+    def broker(self, host: int) -> Broker | None:
+        process = self.network.processes.get(host)
+        return process if isinstance(process, Broker) and process.is_alive else None
+
+    def brokers(self) -> list[Broker]:
+        return [broker for host in self.hosts if (broker := self.broker(host)) is not None]
+
+    def start(self, host: int) -> None:
+        if self.broker(host) is None:
+            self.world.tell(f"broker {host} starts")
+            self.network.dark.discard(host)
+            self.network.processes[host] = Broker(self, host, self.disks[host])
+
+    def kill(self, host: int, *, with_power: bool = False) -> None:
+        """kill -9 keeps what the kernel has; without power that is gone, too, and nobody is told."""
+        broker = self.broker(host)
+        if broker is None:
+            return
+        broker.die()
+        if with_power:
+            self.network.dark.add(host)
+            lost = self.disks[host].lose_power()
+            self.world.tell(f"broker {host} loses its power, and {lost} records")
+            return
+        self.world.tell(f"broker {host} is killed")
+        self.network.reset(host)
+        for other in self.brokers():
+            if other.controlling is not None:
+                self.network.send(host, other.host, lambda other=other: other.take(lambda: self._reset(other, host)))  # type: ignore[misc]
+
+    def _reset(self, controller: Broker, host: int) -> None:
+        if controller.controlling is not None:
+            controller.controlling.on_reset(host)
+
+    def wipe(self, host: int) -> None:
+        self.world.tell(f"the disk of {host} is emptied")
+        self.disks[host].wipe()
+
+    def pause(self, host: int) -> None:
+        broker = self.broker(host)
+        if broker is not None and not broker.is_paused:
+            self.world.tell(f"broker {host} stops")
+            broker.pause()
+
+    def resume(self, host: int) -> None:
+        broker = self.broker(host)
+        if broker is not None and broker.is_paused:
+            self.world.tell(f"broker {host} goes on")
+            broker.resume()
+
+    # ---- what is true
+
+    def image(self) -> MetadataImage:
+        return load_image(self.server.store.subtree())
+
+    def state(self, index: int = 0) -> PartitionImage | None:
+        return self.image().partition(TOPIC, index)
+
+    def leader(self, index: int = 0) -> int:
+        state = self.state(index)
+        return state.leader if state is not None else -1
+
+    def controller(self) -> int:
+        node = self.server.store.get(tree.CONTROLLER)
+        return tree.decode_controller(node.data) if node is not None else -1
+
+    def is_newest(self, partition: Partition) -> bool:
+        """Whether the leader epoch that a broker has heard of is still the current one."""
+        topic = self.image().topics.get(partition.name.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        return topic.partitions[partition.name.partition].leader_epoch == partition.leader_epoch
+
+    def is_whole(self) -> bool:
+        """Every replica is alive and in sync: one of them may be damaged without loss."""
+        topic = self.image().topics.get(TOPIC)
+        return topic is not None and all(
+            set(state.isr) == set(state.replicas) and all(self.broker(host) for host in state.replicas)
+            for state in topic.partitions
+        )
+
+    def unfinished(self) -> str | None:
+        """What is not yet as it should be when all is well; None if nothing is."""
+        topic = self.image().topics.get(TOPIC)
+        if topic is None:
+            return "there is no topic"
+        for index, state in enumerate(topic.partitions):
+            if state.leader < 0 or set(state.isr) != set(state.replicas) or state.adding_replicas:
+                return f"partition {index} is {state}"
+            leader = self._replica(state.leader, index)
+            if leader is None or not leader.is_leader or leader.leader_epoch != state.leader_epoch:
+                return f"partition {index} is {state}, but its leader {leader!r}"
+            for host in state.replicas:
+                replica = self._replica(host, index)
+                if replica is None or replica.high_watermark != leader.log.end_offset:
+                    return f"partition {index}: {replica!r} on {host} is not where {leader!r} is"
+                if memory(replica.log).bytes.data != memory(leader.log).bytes.data:
+                    self.ledger.break_(f"C: partition {index} is not the same on {host} and {state.leader}")
+        return None
+
+    def _replica(self, host: int, index: int) -> Partition | None:
+        broker = self.broker(host)
+        return broker.partitions.get(TopicPartition(TOPIC, index)) if broker is not None else None
+
+    def check_logs(self) -> None:
+        topic = self.image().topics[TOPIC]
+        for index, state in enumerate(topic.partitions):
+            replica = self._replica(state.leader, index)
+            assert replica is not None
+            self.ledger.check_log(Place(topic.topic_id, index), memory(replica.log))
+
+
+def memory(log: object) -> MemoryLog:
+    assert isinstance(log, MemoryLog)
+    return log

@@ -1,0 +1,237 @@
+"""The office of the controller: decides one thing after the other, writes it, numbers it, tells it.
+
+Decisions are those of ottla's controller package: an image in, operations and the next image out. Here is what its
+service does with them: each write carries the check of the controller's epoch, nobody hears of an image before it is
+written, and after a write whose fate is not known everything is read again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.cluster.network import Answer, Failure
+
+from ottla.base.errors import Error, KafkaError
+from ottla.controller import tree
+from ottla.controller.deltas import difference, snapshot
+from ottla.controller.image import MetadataImage
+from ottla.controller.isr import IsrChange, decide_alter_partitions
+from ottla.controller.liveness import Liveness, Rules
+from ottla.controller.loading import load_brokers, load_image
+from ottla.controller.machine import Decision
+from ottla.controller.reassignment import decide_next_steps, with_next_steps
+from ottla.controller.settling import decide_brokers
+from ottla.controller.store import CheckNode, DeleteNode, Node, TransactionRefusedError
+from ottla.protocol.messages.cluster_poll import MetadataDelta
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.membership import Member
+
+AGAIN_MS = 30
+POLL_WAIT_MS = 150
+PROBE_MS = 150
+DELTAS_MAX = 6  # few, so that slow brokers need snapshots now and then
+
+Decide = Callable[[MetadataImage], Decision[Any]]
+
+
+class Controlling:
+    """One term of office."""
+
+    def __init__(self, member: Member, epoch: int, epoch_version: int) -> None:
+        self.member = member
+        self.epoch = epoch
+        self.epoch_version = epoch_version
+        self.image = MetadataImage()
+        self.is_over = False
+        self.is_loaded = False
+        self._is_reading = False
+        self._must_read = False
+        self._rules = member.cluster.rules
+        self._queue: deque[tuple[Decide, Answer]] = deque()
+        self._is_busy = False
+        self._sequence = 0
+        self._deltas: deque[MetadataDelta] = deque(maxlen=DELTAS_MAX)
+        self._polls: dict[int, tuple[int, Answer]] = {}
+
+    def end(self) -> None:
+        self.is_over = True
+        queue, self._queue = self._queue, deque()
+        for _, answer in queue:
+            answer(Error.NOT_CONTROLLER)
+
+    # ---- reading
+
+    def load(self) -> None:
+        """The whole truth is in the store; brokers get it as a snapshot."""
+        self._is_busy = True
+        self.member.store.ask(lambda store: store.subtree(), self._loaded, self._load_again)
+
+    def _load_again(self) -> None:
+        self.member.after(AGAIN_MS, lambda: None if self.is_over else self.load())
+
+    def _loaded(self, nodes: dict[str, Node]) -> None:
+        if self.is_over:
+            return
+        node = nodes.get(tree.CONTROLLER_EPOCH)
+        if node is None or node.version != self.epoch_version:
+            self.member.resign()
+            return
+        image = load_image(nodes).with_controller(self.member.host, self.epoch)
+        before = self.image
+        if self.is_loaded:  # what is known of brokers is newer than what was known of them before: see who restarted
+            image = image.with_brokers(before.brokers)
+        self._publish(image)
+        self.is_loaded = True
+        self._is_busy = False
+        brokers = load_brokers(nodes)
+        self._first(lambda known: decide_next_steps(known, known.topics, Liveness(), self._rules))
+        self._first(lambda known: decide_brokers(known, brokers, Liveness(), self._rules))
+
+    def read_brokers(self) -> None:
+        """Somebody came or went; one question at a time, so that no answer overtakes another."""
+        self._must_read = True
+        if self.is_loaded and not self._is_reading and not self.is_over:
+            self._is_reading, self._must_read = True, False
+            self.member.store.ask(lambda store: store.subtree(tree.BROKER_IDS), self._read, self._read_again)
+
+    def _read_again(self) -> None:
+        self._is_reading = False
+        self.member.after(AGAIN_MS, self.read_brokers)
+
+    def _read(self, nodes: dict[str, Node]) -> None:
+        self._is_reading = False
+        brokers = load_brokers(nodes)
+        if not self.is_over and dict(self.image.brokers) != brokers:
+            self.change(lambda image: decide_brokers(image, brokers, Liveness(), self._rules), ignore)
+        if self._must_read:
+            self.read_brokers()
+
+    # ---- one change after the other
+
+    def change(self, decide: Decide, answer: Answer) -> None:
+        self._queue.append((decide, answer))
+        self._next()
+
+    def _first(self, decide: Decide) -> None:
+        self._queue.appendleft((decide, ignore))
+        self._next()
+
+    def _next(self) -> None:
+        if self._is_busy or self.is_over or not self._queue or not self.is_loaded:
+            return
+        decide, answer = self._queue.popleft()
+        try:
+            decision = with_next_steps(self.image, decide(self.image), Liveness(), self._rules)
+        except KafkaError as refusal:
+            answer(refusal.error)
+            self._next()
+            return
+        if not decision.operations:
+            self._publish(decision.image)
+            answer(decision.reply)
+            self._next()
+            return
+        self._is_busy = True
+        fence = CheckNode(tree.CONTROLLER_EPOCH, self.epoch_version)
+
+        def written(_: object) -> None:
+            if not self.is_over:
+                self._is_busy = False
+                self._publish(decision.image)
+                answer(decision.reply)
+                self._next()
+
+        def unknown() -> None:
+            answer(Error.UNKNOWN_SERVER_ERROR)
+            if not self.is_over:
+                self.load()
+
+        def refused(why: TransactionRefusedError) -> None:
+            answer(Error.UNKNOWN_SERVER_ERROR)
+            if self.is_over:
+                return
+            if why.operation == fence:
+                self.member.resign()
+            else:
+                self.load()
+
+        self.member.store.multi((fence, *decision.operations), written, unknown, refused)
+
+    def _publish(self, image: MetadataImage) -> None:
+        if image is self.image:
+            return
+        self._sequence += 1
+        self._deltas.append(difference(self.image, image, self._sequence))
+        self.image = image
+        self.member.publish(image)
+        polls, self._polls = self._polls, {}
+        for broker, (sequence, answer) in polls.items():
+            self._tell(broker, self.epoch, sequence, answer)
+
+    # ---- what brokers ask
+
+    def on_poll(self, broker: int, broker_epoch: int, epoch: int, sequence: int, answer: Answer) -> None:
+        known = self.image.brokers.get(broker)
+        if not self.is_loaded or known is None:
+            answer(self._polled(Error.NOT_CONTROLLER))
+        elif known.epoch != broker_epoch:
+            answer(self._polled(Error.STALE_BROKER_EPOCH))
+        elif epoch == self.epoch and sequence == self._sequence:
+            self._polls[broker] = (sequence, answer)
+            self.member.after(POLL_WAIT_MS, lambda: self._end_poll(broker, answer))
+        else:
+            self._tell(broker, epoch, sequence, answer)
+
+    def _end_poll(self, broker: int, answer: Answer) -> None:
+        if self._polls.get(broker, (0, None))[1] is answer:
+            del self._polls[broker]
+            answer(self._polled(Error.NONE))
+
+    def _tell(self, broker: int, epoch: int, sequence: int, answer: Answer) -> None:
+        if epoch == self.epoch and self._deltas and self._deltas[0].sequence <= sequence + 1:
+            new = tuple(delta for delta in self._deltas if delta.sequence > sequence)
+        else:
+            new = (snapshot(self.image, self._sequence),)
+        answer(self._polled(Error.NONE, new))
+
+    def _polled(self, error: Error, deltas: tuple[MetadataDelta, ...] = ()) -> Any:
+        from tests.simulation.cluster.membership import Polled  # noqa: PLC0415 (they know each other)
+
+        return Polled(error, self.epoch, deltas)
+
+    def on_alter_partitions(self, broker: int, broker_epoch: int, proposals: list[Any], answer: Answer) -> None:
+        changes = [
+            IsrChange(each.topic_id, each.partition, each.leader_epoch, each.partition_epoch, each.isr)
+            for each in proposals
+        ]
+
+        def answered(reply: Any) -> None:
+            answer(reply if isinstance(reply, Error) else [(each.error, each.partition) for each in reply])
+
+        self.change(
+            lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, Liveness(), self._rules),
+            answered,
+        )
+
+    def on_reset(self, host: int) -> None:
+        """A broker's connection was reset: if its port refuses, it is dead, and nobody needs to wait for its session."""
+
+        def dead(why: Failure) -> None:
+            if why is Failure.REFUSED and not self.is_over:
+                fence = CheckNode(tree.CONTROLLER_EPOCH, self.epoch_version)
+                operations = (fence, DeleteNode(tree.broker_path(host)))
+                self.member.store.multi(operations, ignore, lambda: None, ignore)
+
+        self.member.network.call(
+            self.member, host, lambda process, answer: process.on_probe(answer), ignore, dead, PROBE_MS
+        )
+
+
+def ignore(_: Any) -> None:
+    pass
+
+
+NO_RULES = Rules()

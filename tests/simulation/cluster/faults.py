@@ -1,0 +1,304 @@
+"""What may go wrong: each fault breaks something and says how it is mended some time later.
+
+The names are those of the list of scenarios in the reliability notes (R1 … W9). A run has a theme, which is one fault
+again and again, or all of them mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tests.simulation.cluster.cluster import TOPIC, Cluster
+from tests.simulation.cluster.ensemble import SESSION_MS
+from tests.simulation.cluster.network import STORE
+
+from ottla.base.names import TopicPartition
+from ottla.controller.image import MetadataImage
+from ottla.controller.liveness import Liveness
+from ottla.controller.machine import (
+    Decision,
+    Lot,
+    NewTopic,
+    TopicDefaults,
+    decide_create_topics,
+    decide_delete_topics,
+)
+from ottla.controller.preferred import ElectionType, decide_elections
+from ottla.controller.reassignment import Wish, decide_reassignments
+
+Fault = Callable[[Cluster], None]
+
+
+def later(cluster: Cluster, least_ms: int, most_ms: int, event: Callable[[], None]) -> None:
+    cluster.world.after(cluster.world.random.randint(least_ms, most_ms), event)
+
+
+def someone(cluster: Cluster) -> int:
+    return cluster.world.random.choice(cluster.hosts)
+
+
+def a_leader(cluster: Cluster) -> int:
+    leader = cluster.leader(int(cluster.world.random.random() * cluster.partition_count))
+    return leader if leader > 0 else someone(cluster)
+
+
+def a_follower(cluster: Cluster) -> int:
+    leader = cluster.leader()
+    return cluster.world.random.choice([host for host in cluster.hosts if host != leader])
+
+
+def the_controller(cluster: Cluster) -> int:
+    controller = cluster.controller()
+    return controller if controller > 0 else someone(cluster)
+
+
+# ---- processes
+
+
+def kill(cluster: Cluster, host: int, least_ms: int = 20, most_ms: int = 1_500) -> None:
+    cluster.kill(host)
+    later(cluster, least_ms, most_ms, lambda: cluster.start(host))
+
+
+def kill_leader(cluster: Cluster) -> None:
+    """R1."""
+    kill(cluster, a_leader(cluster))
+
+
+def kill_controller(cluster: Cluster) -> None:
+    """R2."""
+    kill(cluster, the_controller(cluster))
+
+
+def kill_anyone(cluster: Cluster) -> None:
+    kill(cluster, someone(cluster))
+
+
+def wipe_follower(cluster: Cluster) -> None:
+    """R3, only while the others have everything."""
+    if cluster.is_whole():
+        host = a_follower(cluster)
+        cluster.kill(host)
+        cluster.wipe(host)
+        later(cluster, 20, 800, lambda: cluster.start(host))
+
+
+def lose_power(cluster: Cluster) -> None:
+    """W9, of one at a time."""
+    if cluster.is_whole():
+        host = someone(cluster)
+        cluster.kill(host, with_power=True)
+        later(cluster, 20, 1_200, lambda: cluster.start(host))
+
+
+def lose_all_power(cluster: Cluster) -> None:
+    """W10: all at once; they come back in any order."""
+    for host in cluster.hosts:
+        cluster.kill(host, with_power=True)
+        later(cluster, 50, 1_000, lambda host=host: cluster.start(host))  # type: ignore[misc]
+
+
+def pause(cluster: Cluster, host: int) -> None:
+    cluster.pause(host)
+    later(cluster, SESSION_MS // 2, 2 * SESSION_MS, lambda: cluster.resume(host))
+
+
+def pause_leader(cluster: Cluster) -> None:
+    """R5."""
+    pause(cluster, a_leader(cluster))
+
+
+def pause_controller(cluster: Cluster) -> None:
+    """R6."""
+    pause(cluster, the_controller(cluster))
+
+
+def lose_session(cluster: Cluster) -> None:
+    """A live broker is taken for dead."""
+    broker = cluster.broker(someone(cluster))
+    if broker is not None and broker.store.session:
+        cluster.world.tell(f"the session of {broker.host} ends")
+        cluster.server.store.close_session(broker.store.session)
+
+
+def fail_over_twice(cluster: Cluster) -> None:
+    """R18 (KIP-279): the leader dies, then the next one, before the first is back for long."""
+    first = a_leader(cluster)
+    kill(cluster, first, 100, 900)
+    later(cluster, 30, 500, lambda: kill(cluster, a_leader(cluster), 30, 500))
+
+
+def kill_in_sync(cluster: Cluster) -> None:
+    """R15: whoever is in sync dies, one after the other; the first to die is back first."""
+    state = cluster.state()
+    at_ms = 0
+    for host in state.isr if state is not None else ():
+        at_ms += cluster.world.random.randint(20, 500)
+        cluster.world.after(at_ms, lambda host=host: kill(cluster, host, 300, 1_500))  # type: ignore[misc]
+
+
+# ---- the network
+
+
+def cut(cluster: Cluster, ways: list[tuple[int, int]]) -> None:
+    cluster.world.tell(f"cut {ways}")
+    for way in ways:
+        cluster.network.cuts[way] = None
+    later(cluster, 200, 1_800, lambda: mend(cluster, ways))
+
+
+def mend(cluster: Cluster, ways: list[tuple[int, int]]) -> None:
+    cluster.world.tell(f"mended {ways}")
+    for way in ways:
+        cluster.network.cuts.pop(way, None)
+
+
+def both(one: int, others: list[int]) -> list[tuple[int, int]]:
+    return [way for other in others for way in ((one, other), (other, one))]
+
+
+def cut_leader_off(cluster: Cluster) -> None:
+    """R9: from the other brokers; clients and the store still reach it, or not."""
+    leader = a_leader(cluster)
+    others = [host for host in cluster.hosts if host != leader]
+    if cluster.world.chance(0.3):
+        others.append(STORE)
+    cut(cluster, both(leader, others))
+
+
+def cut_one_way(cluster: Cluster) -> None:
+    """R10."""
+    one, other = cluster.world.random.sample((*cluster.hosts, STORE), 2)
+    cut(cluster, [(one, other)])
+
+
+def cut_follower_off(cluster: Cluster) -> None:
+    """R11."""
+    follower = a_follower(cluster)
+    cut(cluster, both(follower, [host for host in cluster.hosts if host != follower]))
+
+
+def swizzle(cluster: Cluster) -> None:
+    """R13: links are cut one by one and mended in another order."""
+    ways = [(a, b) for a in (*cluster.hosts, STORE) for b in (*cluster.hosts, STORE) if a != b]
+    cluster.world.random.shuffle(ways)
+    at_ms = 0
+    for way in ways[: cluster.world.random.randint(2, 6)]:
+        at_ms += cluster.world.random.randint(10, 200)
+        cluster.world.after(at_ms, lambda way=way: cut(cluster, [way]))  # type: ignore[misc]
+
+
+def stall_store(cluster: Cluster) -> None:
+    """The store is silent for less than a session: nobody may lose anything by it."""
+    cluster.server.pause()
+    later(cluster, 50, SESSION_MS // 2, cluster.server.resume)
+
+
+# ---- time
+
+
+def step_clock(cluster: Cluster) -> None:
+    """W1: an hour forth or back on one broker."""
+    host = someone(cluster)
+    step_ms = cluster.world.random.choice((-3_600_000, 3_600_000))
+    cluster.world.tell(f"the clock of {host} is set by {step_ms} ms")
+    cluster.clock_offsets_ms[host] = step_ms
+    broker = cluster.broker(host)
+    if broker is not None:
+        broker.clock_offset_ms = step_ms
+
+
+# ---- by request
+
+
+def ask_controller(cluster: Cluster, decide: Callable[[MetadataImage], Decision[Any]]) -> None:
+    """As an admin client does: once, by way of whoever seems to be the controller; the answer interests nobody."""
+    admin = cluster.readers[0]
+    cluster.network.call(
+        admin, the_controller(cluster), lambda broker, answer: broker.on_admin(decide, answer), ignore, ignore, 300
+    )
+
+
+def ignore(_: object) -> None:
+    pass
+
+
+def move(cluster: Cluster) -> None:
+    """R19: other brokers shall hold the partition; or what is under way is cancelled."""
+    name = TopicPartition(TOPIC, int(cluster.world.random.random() * cluster.partition_count))
+    target = None if cluster.world.chance(0.25) else tuple(cluster.world.random.sample(cluster.hosts, 3))
+    cluster.world.tell(f"{name} shall move to {target}")
+    ask_controller(
+        cluster, lambda image: decide_reassignments(image, [Wish(name, target)], Liveness(), cluster.rules)
+    )
+
+
+def delete_topic(cluster: Cluster) -> None:
+    """R20: and a topic of the same name follows."""
+    cluster.world.tell("the topic shall be deleted")
+    ask_controller(cluster, lambda image: decide_delete_topics(image, [(TOPIC, None)]))
+    later(cluster, 5, 400, lambda: create_topic(cluster))
+
+
+def create_topic(cluster: Cluster) -> None:
+    """If there is none; again and again until it is there."""
+    if cluster.is_creating:
+        return
+    new = NewTopic(TOPIC, cluster.partition_count, min(3, len(cluster.hosts)))
+    lot = Lot(UUID(int=cluster.world.random.getrandbits(64)), *(cluster.world.random.randint(0, 9) for _ in range(2)))
+    if TOPIC not in cluster.image().topics:
+        cluster.world.tell("the topic shall be created")
+        ask_controller(
+            cluster, lambda image: decide_create_topics(image, [new], TopicDefaults(), [lot], lambda configs: None)
+        )
+        cluster.is_creating = True
+        later(cluster, 100, 200, lambda: create_topic_again(cluster))
+
+
+def create_topic_again(cluster: Cluster) -> None:
+    cluster.is_creating = False
+    create_topic(cluster)
+
+
+def prefer(cluster: Cluster) -> None:
+    """The first replica shall lead again, if it is in sync."""
+    names = [TopicPartition(TOPIC, index) for index in range(cluster.partition_count)]
+    ask_controller(
+        cluster, lambda image: decide_elections(image, ElectionType.PREFERRED, names, Liveness(), cluster.rules)
+    )
+
+
+class Theme(NamedTuple):
+    """What happens in a run, and how often such a run is played."""
+
+    weight: int
+    faults: tuple[Fault, ...]
+    hosts: int = 3
+    is_clean: bool = True  # no unclean elections
+    flushes: bool = False  # flush.messages=1: what is acknowledged is on the disk of all in-sync replicas
+
+
+NETWORK = (cut_leader_off, cut_one_way, cut_follower_off, swizzle)
+KILLS = (kill_leader, kill_controller, kill_anyone, fail_over_twice)
+PAUSES = (pause_leader, pause_controller, lose_session)
+
+THEMES: dict[str, Theme] = {
+    "kill leader": Theme(4, (kill_leader,)),
+    "kill controller": Theme(3, (kill_controller,)),
+    "kill anyone": Theme(4, (kill_anyone, kill_leader)),
+    "wipe": Theme(4, (wipe_follower, kill_leader, kill_controller)),
+    "power": Theme(4, (lose_power, kill_leader, kill_controller)),
+    "pause": Theme(4, PAUSES),
+    "cut leader": Theme(3, (cut_leader_off, cut_one_way)),
+    "cut follower": Theme(2, (cut_follower_off, kill_leader)),
+    "swizzle": Theme(3, (swizzle,)),
+    "twice": Theme(4, (fail_over_twice, cut_one_way)),
+    "in sync": Theme(3, (kill_in_sync, cut_follower_off)),
+    "move": Theme(5, (move, move, kill_anyone, cut_one_way, pause_leader), hosts=4),
+    "recreate": Theme(3, (delete_topic, kill_anyone, cut_one_way, pause_leader)),
+    "unclean": Theme(3, (kill_in_sync, cut_leader_off, lose_power, wipe_follower), is_clean=False),
+    "flush": Theme(2, (lose_all_power, kill_leader, cut_one_way), flushes=True),
+    "mixed": Theme(10, (*KILLS, *NETWORK, *PAUSES, wipe_follower, lose_power, stall_store, step_clock, prefer)),
+}

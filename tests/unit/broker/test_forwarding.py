@@ -1,0 +1,351 @@
+"""Requests that only the controller can answer, asked of another broker."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.base.errors import Error
+from ottla.base.security import ANONYMOUS
+from ottla.broker import controller_link, forwarding
+from ottla.broker.forwarding import (
+    FORWARDED,
+    decode_host,
+    decode_principal,
+    encode_host,
+    encode_principal,
+    says_not_controller,
+)
+from ottla.broker.forwarding_errors import error_answer
+from ottla.broker.handlers.table import HANDLERS
+from ottla.network.peer import PeerError
+from ottla.protocol.apis import APIS
+from ottla.protocol.codec import ProtocolError, encode
+from ottla.protocol.headers import encode_request_header
+from ottla.protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from ottla.protocol.messages.elections import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
+from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.registration import UnregisterBrokerRequest
+from ottla.protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from unit.broker.two_brokers import ASKER, Asker, AskingBroker, ControllerBroker, with_two_brokers
+
+ORDERS = CreateTopicsRequest(
+    topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)], timeout_ms=5000
+)
+BROKER, LOGGER, TOPIC = 4, 8, 2
+
+
+def config(kind: int, name: str, key: str, value: str) -> IncrementalAlterConfigsResource:
+    change = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
+    return IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+
+
+def test_any_broker_creates_changes_and_deletes_topics(tmp_path: Path) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        client = Asker(two)
+        made = (await client.ask(ORDERS, 7)).topics[0]
+        assert (made.name, made.error_code, made.num_partitions) == ("orders", 0, 3)
+        assert "orders" in two.image.topics
+        assert made.topic_id == one.image.topics["orders"].topic_id
+        assert (await client.ask(ORDERS, 2)).topics[0].error_code == Error.TOPIC_ALREADY_EXISTS
+        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="orders", count=5)], timeout_ms=5000)
+        assert (await client.ask(more, 3)).results[0].error_code == 0
+        assert len(two.image.topics["orders"].partitions) == 5
+        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders")], timeout_ms=5000)
+        assert (await client.ask(gone, 6)).responses[0].error_code == 0
+        assert "orders" not in one.image.topics
+        unknown = await client.ask(UnregisterBrokerRequest(broker_id=99), 0)
+        assert unknown.error_code == Error.BROKER_ID_NOT_REGISTERED
+        assert [key for key, _, _ in one.seen] == [58] * 5, "each in an envelope"
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_the_client_counts_and_not_the_broker_that_passed_the_request_on(tmp_path: Path) -> None:
+    asked = []
+
+    class Authorizer:
+        def allows(self, principal: str, host: str, operation: Any, *_: Any) -> bool:
+            asked.append((principal, host, operation.name))
+            return principal != "User:mallory"
+
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        one.authorizer = Authorizer()
+        assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == 0
+        assert (ANONYMOUS, "127.0.0.1", "CLUSTER_ACTION") in asked
+        assert ("User:alice", "10.1.2.3", "CREATE") in asked
+        refused = await Asker(two, "User:mallory").ask(
+            CreateTopicsRequest(
+                topics=[CreatableTopic(name="x", num_partitions=1, replication_factor=1)], timeout_ms=5000
+            ),
+            7,
+        )
+        assert refused.topics[0].error_code == Error.TOPIC_AUTHORIZATION_FAILED
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
+    class Nobody:
+        def allows(self, *_: Any) -> bool:
+            return False
+
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        one.authorizer = Nobody()
+        assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == Error.UNKNOWN_SERVER_ERROR
+        assert "orders" not in one.image.topics
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        two.controller, two.publisher = one.controller, one.publisher  # type: ignore[attr-defined]
+        two.cluster.controller_id = -1
+        waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
+        await asyncio.sleep(0.05)
+        assert not waiting.done(), "nobody is the controller"
+        two.cluster.is_controller, two.cluster.controller_id = True, ASKER
+        assert (await waiting).topics[0].error_code == 0
+        assert one.seen == []
+
+    with_two_brokers(tmp_path, play)
+
+
+@pytest.mark.parametrize("why", ["none", "not any more", "in the rows", "gone", "silent"])
+def test_without_a_controller_the_answer_is_an_error_and_no_silence(
+    tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_link, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(forwarding, "TIMEOUT_MS_MIN", 200)
+
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        if why == "none":
+            two.cluster.controller_id = -1
+        elif why == "not any more":
+            one.cluster.is_controller = False
+        elif why == "in the rows":
+            one.controller._is_active = False
+        elif why == "gone":
+            two.images.publish(two.image.with_brokers({}))
+        else:
+            one.is_silent = True
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)], timeout_ms=1
+        )
+        row = (await Asker(two).ask(request, 7)).topics[0]
+        timed_out = why == "silent"
+        assert row.name == "orders"
+        assert row.error_code == (Error.REQUEST_TIMED_OUT if timed_out else Error.NOT_CONTROLLER)
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_a_controller_that_does_not_answer_is_left_when_there_is_another_one(tmp_path: Path) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        one.is_silent = True
+        waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
+        while not one.seen:
+            await asyncio.sleep(0.01)
+        one.is_silent = False
+        two.images.publish(two.image.with_brokers({**two.image.brokers, 3: two.image.brokers[1]._replace(id=3)}))
+        two.cluster.controller_id = 3
+        assert (await waiting).topics[0].error_code == 0
+        assert len(one.seen) == 2
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_many_requests_go_at_the_same_time_over_few_connections(tmp_path: Path) -> None:
+    async def play(_: ControllerBroker, two: AskingBroker) -> None:
+        requests = [
+            CreateTopicsRequest(
+                topics=[CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1)], timeout_ms=5000
+            )
+            for number in range(30)
+        ]
+        answers = await asyncio.gather(*(Asker(two).ask(request, 7) for request in requests))
+        assert [answer.topics[0].name for answer in answers] == [f"t{number}" for number in range(30)]
+        link = two.forwarding._link
+        assert 1 <= len(link._idle) <= controller_link.IDLE_MAX
+        link.close()
+        assert repr(two.forwarding).startswith("<Forwarding <ControllerLink to broker 1")
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = {}
+    monkeypatch.setattr("ottla.broker.config_alterations.check_logger", lambda *_: None)
+    monkeypatch.setattr("ottla.broker.config_alterations.set_logger", lambda name, level: levels.update({name: level}))
+
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        client = Asker(two)
+        await client.ask(ORDERS, 7)
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                config(LOGGER, "2", "ottla.network", "DEBUG"),
+                config(BROKER, "2", "num.io.threads", "9"),
+                config(BROKER, "1", "num.io.threads", "9"),
+                config(TOPIC, "orders", "retention.ms", "no number"),
+                config(TOPIC, "orders", "retention.ms", "5000"),
+                config(TOPIC, "unknown", "retention.ms", "5000"),
+                config(BROKER, "", "num.io.threads", "10"),
+            ]
+        )
+        rows = (await client.ask(request, 1)).responses
+        assert [(row.resource_name, row.error_code) for row in rows] == [
+            ("2", Error.NONE),
+            ("2", Error.NONE),
+            ("1", Error.INVALID_REQUEST),
+            ("orders", Error.INVALID_REQUEST),  # named twice
+            ("orders", Error.INVALID_REQUEST),
+            ("unknown", Error.UNKNOWN_TOPIC_OR_PARTITION),
+            ("", Error.NONE),
+        ]
+        assert levels == {"ottla.network": "DEBUG"}
+        assert one.image.broker_configs["2"] == {"num.io.threads": "9"}
+        assert one.image.broker_configs[""] == {"num.io.threads": "10"}
+        trial = IncrementalAlterConfigsRequest(
+            resources=[config(TOPIC, "orders", "retention.ms", "7")], validate_only=True
+        )
+        assert (await client.ask(trial, 1)).responses[0].error_code == 0
+        assert one.image.topic_configs["orders"] == {}
+        older = AlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name="orders",
+                    configs=[AlterableConfig(name="retention.ms", value="8000")],
+                )
+            ]
+        )
+        assert (await client.ask(older, 2)).responses[0].error_code == 0
+        assert two.image.topic_configs["orders"] == {"retention.ms": "8000"}
+        before = len(one.seen)
+        bad = IncrementalAlterConfigsRequest(resources=[config(TOPIC, "orders", "retention.ms", "no number")])
+        assert (await client.ask(bad, 1)).responses[0].error_code == Error.INVALID_CONFIG
+        assert len(one.seen) == before, "what is wrong for certain is not passed on"
+
+    with_two_brokers(tmp_path, play)
+
+
+# ---- envelopes
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "data", "error"),
+    [
+        (3, 12, MetadataRequest(topics=None), Error.INVALID_REQUEST),
+        (19, 7, ORDERS, Error.NONE),
+        (19, 99, ORDERS, Error.UNSUPPORTED_VERSION),
+        (58, 0, EnvelopeRequest(request_data=b"", client_host_address=b""), Error.INVALID_REQUEST),
+        (19, 7, None, Error.INVALID_REQUEST),
+    ],
+)
+def test_only_what_is_passed_on_is_taken_out_of_an_envelope(
+    tmp_path: Path, key: int, version: int, data: Any, error: Error
+) -> None:
+    async def play(one: ControllerBroker, two: AskingBroker) -> None:
+        body = b"" if data is None else encode(data, min(version, 12) if key != 19 else 7)
+        request = EnvelopeRequest(
+            request_data=encode_request_header(key, version, 1, "c") + body,
+            request_principal=encode_principal("User:bob"),
+            client_host_address=encode_host("::1"),
+        )
+        answer = await two.peers.call(1, request, EnvelopeResponse)
+        assert answer.error_code == error
+        assert (answer.response_data is None) == (error != Error.NONE)
+        request.request_principal = b"\0\5"
+        answer = await two.peers.call(1, request, EnvelopeResponse)
+        assert answer.error_code == Error.PRINCIPAL_DESERIALIZATION_FAILURE
+
+    with_two_brokers(tmp_path, play)
+
+
+@pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b", "Group:ops", "User:a:b", "User:Ωmega"])
+def test_principals_and_hosts_survive_the_journey(principal: str) -> None:
+    assert decode_principal(encode_principal(principal)) == principal
+    for host in ("127.0.0.1", "2001:db8::1"):
+        assert decode_host(encode_host(host)) == host
+    assert decode_host(encode_host("fe80::1%eth0")) == "fe80::1"
+    assert decode_host(encode_host("")) == ""
+    with pytest.raises(ProtocolError):
+        decode_host(b"abc")
+    with pytest.raises(ProtocolError):
+        decode_principal(b"")
+
+
+# ---- errors for everything that was asked for
+
+
+REQUESTS: dict[int, Any] = {
+    19: ORDERS,
+    20: DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], topic_names=["a"], timeout_ms=1),
+    33: AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name="a")]),
+    37: CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=1)], timeout_ms=1),
+    43: ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="a", partitions=[0, 1])]),
+    44: IncrementalAlterConfigsRequest(resources=[config(2, "a", "b", "c")]),
+    45: AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="a", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
+    ),
+    46: ListPartitionReassignmentsRequest(),
+    57: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="a", max_version_level=1)]),
+    64: UnregisterBrokerRequest(broker_id=1),
+}
+
+
+@pytest.mark.parametrize("key", sorted(FORWARDED))
+def test_every_api_that_is_passed_on_has_an_answer_when_nobody_has_one(key: int) -> None:
+    assert key in HANDLERS
+    api = APIS[key]
+    for version in range(api.min_version, api.max_version + 1):
+        answer = error_answer(REQUESTS[key], Error.NOT_CONTROLLER, version)
+        assert isinstance(answer, api.response)
+        assert len(encode(answer, version)) > 4
+        assert says_not_controller(answer)
+        assert not says_not_controller(error_answer(REQUESTS[key], Error.REQUEST_TIMED_OUT, version))
+
+
+def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None:
+    async def play(_: ControllerBroker, two: AskingBroker) -> None:
+        with pytest.raises(PeerError, match="broker 9 is not known"):
+            await two.peers.call(9, ORDERS, APIS[19].response)
+        assert await two.peers.probe(1)
+        assert await two.peers.probe(9), "nobody can say that it is dead"
+        dead = two.image.brokers[1]._replace(
+            id=4, endpoints={"PLAINTEXT": two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)}
+        )
+        assert not await two.peers.probe_broker(dead)
+        own = two.peers.open(1, "fetcher-0")
+        await own.connect()
+        assert own.client_id == "broker-1-fetcher-0"
+        own.close()
+        assert repr(two.peers) == "<Peers 0 shared, 0 own>"
+
+    with_two_brokers(tmp_path, play)

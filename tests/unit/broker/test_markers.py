@@ -1,0 +1,237 @@
+"""Markers: here and on other brokers, written again after every failure, refused when they come from the past."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.coordination.stand import NOW_MS, OTHER, Replicas, lead, lose, replicate
+
+from ottla.base.clock import SystemClock
+from ottla.base.errors import Error
+from ottla.broker import markers as markers_module
+from ottla.broker.guards import Guards
+from ottla.broker.markers import MarkerWriter, Place
+from ottla.protocol.batches import Record, build_batch
+from ottla.transactions.machine import SendMarkers
+
+PRODUCER = 77
+TWO: frozenset[Place] = frozenset({("t", 0), ("t", 1)})
+
+
+def order(epoch: int = 3, version: int = 2, partitions: frozenset[Place] = TWO) -> SendMarkers:
+    return SendMarkers("id", PRODUCER, epoch, True, partitions, version)
+
+
+class Messengers:
+    """Other brokers, as a test plays them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, list[Place], int]] = []
+        self.answered: list[Callable[[Place, Error], None]] = []
+
+    def send(self, broker: int, _: SendMarkers, epoch: int, places: list[Place], answered: Any) -> None:
+        self.sent.append((broker, places, epoch))
+        self.answered.append(answered)
+
+
+class Stand:
+    """A writer of markers whose coordinator leads epoch 4 of its partition."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.replicas = replicas
+        self.leaders: dict[Place, int] = {}
+        self.messengers = Messengers()
+        self.guards = Guards()
+        self.told: list[tuple[int, bool]] = []
+        self.done: list[SendMarkers] = []
+        group = SimpleNamespace(
+            machine=SimpleNamespace(apply_marker=lambda stamp, is_commit: self.told.append((stamp[0], is_commit)))
+        )
+        groups = SimpleNamespace(topic="__consumer_offsets", loaded_at=lambda _: group)
+        transactions = SimpleNamespace(now_ms=lambda: NOW_MS, run=lambda *_: None)
+        self.writer = MarkerWriter(
+            replicas,  # type: ignore[arg-type]
+            SystemClock(),
+            groups,  # type: ignore[arg-type]
+            transactions,  # type: ignore[arg-type]
+            lambda topic, index: self.leaders.get((topic, index)),
+            self.messengers,
+            self.guards,
+        )
+        self.machine = SimpleNamespace(to_send=[], markers_written=lambda *written: self.done.append(written))
+        self.shard: Any = SimpleNamespace(is_ours=True, partition=SimpleNamespace(leader_epoch=4), machine=self.machine)
+
+    def send(self, wanted: SendMarkers) -> None:
+        self.machine.to_send = [wanted]
+        self.writer.send_from(self.shard)
+
+    def write(self, wanted: SendMarkers, epoch: int = 4, topic: str = "t") -> list[Error]:
+        heard: list[Error] = []
+        self.writer.write(wanted, topic, 0, epoch, heard.append)
+        return heard
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    replicas = Replicas(tmp_path)
+    yield Stand(replicas)
+    replicas.close()
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers_module, "RETRY_SECONDS", 0.001)
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scene())  # type: ignore[arg-type]
+
+
+def begin(partition: Any, epoch: int = 2) -> None:
+    """A record of a transaction."""
+    record = Record(0, NOW_MS, None, b"v", ())
+    batch = build_batch([record], producer_id=PRODUCER, producer_epoch=epoch, base_sequence=0, is_transactional=True)
+    partition.append(memoryview(batch), False, NOW_MS)
+
+
+def test_markers_go_to_the_leaders_of_their_partitions(stand: Stand) -> None:
+    async def scene() -> None:
+        here = stand.replicas.make("t", 0, (1,))
+        stand.leaders = {("t", 0): 1, ("t", 1): OTHER}
+        stand.send(order())
+        assert here.log.end_offset == 1
+        assert stand.messengers.sent == [(OTHER, [("t", 1)], 4)]
+        assert stand.done == []
+        stand.messengers.answered[0](("t", 1), Error.NONE)
+        assert stand.done == [("id", PRODUCER, 3, NOW_MS)]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [Error.NETWORK_EXCEPTION, Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_ENOUGH_REPLICAS])
+def test_a_marker_that_was_not_taken_goes_to_whoever_leads_then(stand: Stand, error: Error) -> None:
+    async def scene() -> None:
+        stand.leaders = {("t", 0): OTHER, ("t", 1): OTHER}
+        stand.send(order())
+        stand.leaders[("t", 1)] = -1
+        stand.messengers.answered[0](("t", 0), Error.NONE)
+        stand.messengers.answered[0](("t", 1), error)
+        await asyncio.sleep(0.01)
+        assert len(stand.messengers.sent) == 1  # it has no leader
+        stand.leaders[("t", 1)] = 3
+        await asyncio.sleep(0.02)
+        assert stand.messengers.sent[1:] == [(3, [("t", 1)], 4)]
+        stand.messengers.answered[1](("t", 1), Error.NONE)
+        assert len(stand.done) == 1
+
+    play(scene)
+
+
+def test_a_deleted_topic_needs_no_marker_and_a_transaction_without_partitions_none_at_all(stand: Stand) -> None:
+    async def scene() -> None:
+        stand.send(order())
+        stand.send(order(partitions=frozenset()))
+        assert len(stand.done) == 2
+
+    play(scene)
+
+
+def test_whoever_is_no_coordinator_any_more_stops(stand: Stand) -> None:
+    async def scene() -> None:
+        stand.leaders = {("t", 0): OTHER, ("t", 1): OTHER}
+        stand.send(order())
+        stand.shard.is_ours = False
+        stand.messengers.answered[0](("t", 0), Error.NOT_LEADER_OR_FOLLOWER)
+        stand.messengers.answered[0](("t", 1), Error.TRANSACTION_COORDINATOR_FENCED)
+        await asyncio.sleep(0.02)
+        assert len(stand.messengers.sent) == 1
+        assert stand.done == []
+
+    play(scene)
+
+
+def test_a_marker_counts_when_it_is_replicated(stand: Stand) -> None:
+    async def scene() -> None:
+        partition = stand.replicas.make("__consumer_offsets")
+        begin(partition)
+        replicate(partition)
+        heard = stand.write(order(), topic="__consumer_offsets")
+        assert (heard, stand.told) == ([], [])
+        assert partition.last_stable_offset == 0  # for readers the transaction is open
+        replicate(partition)
+        assert (heard, stand.told) == ([Error.NONE], [(PRODUCER, True)])
+        assert partition.last_stable_offset == 2
+
+    play(scene)
+
+
+def test_a_marker_that_may_be_lost_with_its_leader_is_written_again(stand: Stand) -> None:
+    async def scene() -> None:
+        partition = stand.replicas.make("__consumer_offsets")
+        heard = stand.write(order(), topic="__consumer_offsets")
+        lose(partition, 1)
+        assert (heard, stand.told) == ([Error.NOT_LEADER_OR_FOLLOWER], [])
+        assert stand.write(order(), topic="__consumer_offsets") == [Error.NOT_LEADER_OR_FOLLOWER]
+
+    play(scene)
+
+
+def test_a_coordinator_of_the_past_is_fenced(stand: Stand) -> None:
+    async def scene() -> None:
+        partition = stand.replicas.make("t", 0, (1,))
+        begin(partition, epoch=0)
+        assert stand.write(order(epoch=0, version=0), epoch=5) == [Error.NONE]
+        begin_again = build_batch(
+            [Record(0, NOW_MS, None, b"v", ())],
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            base_sequence=1,
+            is_transactional=True,
+        )
+        partition.append(memoryview(begin_again), False, NOW_MS)
+        assert stand.write(order(epoch=0, version=0), epoch=4) == [Error.TRANSACTION_COORDINATOR_FENCED]
+        assert partition.log.producers.open_transactions == {PRODUCER: 2}
+
+    play(scene)
+
+
+def test_a_marker_that_comes_twice_does_not_end_the_next_transaction(stand: Stand) -> None:
+    async def scene() -> None:
+        partition = stand.replicas.make("t", 0, (1,))
+        begin(partition, epoch=2)
+        assert stand.write(order(epoch=3)) == [Error.NONE]
+        begin(partition, epoch=3)
+        assert stand.write(order(epoch=3)) == [Error.NONE]
+        assert partition.log.producers.open_transactions == {PRODUCER: 2}
+        assert stand.write(order(epoch=2)) == [Error.INVALID_PRODUCER_EPOCH]
+
+    play(scene)
+
+
+def test_a_marker_lowers_the_guard_of_its_producer(stand: Stand) -> None:
+    async def scene() -> None:
+        partition = stand.replicas.make("t", 0, (1,))
+        guard, other = stand.guards.begin(partition, PRODUCER), stand.guards.begin(partition, 78)
+        stand.write(order())
+        assert (guard.is_cancelled, other.is_cancelled) == (True, False)
+
+    play(scene)
+
+
+def test_a_guard_stands_until_the_last_of_its_holders_is_done(stand: Stand) -> None:
+    partition = stand.replicas.make("t")
+    first, second = stand.guards.begin(partition, PRODUCER), stand.guards.begin(partition, PRODUCER)
+    stand.guards.end(first, PRODUCER)
+    stand.guards.cancel(partition, PRODUCER)
+    assert second.is_cancelled
+    fresh = stand.guards.begin(partition, PRODUCER)
+    assert not fresh.is_cancelled
+    lose(partition, 1)
+    lead(partition, 2)
+    assert fresh.has_moved
+    assert not stand.guards.begin(partition, PRODUCER).has_moved

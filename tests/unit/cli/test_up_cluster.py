@@ -1,0 +1,100 @@
+"""`ottla up --brokers 3`: its folders, its settings, its banner."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import up, up_cluster
+from ottla.cli.terminal import ToolError
+from ottla.cli.up_cluster import ClusterPlan, ClusterScreen, brokers_in, children, prepare_cluster_folder
+
+
+def plan(data: Path, brokers: int = 3, **details: object) -> ClusterPlan:
+    given = {"data": str(data), "port": 21_700, "brokers": brokers, "no_auto_create": False, "override": []}
+    return ClusterPlan(argparse.Namespace(**(given | {"zookeeper_port": 21_790} | details)))
+
+
+def test_three_brokers_have_ids_ports_and_folders_of_their_own(tmp_path: Path) -> None:
+    settings = [plan(tmp_path).settings(index) for index in range(3)]
+    assert [each["broker.id"] for each in settings] == ["1", "2", "3"]
+    assert [each["listeners"] for each in settings] == [f"PLAINTEXT://127.0.0.1:{21_700 + index}" for index in range(3)]
+    assert [Path(each["log.dirs"]).name for each in settings] == ["broker-1", "broker-2", "broker-3"]
+    assert {each["zookeeper.connect"] for each in settings} == {"127.0.0.1:21790"}
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(2, "2", "1"), (3, "3", "2"), (5, "3", "2")])
+def test_any_one_broker_may_die(tmp_path: Path, brokers: int, replicas: str, in_sync: str) -> None:
+    settings = plan(tmp_path, brokers).settings(0)
+    assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == replicas
+    assert settings["min.insync.replicas"] == settings["transaction.state.log.min.isr"] == in_sync
+
+
+def test_a_person_has_the_last_word(tmp_path: Path) -> None:
+    settings = plan(tmp_path, override=["default.replication.factor=1"], no_auto_create=True).settings(1)
+    assert settings["default.replication.factor"] == "1"
+    assert settings["auto.create.topics.enable"] == "false"
+
+
+def test_folders_are_made_for_their_owner_only(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    prepare_cluster_folder(data, 3, "broker")
+    assert sorted(path.name for path in data.iterdir()) == ["broker-1", "broker-2", "broker-3", "zookeeper"]
+    assert {path.stat().st_mode & 0o777 for path in data.iterdir()} == {0o700}
+    prepare_cluster_folder(data, 4, "broker")  # one more
+    assert brokers_in(data) == 4
+
+
+def test_a_cluster_does_not_lose_brokers_by_a_slip(tmp_path: Path) -> None:
+    prepare_cluster_folder(tmp_path, 3, "broker")
+    with pytest.raises(ToolError, match="holds a cluster of 3 brokers: ottla up --brokers 3"):
+        prepare_cluster_folder(tmp_path, 2, "broker")
+    with pytest.raises(ToolError, match="holds a cluster of 3 brokers: ottla up --brokers 3"):
+        up.run(["--data", str(tmp_path)])
+
+
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(ToolError, match="holds other files"):
+        prepare_cluster_folder(tmp_path, 3, "broker")
+    (tmp_path / "notes").unlink()
+    (tmp_path / "broker").mkdir()
+    with pytest.raises(ToolError, match="data of a single broker"):
+        prepare_cluster_folder(tmp_path, 3, "broker")
+
+
+def test_a_port_in_use_is_told_with_its_cure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ToolError, match=rf"port {port} .* is not free.*--port {port - 1 + 100}"):
+            up_cluster.check_ports(plan(tmp_path, port=port - 1))
+        with pytest.raises(ToolError, match="--zookeeper-port"):
+            up_cluster.check_ports(plan(tmp_path, zookeeper_port=port))
+
+
+def test_brokers_need_zookeeper_and_not_each_other(tmp_path: Path) -> None:
+    zookeeper, *brokers = children(plan(tmp_path))
+    assert zookeeper.name == "ZooKeeper"
+    assert all(broker.needs is zookeeper and broker.is_one_of_many for broker in brokers)
+    assert not zookeeper.is_one_of_many
+
+
+def test_the_banner_comes_when_all_are_ready(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    screen = ClusterScreen(plan(tmp_path))
+    zookeeper, *brokers = children(screen.plan)
+    assert screen.on_line(zookeeper, "ottla zookeeper ready on 127.0.0.1:21790")
+    assert not screen.on_line(brokers[1], "something to tell")
+    for number, broker in enumerate(brokers, 1):
+        assert "is up" not in capsys.readouterr().out
+        assert screen.on_line(broker, f"ottla broker {number} ready on 127.0.0.1:{21_699 + number}")
+    assert re.search(
+        r"a cluster of 3 brokers.*127\.0\.0\.1:21700,127\.0\.0\.1:21701,127\.0\.0\.1:21702",
+        capsys.readouterr().out,
+        re.DOTALL,
+    )
+    screen.on_line(brokers[1], "something to tell")
+    assert capsys.readouterr().err == "broker 2: something to tell\n"

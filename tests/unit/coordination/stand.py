@@ -1,0 +1,72 @@
+"""Partitions of an internal topic with followers that a test plays: real logs, real high watermarks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from ottla.base.clock import SystemClock
+from ottla.base.names import TopicPartition
+from ottla.base.topic_settings import TopicSettings
+from ottla.replication.partition import Partition
+from ottla.replication.role import Role
+from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.log import create_log
+
+ME, OTHER = 1, 2
+NOW_MS = 1_700_000_000_000
+
+
+class Replicas:
+    """Just enough of a ReplicaSet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node_id = ME
+        self.recovering: set[TopicPartition] = set()
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self._folder = folder
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self.partitions.get((topic, index))
+
+    def make(self, topic: str, index: int = 0, replicas: tuple[int, ...] = (ME, OTHER)) -> Partition:
+        name = TopicPartition(topic, index)
+        folder = str(self._folder / str(name))
+        log = create_log(name, folder, TopicSettings(), DescriptorPool(64), None, NOW_MS, 86_400_000)
+        partition = self.partitions[name] = Partition(name, UUID(int=7), log, ME)
+        lead(partition, 0, replicas)
+        return partition
+
+    def close(self) -> None:
+        for partition in self.partitions.values():
+            partition.log.abandon()
+
+
+def lead(partition: Partition, epoch: int, replicas: tuple[int, ...] = (ME, OTHER)) -> None:
+    partition.take_role(Role(ME, epoch, replicas, replicas), 0)
+
+
+def lose(partition: Partition, epoch: int) -> None:
+    """The other broker leads from now on."""
+    partition.take_role(Role(OTHER, epoch, (ME, OTHER), (ME, OTHER)), 0)
+
+
+def replicate(partition: Partition) -> None:
+    """The follower fetches to the end, and says so with its next fetch."""
+    end = partition.log.end_offset
+    epoch = partition.log.latest_epoch
+    read = partition.read_for_replica(OTHER, -1, end, epoch, partition.leader_epoch, 1 << 20, True, 0)
+    if read.file_range is not None:
+        read.file_range.release()
+    assert partition.high_watermark == end
+
+
+def runtime_parts(replicas: Replicas) -> dict[str, Any]:
+    return {"replicas": replicas, "workers": ThreadPoolExecutor(1), "clock": SystemClock()}
+
+
+def services(**parts: Any) -> Any:
+    return SimpleNamespace(**parts)

@@ -1,0 +1,223 @@
+"""Coordinators that come and go with the leadership of their partition, and high watermarks that are held back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.coordination.stand import ME, Replicas, lead, lose, replicate, runtime_parts
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.coordinators import group_settings, refuse
+from ottla.coordination.machine import Decision, Reply
+from ottla.coordination.runtime import Runtime
+from ottla.groups.classic import Client
+from ottla.groups.machine import GroupMachine
+from ottla.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.replication.partition import Partition
+
+TOPIC = "__consumer_offsets"
+GROUP = "g"
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    made = Replicas(tmp_path)
+    yield made
+    made.close()
+
+
+class Stand:
+    """One partition of the offsets topic and its coordinator."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.partition = replicas.make(TOPIC)
+        settings = group_settings(BrokerSettings({}))
+        self.runtime: Runtime[GroupMachine] = Runtime(
+            TOPIC,
+            **runtime_parts(replicas),
+            make_machine=lambda: GroupMachine(settings, lambda *_: frozenset(), lambda: None),  # type: ignore[arg-type,return-value]
+            refuse=refuse,
+        )
+        self.heard: list[object] = []
+        self.runtime.follow(1)
+
+    def commit(self, offset: int) -> None:
+        row = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        topic = OffsetCommitRequestTopic(name="t", partitions=[row])
+        request = OffsetCommitRequest(group_id=GROUP, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+        shard = self.runtime.shard(GROUP)
+
+        def answered(response: object) -> None:
+            self.heard.append(Error(response.topics[0].partitions[0].error_code).name)  # type: ignore[attr-defined]
+
+        self.runtime.run(shard, shard.machine.commit(request, answered, [], self.runtime.now_ms()))
+
+    def fetch(self) -> None:
+        shard = self.runtime.shard(GROUP)
+        found = shard.machine.offsets.get(GROUP, "t", 0)
+        reply = Reply(self.heard.append, found.offset if found is not None else None)
+        self.runtime.run(shard, Decision(replies=[reply], is_read=True))
+
+    def join(self) -> None:
+        shard = self.runtime.shard(GROUP)
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        client = Client("c", "/h", False, False)
+
+        def answered(response: object) -> None:
+            self.heard.append(Error(response.error_code).name)  # type: ignore[attr-defined]
+
+        self.runtime.run(shard, shard.machine.join(request, client, "m1", answered, self.runtime.now_ms()))
+
+    def problem(self) -> Error:
+        try:
+            self.runtime.shard(GROUP)
+        except KafkaError as refusal:
+            return refusal.error
+        return Error.NONE
+
+
+def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        stand = Stand(replicas)
+        await scene(stand)
+        stand.runtime.close()
+
+    asyncio.run(whole())
+
+
+async def until_ready(stand: Stand) -> None:
+    for _ in range(200):
+        if stand.problem() is Error.NONE:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(stand.problem())
+
+
+async def a_moment() -> None:
+    await asyncio.sleep(0.1)
+
+
+def test_a_commit_is_answered_when_its_followers_have_it(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        stand.fetch()
+        assert stand.heard == []
+        replicate(stand.partition)
+        assert stand.heard == ["NONE", 5]
+
+    play(replicas, scene)
+
+
+def test_a_commit_that_is_not_replicated_when_leadership_is_lost_is_not_acknowledged(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        lose(stand.partition, 1)
+        assert stand.heard == ["NOT_COORDINATOR"]
+        assert stand.problem() is Error.NOT_COORDINATOR
+
+    play(replicas, scene)
+
+
+def test_a_high_watermark_of_the_next_leader_acknowledges_nothing(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        lose(stand.partition, 1)
+        lead(stand.partition, 2)
+        replicate(stand.partition)
+        assert stand.heard == ["NOT_COORDINATOR"]
+
+    play(replicas, scene)
+
+
+def test_whoever_waits_inside_a_group_is_sent_to_the_next_coordinator(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.join()
+        replicate(stand.partition)
+        assert stand.heard == []  # waits for other members
+        lose(stand.partition, 1)
+        stand.runtime.follow(1)
+        assert stand.heard == ["NOT_COORDINATOR"]
+        assert stand.runtime.loaded() == []
+
+    play(replicas, scene)
+
+
+def test_a_new_leader_tells_nothing_before_all_that_it_loaded_is_committed(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        replicate(stand.partition)
+        stand.commit(6)
+        lose(stand.partition, 1)
+        stand.runtime.follow(1)
+        lead(stand.partition, 2)
+        stand.runtime.follow(1)
+        await a_moment()
+        assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
+        replicate(stand.partition)
+        await until_ready(stand)
+        stand.heard.clear()
+        stand.fetch()
+        assert stand.heard == [6]
+
+    play(replicas, scene)
+
+
+def test_a_coordinator_that_stays_goes_on_in_the_next_epoch(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        shard = stand.runtime.shard(GROUP)
+        lead(stand.partition, 1)
+        stand.runtime.follow(1)
+        assert stand.runtime.shard(GROUP) is shard
+        replicate(stand.partition)
+        assert stand.heard == ["NONE"]
+
+    play(replicas, scene)
+
+
+def test_leadership_that_changes_while_the_log_is_read(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        replicate(stand.partition)
+        lose(stand.partition, 1)
+        lead(stand.partition, 2)
+        stand.runtime.follow(1)
+        assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
+        lose(stand.partition, 3)
+        stand.runtime.follow(1)
+        assert stand.problem() is Error.NOT_COORDINATOR
+        lead(stand.partition, 4)
+        replicate(stand.partition)
+        await until_ready(stand)
+        shard = stand.runtime.shard(GROUP)
+        assert shard.is_ours
+        stand.heard.clear()
+        stand.fetch()
+        assert stand.heard == [5]
+
+    play(replicas, scene)
+
+
+def test_without_followers_a_log_is_loaded_at_once(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        partition: Partition = replicas.make(TOPIC, 1, (ME,))
+        stand.runtime.follow(2)
+        assert stand.runtime.shard_at(1).partition is partition
+
+    play(replicas, scene)

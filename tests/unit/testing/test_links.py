@@ -1,0 +1,154 @@
+"""The doors between brokers of a test cluster, with plain sockets in place of brokers."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.testing.links import HOST, Links
+
+US, THEM = 1, 2
+QUIET_SECONDS = 0.15
+
+
+class Echo(threading.Thread):
+    """Sends back whatever comes."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.server = socket.create_server((HOST, 0))
+        self.port: int = self.server.getsockname()[1]
+
+    def run(self) -> None:
+        while True:
+            try:
+                peer, _ = self.server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.answer, args=(peer,), daemon=True).start()
+
+    def answer(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(ConnectionError):
+            while data := peer.recv(1000):
+                peer.sendall(data)
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    server.start()
+    yield server
+    server.server.close()
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    made = Links(lambda: {US: os.getpid()})
+    yield made
+    made.close()
+
+
+def connect(port: int) -> socket.socket:
+    peer = socket.create_connection((HOST, port), 5)
+    peer.settimeout(5)
+    return peer
+
+
+def is_silent(peer: socket.socket) -> bool:
+    peer.settimeout(QUIET_SECONDS)
+    try:
+        return not peer.recv(1000)
+    except TimeoutError:
+        return True
+    finally:
+        peer.settimeout(5)
+
+
+def test_a_door_leads_to_its_target_and_knows_who_comes(links: Links, echo: Echo) -> None:
+    door = links.add_door(THEM, echo.port)
+    links.open_doors(THEM)
+    with connect(door.port) as peer:
+        peer.sendall(b"hello")
+        assert peer.recv(100) == b"hello"
+    assert links.flow(US, THEM).carried_bytes == links.flow(THEM, US).carried_bytes == 5
+
+
+def test_a_closed_door_refuses_and_can_be_opened_again(links: Links, echo: Echo) -> None:
+    door = links.add_door(THEM, echo.port)
+    with pytest.raises(ConnectionRefusedError):
+        connect(door.port)
+    links.open_doors(THEM)
+    connect(door.port).close()
+    links.close_doors(THEM)
+    with pytest.raises(ConnectionRefusedError):
+        connect(door.port)
+    links.open_doors(THEM)
+    connect(door.port).close()
+
+
+def test_a_cut_is_silence_and_what_was_sent_arrives_afterwards(links: Links, echo: Echo) -> None:
+    door = links.add_door(THEM, echo.port)
+    links.open_doors(THEM)
+    with connect(door.port) as peer:
+        peer.sendall(b"before")
+        assert peer.recv(100) == b"before"
+        links.cut(US, THEM)
+        peer.sendall(b"during")
+        assert is_silent(peer)
+        links.heal()
+        assert peer.recv(100) == b"during"
+
+
+def test_a_cut_one_way_lets_requests_through_and_no_answers(links: Links, echo: Echo) -> None:
+    door = links.add_door(THEM, echo.port)
+    links.open_doors(THEM)
+    with connect(door.port) as peer:
+        links.cut(THEM, US, one_way=True)
+        peer.sendall(b"request")
+        assert is_silent(peer)
+        assert links.flow(US, THEM).carried_bytes == len(b"request")
+        links.join(THEM, US, one_way=True)
+        assert peer.recv(100) == b"request"
+
+
+def test_the_end_of_a_connection_does_not_get_through_a_cut(links: Links) -> None:
+    server = socket.create_server((HOST, 0))
+    door = links.add_door(THEM, server.getsockname()[1])
+    links.open_doors(THEM)
+    with connect(door.port) as peer:
+        far, _ = server.accept()
+        links.cut(US, THEM)
+        time.sleep(QUIET_SECONDS)  # the cut is made by another thread
+        far.close()
+        assert is_silent(peer)
+        links.heal()
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            if not peer.recv(100):
+                raise ConnectionResetError
+    server.close()
+
+
+def test_a_slow_link_is_slow(links: Links, echo: Echo) -> None:
+    door = links.add_door(THEM, echo.port, source=US)
+    links.open_doors(THEM)
+    with connect(door.port) as peer:
+        links.slow_down(US, THEM, delay_seconds=0.1)
+        begin = time.monotonic()
+        peer.sendall(b"hello")
+        assert peer.recv(100) == b"hello"
+        assert time.monotonic() - begin >= 0.2
+
+
+def test_strangers_are_sent_away(echo: Echo) -> None:
+    links = Links(dict)
+    door = links.add_door(THEM, echo.port)
+    links.open_doors(THEM)
+    with connect(door.port) as peer, pytest.raises((ConnectionResetError, BrokenPipeError)):
+        peer.sendall(b"hello")
+        if not peer.recv(100):
+            raise ConnectionResetError
+    links.close()
