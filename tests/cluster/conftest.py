@@ -19,6 +19,7 @@ SETTINGS: dict[str, object] = {
     "group.min.session.timeout.ms": 500,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     "controlled.shutdown.retry.backoff.ms": 500,
+    "auto.leader.rebalance.enable": "false",  # leaders move when a test wants it
 }
 
 

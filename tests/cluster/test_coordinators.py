@@ -1,7 +1,8 @@
-"""Coordinators of groups and transactions on several brokers: they move with leaders, and nothing said is taken back."""
+"""Coordinators of groups and transactions on several brokers: they move with leaders and take nothing back."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ def test_a_commit_that_was_answered_is_never_taken_back(cluster: Cluster, name: 
     longest_seconds = 0.0
     for round_ in range(2):
         killer.kill_after(0.5, coordinator_of(cluster, KeyType.GROUP, name))
-        until = time.monotonic() + 4.0
+        until = time.monotonic() + 2.5
         offset = answered
         while time.monotonic() < until:
             offset += 1
@@ -107,7 +108,7 @@ def test_a_commit_that_was_answered_is_never_taken_back(cluster: Cluster, name: 
             assert found.offset >= answered, f"round {round_}: {found.offset} after {answered} was answered"
         killer.revive(cluster)
     (found,) = committer.committed([partition], timeout=PATIENCE_SECONDS)
-    assert found.offset >= answered > 100
+    assert found.offset >= answered > 20
     assert longest_seconds < 10.0
     committer.close()
 
@@ -120,42 +121,40 @@ def commit(consumer: Consumer, topic: str, offset: int) -> bool:
     return True
 
 
-def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str, killer: Killer) -> None:
-    """Two members read on: nothing is left out, and what was committed is not read again by the same group."""
+def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str) -> None:
+    """Two members read on: nothing is left out, and in the end the group has committed all of it."""
     cluster.create_topic(name, 2)
     settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False) | SESSION
     members = [Consumer(settings) for _ in range(2)]
     for member in members:
         member.subscribe([name])
-    read: set[int] = set()
-    produced = 0
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline and (produced < 600 or len(read) < produced):
-        if produced < 600 and len(read) >= produced - 50:
-            produce(cluster, name, 2, 0)
-            producer = Producer(client(cluster))
-            for number in range(produced, produced + 100):
-                producer.produce(name, str(number).encode(), partition=number % 2)
-            assert producer.flush(PATIENCE_SECONDS) == 0
-            produced += 100
-        if produced == 300 and not killer.killed:
-            killer.kill_after(0.2, coordinator_of(cluster, KeyType.GROUP, name))
-        for member in members:
-            for message in member.consume(50, 0.1):
-                if message.error() is None:
-                    read.add(int(message.value()))
-                    commit_next(member, message)
-    assert read == set(range(600))
-    assert killer.killed
+    read: dict[int, int] = {0: 0, 1: 0}  # by partition: how far
+    for part in range(4):
+        produce(cluster, name, 2, 200)
+        if part == 2:
+            coordinator_of(cluster, KeyType.GROUP, name).kill()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline and sum(read.values()) < 200 * (part + 1):
+            for member in members:
+                read_some(member, read)
+    assert read == {0: 400, 1: 400}
     for member in members:
         member.close()
+    places = [TopicPartition(name, index) for index in range(2)]
+    asking = Consumer(client(cluster, group_id=name))
+    assert [each.offset for each in asking.committed(places, timeout=PATIENCE_SECONDS)] == [400, 400]
+    asking.close()
 
 
-def commit_next(member: Consumer, message: Any) -> None:
-    try:
-        member.commit(message=message, asynchronous=True)
-    except KafkaException:
-        return  # a rebalance: whoever has the partition now commits
+def read_some(member: Consumer, read: dict[int, int]) -> None:
+    """Each next record is the one after the last, or one of those that were read but not committed."""
+    for message in member.consume(50, 0.1):
+        if message.error() is None:
+            partition, offset = message.partition(), message.offset()
+            assert offset <= read[partition], f"{read[partition]} was left out"
+            read[partition] = max(read[partition], offset + 1)
+            with contextlib.suppress(KafkaException):  # a rebalance: whoever has the partition now commits
+                member.commit(message=message, asynchronous=False)
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
@@ -225,7 +224,8 @@ def test_transactions_of_version_2_end_as_they_were_told(
     cluster: Cluster, name: str, killer: Killer, victim: str
 ) -> None:
     """Brokers add partitions to transactions that others coordinate; offsets of the group count with them."""
-    cluster.create_topic("in") if cluster.partition("in") is None else None
+    if cluster.partition("in") is None:
+        cluster.create_topic("in")
     cluster.create_topic(name, 3)
     producer = VersionTwoProducer(cluster, name)
     committed: list[bytes] = []
@@ -248,26 +248,25 @@ def test_transactions_of_version_2_end_as_they_were_told(
     group.close()
 
 
-def test_a_copy_is_made_exactly_once_while_brokers_die(cluster: Cluster, name: str, killer: Killer) -> None:
-    """Consume, transform, produce: offsets and records are one transaction, on brokers that are killed in turn."""
+def test_a_copy_is_made_exactly_once_while_a_broker_dies(cluster: Cluster, name: str, killer: Killer) -> None:
+    """Consume, transform, produce: offsets and records are one transaction, on three brokers of which one dies."""
     source, target = f"{name}-in", f"{name}-out"
     cluster.create_topic(source, 3)
     cluster.create_topic(target, 3)
     produce(cluster, source, 3, 600)
     deadline = time.monotonic() + 60
-    victims = iter(cluster.brokers[:2])
     copied = 0
     while copied < 600 and time.monotonic() < deadline:
-        copied = copy(cluster, source, target, name, lambda: kill_next(killer, victims), deadline)
+        copied = copy(cluster, source, target, name, lambda: kill_one(killer, cluster), deadline)
     killer.revive(cluster)
     values = read_committed(cluster, target, 3, 600)
     assert sorted(map(int, values)) == list(range(600))
-    assert len(killer.killed) == 1 or len(killer.killed) == 2
+    assert len(killer.killed) == 1
 
 
-def kill_next(killer: Killer, victims: Iterator[ClusterBroker]) -> None:
+def kill_one(killer: Killer, cluster: Cluster) -> None:
     if not killer.killed:
-        killer.kill_after(0.0, next(victims))
+        killer.kill_after(0.0, cluster.brokers[0])
 
 
 def copy(cluster: Cluster, source: str, target: str, name: str, disturb: Any, deadline: float) -> int:

@@ -74,6 +74,22 @@ def test_kafkas_script_and_file_start_it_and_sigterm_ends_it(tmp_path: Path) -> 
     assert said.startswith(f"ottla zookeeper: port {port} is open to the network")
 
 
+def test_zookeepers_own_shell_reads_the_tree(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+    async def make() -> None:
+        store = ZooKeeperStore(zookeeper.connect + chroot)
+        await store.open()
+        await store.multi([CreateNode("/brokers"), CreateNode("/brokers/ids"), CreateNode("/brokers/ids/3", b"{}")])
+        await store.close()
+
+    asyncio.run(make())
+    command = [sys.executable, "-m", "ottla.cli.kafka_scripts", "zookeeper-shell.sh", zookeeper.connect + chroot]
+    ended = subprocess.run(
+        [*command, "get", "/brokers/ids/3"], check=False, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines()[-1] == "{}"
+
+
 @pytest.fixture
 def ensemble(tmp_path: Path) -> Iterator[list[ZooKeeperProcess]]:
     quorum = ",".join(f"127.0.0.1:{free_port()}:{free_port()}" for _ in range(3))

@@ -22,6 +22,7 @@ class HeldPartition:
     def __init__(self, is_held: bool, topic: str) -> None:
         self.name = TopicPartition(topic, 0)
         self.is_leader = True
+        self.has_too_few_in_sync = False
         self.leader_epoch = self.leading_since = 0
         self.is_held = is_held
         self.refusal: Any = None

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -70,9 +70,13 @@ class TimedHistory(History):
 
 
 class PatientLoad(ConfluentLoad):
-    """librdkafka at a modest pace: correctness is looked for, not speed."""
+    """librdkafka at a modest pace: correctness is looked for, not speed.
+
+    It waits 3 s for an answer instead of 30: else a broker that is paused holds it up for longer than the cluster does.
+    """
 
     records_per_pause = 2
+    settings: ClassVar[dict[str, object]] = {"request.timeout.ms": 3000, "socket.timeout.ms": 3000}
 
 
 @dataclass

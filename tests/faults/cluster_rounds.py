@@ -12,9 +12,9 @@ from ottla.testing.cluster import Cluster
 MEND_SECONDS_MAX = 90.0
 
 
-def rounds(usual: int) -> int:
-    """How many rounds: OTTLA_FAULT_ROUNDS says otherwise."""
-    return int(os.environ.get("OTTLA_FAULT_ROUNDS", "0")) or usual
+def rounds(full: int) -> int:
+    """How many rounds: a part of the full number, which OTTLA_FAULTS_SCALE names."""
+    return max(2, round(full * float(os.environ.get("OTTLA_FAULTS_SCALE", "0.2"))))
 
 
 def run_rounds(

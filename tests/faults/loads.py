@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -61,6 +61,7 @@ class ConfluentLoad(Load):
     """librdkafka with idempotence: five requests in flight, nothing twice, order kept."""
 
     records_per_pause = 20
+    settings: ClassVar[dict[str, object]] = {}  # more than below
 
     def produce(self) -> None:
         self.history.add_producer(self.name, is_idempotent=True)
@@ -73,6 +74,7 @@ class ConfluentLoad(Load):
                 "linger.ms": 2,
                 "retry.backoff.ms": 20,
                 **LIBRDKAFKA,
+                **self.settings,
             }
         )
         while not self._stopping.is_set():
@@ -94,7 +96,9 @@ class ConfluentLoad(Load):
         value = message.value()
         assert value is not None
         if error is None:
-            self.history.acknowledge((message.topic() or "", message.partition() or 0), value, message.offset() or 0)
+            offset = message.offset()  # None if a later acknowledgement told librdkafka that this one was stored, too
+            place = (message.topic() or "", message.partition() or 0)
+            self.history.acknowledge(place, value, -1 if offset is None else offset)
         else:
             self.history.give_up(value, error)
 

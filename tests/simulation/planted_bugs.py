@@ -29,7 +29,7 @@ BUGS = [
         "answers before records are committed",
         "classic_members",
         "coordination/shard.py",
-        "            self._waiting.append((last_offset, decision))\n            self._release()\n",
+        "            self._waiting.append((last_offset, self._now_ms(), decision))\n            self._release()\n",
         "            self._deliver(decision)\n",
     ),
     PlantedBug(

@@ -90,6 +90,7 @@ class SimulatedPartition:
         self._world = world
         self.name = TopicPartition(topic, index)
         self.is_leader = True
+        self.has_too_few_in_sync = False
         self.leader_epoch = self.leading_since = 0
         self.batches: list[bytes] = []
         self.end_offset = 0

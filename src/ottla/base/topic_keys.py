@@ -90,7 +90,6 @@ class TopicKeys(Settings):
     flush_ms = Long(LONG_MAX, at_least=0, note="Time a message may stay in memory before it is forced to disk.")
     follower_replication_throttled_replicas = Items(
         check=throttled_replicas,
-        unused=NO_FOLLOWERS,
         note="Replicas as partition:broker whose copying in is slowed down; * is all.",
     )
     index_interval_bytes = Int(4096, at_least=0, note="Bytes of log between two entries of the offset index.")
@@ -100,7 +99,6 @@ class TopicKeys(Settings):
     )
     leader_replication_throttled_replicas = Items(
         check=throttled_replicas,
-        unused=NO_FOLLOWERS,
         note="Replicas as partition:broker whose copying out is slowed down; * is all.",
     )
     local_retention_bytes = Long(

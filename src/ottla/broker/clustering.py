@@ -29,6 +29,7 @@ from ottla.controller.upkeep import Upkeep
 from ottla.controller.zookeeper import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
+from ottla.storage.life_file import note_life, previous_life
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +62,15 @@ class Clustering:
         end = inter_broker_endpoint(broker, self._settings)
         return True if end is None else await probe(end.host, end.port)
 
-    async def join(self, services: Services, poller: Rounds, me: BrokerImage, cluster_id: str | None) -> None:
+    async def join(self, services: Services, poller: Rounds, me: BrokerImage) -> None:
         """Become a member of the cluster; on return there is an image."""
+        log_dirs = services.replicas.log_dirs
+        me = me._replace(previous_epoch=previous_life(log_dirs.dirs))
+        self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
         self._peers = peers = Peers(self._settings, self._images, poller)
         services.join(self.membership, peers)
         services.live.on_change(lambda _: self._settle())
-        await self.membership.start(me, cluster_id)
+        await self.membership.start(me, log_dirs.cluster_id)
         self._polls = PollLoop(
             self.membership, self._images, peers, services.publisher.settled, lambda: offline_replicas(services)
         )
@@ -75,6 +79,9 @@ class Clustering:
 
     def serve(self, services: Services) -> None:
         """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""
+        services.replicas.on_damage = lambda: self.tell_offline(services)
+        if services.replicas.damaged:
+            self.tell_offline(services)
         services.replica_fetchers = self._fetchers = ReplicaFetchers(services)
         services.isr_changes = self._isr_changes = IsrChanges(
             services.replicas,
@@ -136,9 +143,9 @@ class Clustering:
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
-    """The replicas of this broker that lie in failed folders."""
+    """The replicas of this broker that lie in failed folders or are damaged."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline:
+    for name in services.replicas.offline | services.replicas.damaged:
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics

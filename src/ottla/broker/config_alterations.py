@@ -14,7 +14,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.config_loggers import check_logger, set_logger
-from ottla.broker.forwarding import is_here
+from ottla.broker.forwarding import is_here, opened
+from ottla.broker.forwarding_errors import error_answer
 from ottla.controller.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -118,7 +119,11 @@ async def pass_on(
     resources: list[Any] = [request.resources[place] for place in left]
     rest = type(request)(resources=resources, validate_only=request.validate_only)
     answer = await forwarding.forward(rest, context, context.broker.handlers[context.api_key])
-    for place, row in zip(left, answer.responses, strict=True):
+    try:
+        rows = opened(answer, context).responses
+    except KafkaError as problem:
+        rows = error_answer(rest, problem.error, context.api_version).responses
+    for place, row in zip(left, rows, strict=True):
         responses[place].error_code, responses[place].error_message = row.error_code, row.error_message
 
 

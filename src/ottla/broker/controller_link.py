@@ -97,6 +97,7 @@ class ControllerLink:
             answer = call.result()
         except BaseException:  # whoever waits may also be cancelled: its answer would be the next one's
             call.cancel()
+            call.add_done_callback(_forget_outcome)
             peer.close()
             raise
         self._give(controller, peer)
@@ -126,3 +127,9 @@ class ControllerLink:
 
     def __repr__(self) -> str:
         return f"<ControllerLink to broker {self._location.controller_id}, {len(self._idle)} idle>"
+
+
+def _forget_outcome(call: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more; asyncio wants its exception to be seen."""
+    if not call.cancelled():
+        call.exception()

@@ -46,6 +46,7 @@ CALL_MS_MAX: Final = 10_000  # for an answer of another broker's coordinator, or
 WRITE_ERRORS: Final = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
     Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
     Error.NOT_LEADER_OR_FOLLOWER: Error.NOT_COORDINATOR,
     Error.KAFKA_STORAGE_ERROR: Error.NOT_COORDINATOR,
     Error.MESSAGE_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
@@ -91,15 +92,17 @@ class Coordinators:
         self._services = services
         self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
         self._creating = asyncio.Lock()
+        self._image_count = 0  # an image that was loaded anew counts its generations anew
         self.groups: Runtime[GroupMachine] = self._runtime(
             OFFSETS_TOPIC,
-            lambda: self._configured(
-                GroupMachine(group_settings(services.settings), matching_topics, lambda: ImageCatalog(services.image))
-            ),
+            services.settings.offsets_commit_timeout_ms,
+            lambda: self._configured(GroupMachine(group_settings(services.settings), matching_topics, self.catalog)),
             services.settings.offsets_topic_compression_codec,
         )
         self.transactions: Runtime[TransactionMachine] = self._runtime(
-            TRANSACTIONS_TOPIC, lambda: TransactionMachine(transaction_settings(services.settings))
+            TRANSACTIONS_TOPIC,
+            services.settings.request_timeout_ms,
+            lambda: TransactionMachine(transaction_settings(services.settings)),
         )
         self._own_peers: dict[tuple[int, str], Peer] = {}
         self.guards = Guards()
@@ -119,9 +122,11 @@ class Coordinators:
         self._following: asyncio.Task[None] | None = None
         services.live.on_change(self._change_settings)
 
-    def _runtime(self, topic: str, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
+    def _runtime(self, topic: str, wait_ms_max: int, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
         services = self._services
-        return Runtime(topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec)
+        return Runtime(
+            topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec, wait_ms_max
+        )
 
     # ---- other brokers
 
@@ -159,6 +164,7 @@ class Coordinators:
         if old.group_configs is not new.group_configs:
             self._change_settings(self._services.settings)
         changed = new.changed_topics_since(old)
+        self._image_count += 1
         if OFFSETS_TOPIC in changed or TRANSACTIONS_TOPIC in changed:
             self._follow_soon()
         deleted = {
@@ -196,17 +202,7 @@ class Coordinators:
         return topic
 
     async def _make_topic(self, wanted: NewTopic) -> None:
-        alive = len(self._services.image.brokers)
-        if wanted.replication_factor > alive:
-            logger.warning(
-                "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or "
-                "set its replication factor lower (offsets.topic.replication.factor, "
-                "transaction.state.log.replication.factor)",
-                wanted.name,
-                alive,
-                wanted.replication_factor,
-            )
-            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        require_brokers(wanted, len(self._services.image.brokers))
         results = await self._services.control.create_topics([wanted])
         if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
@@ -221,6 +217,10 @@ class Coordinators:
         """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
         was made in it would have too few replicas for ever."""
         return 1 if self._services.cluster is None else None
+
+    def catalog(self) -> ImageCatalog:
+        """The topics as they are now."""
+        return ImageCatalog(self._services.image, self._image_count)
 
     # ---- asking
 
@@ -290,6 +290,19 @@ def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str,
         replication_factor=replicas,
         configs=(("cleanup.policy", "compact"), *configs.items()),
     )
+
+
+def require_brokers(wanted: NewTopic, alive: int) -> None:
+    """While a cluster starts it has too few brokers; clients ask again."""
+    if wanted.replication_factor > alive:
+        logger.warning(
+            "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
+            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
+            wanted.name,
+            alive,
+            wanted.replication_factor,
+        )
+        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
 
 
 def at_most(number: int, maximum: int | None) -> int:

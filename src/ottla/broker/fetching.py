@@ -353,6 +353,8 @@ class Fetch:
         for (asked, before), (_, after) in zip(results, checked, strict=True):
             if after is not before:
                 self._note_refusal(asked, Error(after.error_code))
+                if after.error_code == Error.CORRUPT_MESSAGE and asked.partition is not None:
+                    asked.partition.note_damage(asked.fetch_offset)
         self.context.answer(self._response(checked))
 
     def _response(self, results: list[Result]) -> FetchResponse:

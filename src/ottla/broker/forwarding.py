@@ -21,8 +21,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.broker.controller_link import ControllerLink
 from ottla.broker.forwarding_errors import error_answer
 from ottla.protocol.apis import APIS
-from ottla.protocol.codec import ProtocolError, decode_whole, encode
-from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.codec import EncodedBody, ProtocolError, decode_whole, encode
+from ottla.protocol.headers import encode_request_header, response_header_bytes
 from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse, PrincipalData
 from ottla.protocol.schema import layout_of
 
@@ -46,14 +46,16 @@ class Forwarding:
         self._timeout_ms_max = timeout_ms_max
 
     async def forward(self, request: Any, context: Context, handler: Handler) -> Any:
-        """The controller's answer; `handler` is asked if this broker has become the controller meanwhile."""
+        """The controller's answer, as it is: nobody here has to look inside. Or that of `handler`, if this broker has
+        become the controller meanwhile.
+        """
         envelope = seal(request, context)
         try:
             answer = await self._link.ask(
                 envelope,
                 EnvelopeResponse,
                 timeout_ms=self._timeout_ms(request),
-                is_elsewhere=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER or is_elsewhere(sealed, context),
+                is_elsewhere=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
             )
             if answer is not None:
                 return unseal(answer, context)
@@ -107,32 +109,27 @@ def seal(request: Any, context: Context) -> EnvelopeRequest:
     )
 
 
-def unseal(envelope: EnvelopeResponse, context: Context) -> Any:
-    """What is inside; KafkaError if the controller did not look at the request."""
+def unseal(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
+    """What is inside, still encoded; KafkaError if the controller did not look at the request."""
     if envelope.error_code == Error.UNSUPPORTED_VERSION:  # of brokers that are not of the same release
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     if envelope.error_code != Error.NONE or envelope.response_data is None:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR)
-    frame = memoryview(envelope.response_data)
+    return EncodedBody(envelope.response_data[response_header_bytes(context.api_key, context.api_version) :])
+
+
+def opened(answer: Any, context: Context) -> Any:
+    """An answer of forward() as a message, for those who have to look inside."""
+    if not isinstance(answer, EncodedBody):
+        return answer
     try:
-        _, position = decode_response_header(context.api_key, context.api_version, frame)
-        return decode_whole(APIS[context.api_key].response, context.api_version, frame, position)
+        return decode_whole(APIS[context.api_key].response, context.api_version, memoryview(answer.body))
     except ProtocolError:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR) from None
 
 
-def is_elsewhere(envelope: EnvelopeResponse, context: Context) -> bool:
-    """Whether the answer inside says that its sender is no controller any more: nothing of the request was done."""
-    if envelope.error_code != Error.NONE:
-        return False
-    try:
-        return says_not_controller(unseal(envelope, context))
-    except KafkaError:
-        return False
-
-
 def says_not_controller(answer: Any) -> bool:
-    """NOT_CONTROLLER anywhere: a controller that is deposed in the middle tells so in the rows."""
+    """Whether its sender is no controller any more: one that is deposed in the middle tells so in the rows."""
     if getattr(answer, "error_code", Error.NONE) == Error.NOT_CONTROLLER:
         return True
     for name in ("topics", "responses", "results", "replica_election_results", "partitions", "partition_result"):

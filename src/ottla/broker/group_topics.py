@@ -25,14 +25,11 @@ KAFKAS_WORDS: Final = {
 
 
 class ImageCatalog:
-    """The topics of one metadata image."""
+    """The topics of one metadata image; the number tells it from all others that this broker has had."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, generation: int) -> None:
         self._image = image
-
-    @property
-    def generation(self) -> int:
-        return self._image.generation
+        self.generation = generation
 
     def topic(self, name: str) -> TopicFacts | None:
         return _facts(self._image.topics.get(name))

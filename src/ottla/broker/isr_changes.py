@@ -172,7 +172,9 @@ class IsrChanges:
             self._count(partition, proposal, set(verdict.isr))
             return
         self.failures += 1
-        logger.info("%s: the controller answers %s to %s", partition.name, error.name, proposal)
+        # A replica whose broker is just stopping is refused for each of its partitions: not worth a line each.
+        log = logger.debug if error is Error.INELIGIBLE_REPLICA else logger.info
+        log("%s: the controller answers %s to %s", partition.name, error.name, proposal)
         loop = asyncio.get_running_loop()
         if error in OVERTAKEN:
             loop.call_later(OVERTAKEN_SECONDS, self._ask_again, partition, proposal)

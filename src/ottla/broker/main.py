@@ -26,7 +26,6 @@ from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.automatic_id import with_node_id
 from ottla.broker.cleaning import Cleaning
-from ottla.broker.clustering import Clustering
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.failed_folders import FailedFolders
@@ -56,6 +55,7 @@ from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
+    from ottla.broker.clustering import Clustering
     from ottla.broker.monitoring.monitor import Monitor
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Broker:
             if self._monitor is not None:
                 await self._monitor.close()
             self._workers.shutdown()
-        log_dirs.close(clean=True)
+        log_dirs.close(clean=True, broker_epoch=self._cluster.membership.last_epoch if self._cluster else -1)
         logger.info("broker %d has stopped; %s", settings.node_id, self._loop_report())
 
     # ---- putting together
@@ -147,6 +147,8 @@ class Broker:
         live = LiveSettings(settings)
         images = ImageHolder()
         if settings.zookeeper_connect:
+            from ottla.broker.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
+
             self._cluster = Clustering(settings.zookeeper_connect, settings, live, self._clock, images)
             controller: ControllerService = self._cluster.controller
         else:
@@ -192,7 +194,7 @@ class Broker:
         endpoints = advertised_endpoints(settings, listeners)
         if cluster is not None:
             me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
-            await cluster.join(services, self._poller, me, log_dirs.cluster_id)
+            await cluster.join(services, self._poller, me)
         else:
             await services.controller.start(
                 endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port

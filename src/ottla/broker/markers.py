@@ -30,6 +30,7 @@ from ottla.replication.waiting import WaitingProduce
 from ottla.storage.producers import Producer
 from ottla.storage.replay import COORDINATOR_EPOCH
 from ottla.transactions.machine import RAISES_EPOCHS, SendMarkers, TransactionMachine
+from ottla.transactions.transaction import PREPARED
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class MarkerWriter:
         self.leader_of = leader_of  # a broker, -1 while there is none, None if there is no such partition
         self.messengers = messengers
         self._guards = guards
+        self.retry_seconds = RETRY_SECONDS  # the first pause, and …
+        self.retry_seconds_max = RETRY_SECONDS_MAX  # … the longest
 
     @property
     def node_id(self) -> int:
@@ -132,10 +135,15 @@ class MarkerWriter:
                 shard.machine.apply_marker(Stamp(order.producer_id, order.epoch), order.is_commit)
 
     def done(self, shard: Shard[TransactionMachine], order: SendMarkers) -> None:
-        if shard.is_ours:
-            now_ms = self._transactions.now_ms()
-            decision = shard.machine.markers_written(order.transactional_id, order.producer_id, order.epoch, now_ms)
-            self._transactions.run(shard, decision)
+        """All markers are in place. That is noted again and again until it can be written: nobody else would."""
+        if not shard.is_ours:
+            return
+        now_ms = self._transactions.now_ms()
+        decision = shard.machine.markers_written(order.transactional_id, order.producer_id, order.epoch, now_ms)
+        self._transactions.run(shard, decision)
+        left = shard.machine.transactions.get(order.transactional_id)
+        if decision.records and left is not None and left.state in PREPARED and not left.is_pending:
+            asyncio.get_running_loop().call_later(self.retry_seconds_max, self.done, shard, order)
 
 
 class _Sending:
@@ -147,7 +155,7 @@ class _Sending:
         self._order = order
         self._to_do = sorted(order.partitions)  # neither written nor on its way
         self._missing = len(self._to_do)
-        self._pause_seconds = RETRY_SECONDS
+        self._pause_seconds = writer.retry_seconds
         self._is_pausing = False
 
     def start(self) -> None:
@@ -194,7 +202,7 @@ class _Sending:
         if not self._is_pausing:
             self._is_pausing = True
             asyncio.get_running_loop().call_later(self._pause_seconds, self._go_on)
-            self._pause_seconds = min(self._pause_seconds * 2, RETRY_SECONDS_MAX)
+            self._pause_seconds = min(self._pause_seconds * 2, self._writer.retry_seconds_max)
 
 
 def refusal_of(known: Producer | None, order: SendMarkers, coordinator_epoch: int) -> Error:

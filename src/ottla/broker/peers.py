@@ -16,7 +16,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.network.connecting import connect
-from ottla.network.peer import Peer, PeerError, Rounds
+from ottla.network.peer import Locate, Peer, PeerError, Rounds
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +73,25 @@ class Peers:
         end = inter_broker_endpoint(broker, self._settings)
         if end is None:
             raise PeerError(f"broker {broker.id} has no listener for other brokers")
-        peer = Peer(end.host, end.port, self._client_id(purpose), self._poller)
+        peer = self._peer(end.host, end.port, purpose, None)
         self._own.add(peer)
         return peer
 
     def _make(self, broker_id: int, purpose: str) -> Peer:
         host, port = self.address(broker_id)
-        return Peer(host, port, self._client_id(purpose), self._poller, lambda: self.address(broker_id))
+        return self._peer(host, port, purpose, lambda: self.address(broker_id))
 
-    def _client_id(self, purpose: str) -> str:
-        return f"broker-{self._settings.node_id}-{purpose}"
+    def _peer(self, host: str, port: int, purpose: str, locate: Locate | None) -> Peer:
+        settings = self._settings
+        return Peer(
+            host,
+            port,
+            f"broker-{settings.node_id}-{purpose}",
+            self._poller,
+            locate,
+            connect_ms=settings.socket_connection_setup_timeout_ms,
+            connect_ms_max=settings.socket_connection_setup_timeout_max_ms,
+        )
 
     async def probe(self, broker_id: int) -> bool:
         """Whether anybody listens where a broker should be. False only if its machine says that nobody does."""

@@ -112,7 +112,8 @@ class PollLoop:
         """The image may not know yet where the controller is, or know its address of an earlier life."""
         broker = await self._membership.locate(elected)
         image = self._images.image
-        if broker is not None and image.brokers.get(elected) != broker:
+        known = image.brokers.get(elected)
+        if broker is not None and (known is None or known.epoch != broker.epoch):
             self._images.publish(image.with_brokers({**image.brokers, elected: broker}))
 
     async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
@@ -141,6 +142,7 @@ class PollLoop:
         finally:
             for task in (call, moved, nudged):
                 task.cancel()
+            call.add_done_callback(forget_outcome)
 
     async def _take(self, answer: ClusterPollResponse) -> bool:
         """Apply what came; False if this is no controller to go on with."""
@@ -186,6 +188,12 @@ class PollLoop:
 
     def __repr__(self) -> str:
         return f"<PollLoop controller epoch {self._epoch}, sequence {self._sequence}>"
+
+
+def forget_outcome(task: asyncio.Future[ClusterPollResponse]) -> None:
+    """Nobody waits for this answer any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def wait_for_event(event: asyncio.Event, seconds_max: float) -> None:

@@ -113,10 +113,11 @@ class _Gate:
 
     def ask(self, who: Identity, partitions: list[Partition]) -> None:
         coordinators = self._context.broker.coordinators
-        guards = coordinators.guards
-        self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
         places: list[Place] = [partition.name for partition in partitions]
         is_verifying = self._context.api_version < ADDED_BY_BROKER_SINCE
+        if is_verifying:  # else the epoch of the batch tells whether its transaction is over
+            guards = coordinators.guards
+            self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
         self._open += 1
         coordinators.participation.ask(self._request.transactional_id or "", who, places, is_verifying, self._on_answer)
 

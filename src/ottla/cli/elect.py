@@ -33,9 +33,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError("--partition goes with --topic")
     if sum((options.all_topic_partitions, options.topic is not None, options.path_to_json_file is not None)) > 1:
         raise UsageError("give one of --topic, --path-to-json-file and --all-topic-partitions")
-    if kind is Election.UNCLEAN and not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout):
-        if not confirm(UNCLEAN_QUESTION):
-            return EXIT_FAILED
+    is_asked = kind is Election.UNCLEAN and not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    if is_asked and not confirm(UNCLEAN_QUESTION):
+        return EXIT_FAILED
     with client_of(options) as client:
         return _report(client, elect_leaders(client, kind, _wanted(client, options)))
 

@@ -40,6 +40,7 @@ SCRIPTS = {
     "kafka-server-stop.sh": "ottla.cli.server_stop",
     "zookeeper-server-start.sh": "ottla.cli.zookeeper_start",
     "zookeeper-server-stop.sh": "ottla.cli.zookeeper_stop",
+    "zookeeper-shell.sh": "ottla.cli.zookeeper_shell",
 }
 
 

@@ -1,6 +1,6 @@
-"""`ottla metadata`: look into the metadata store of a broker, as `zookeeper-shell.sh` looks into ZooKeeper.
+"""`ottla metadata`: look into the metadata store of a broker, or into the ZooKeeper of a cluster.
 
-Read-only, and also while the broker runs: SQLite lets readers in beside its one writer.
+Read-only, and also while brokers run: SQLite lets readers in beside its one writer.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser
-from ottla.cli.metadata_tree import open_tree, tree_lines
-from ottla.cli.terminal import ToolError, escape_bytes, is_terminal
-from ottla.controller.sqlite_tree import SqliteTree
+from ottla.cli.metadata_tree import Tree, open_tree, open_zookeeper, tree_lines
+from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal
 from ottla.controller.store import Node, StoreError
 
 EXAMPLES = """
 ottla metadata ls /brokers --data ottla-data
 ottla metadata get /brokers/ids/1 --data ottla-data
 ottla metadata tree /config --data /var/lib/ottla
+ottla metadata get /controller --zookeeper localhost:2181/ottla
 """
 ROOT = "/"  # is always there, and holds nothing itself
 DEFAULT_FOLDER = "ottla-data"  # where `ottla up` keeps its data
@@ -30,8 +30,10 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     path = checked_path(options.path)
     try:
-        with open_tree(Path(options.data)) as tree:
+        with open_zookeeper(options.zookeeper) if options.zookeeper else open_tree(Path(options.data)) as tree:
             options.action(tree, path, options)
+    except ValueError as problem:
+        raise UsageError(f"--zookeeper: {problem}") from None
     except StoreError as problem:
         raise ToolError(str(problem)) from None
     return 0
@@ -40,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla metadata",
-        description="Look into the metadata store of a broker: topics, settings, who leads what. Changes nothing.",
+        description="Look into the metadata of a broker or a cluster: topics, settings, leaders. Changes nothing.",
         examples=EXAMPLES,
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
@@ -54,6 +56,7 @@ def _parser() -> Parser:
         command.add_argument(
             "--data", default=DEFAULT_FOLDER, metavar="DIR", help=f"the broker's folder (default: {DEFAULT_FOLDER})"
         )
+        command.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", help="that of a cluster, instead of a folder")
         command.set_defaults(action=action)
         if name == "get":
             command.add_argument("-s", "--stat", action="store_true", help="also its version and children")
@@ -68,7 +71,7 @@ def checked_path(text: str) -> str:
     return path
 
 
-def _ls(tree: SqliteTree, path: str, _options: argparse.Namespace) -> None:
+def _ls(tree: Tree, path: str, _options: argparse.Namespace) -> None:
     _found(tree, path)
     children = tree.children(path)
     if is_terminal(sys.stdout):
@@ -78,7 +81,7 @@ def _ls(tree: SqliteTree, path: str, _options: argparse.Namespace) -> None:
         print(f"[{', '.join(children)}]")  # as zookeeper-shell.sh prints it, for scripts
 
 
-def _get(tree: SqliteTree, path: str, options: argparse.Namespace) -> None:
+def _get(tree: Tree, path: str, options: argparse.Namespace) -> None:
     node = _found(tree, path)
     data = escape_bytes(_pretty(node.data)) if is_terminal(sys.stdout) else node.data
     sys.stdout.flush()
@@ -90,13 +93,13 @@ def _get(tree: SqliteTree, path: str, options: argparse.Namespace) -> None:
         print(f"numChildren = {len(tree.children(path))}")
 
 
-def _tree(tree: SqliteTree, path: str, _options: argparse.Namespace) -> None:
+def _tree(tree: Tree, path: str, _options: argparse.Namespace) -> None:
     _found(tree, path)
     for line in tree_lines(path, tree.subtree(path)):
         print(escape_bytes(line.encode("utf-8", "surrogateescape")).decode() if is_terminal(sys.stdout) else line)
 
 
-def _found(tree: SqliteTree, path: str) -> Node:
+def _found(tree: Tree, path: str) -> Node:
     node = tree.get(path) if path != ROOT else Node(b"", 0, 0)
     if node is None:
         raise ToolError(f"Node does not exist: {path}")

@@ -1,18 +1,64 @@
-"""Reading a broker's metadata store from outside: where its file is, how to open it, how to draw it."""
+"""Reading a metadata store from outside, a broker's own file or a cluster's ZooKeeper: how it is opened and drawn."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.cli.terminal import ToolError
 from ottla.controller.embedded import FILE_NAME
 from ottla.controller.sqlite_tree import SqliteTree
 from ottla.controller.store import Node
 
+if TYPE_CHECKING:
+    from ottla.controller.zookeeper import ZooKeeperStore
+
 PLACES = ("", "broker")  # a log folder itself, or the folder of `ottla up` that holds it
 DATA_LENGTH_MAX = 120  # of what a line of the tree shows
+
+
+class Tree(Protocol):
+    """What both stores let us look at."""
+
+    def get(self, path: str) -> Node | None: ...
+
+    def children(self, path: str) -> list[str]: ...
+
+    def subtree(self, path: str) -> dict[str, Node]: ...
+
+
+class ZooKeeperTree:
+    """A cluster's tree, for a tool that does one thing after the other."""
+
+    def __init__(self, store: ZooKeeperStore, runner: asyncio.Runner) -> None:
+        self._store = store
+        self._runner = runner
+
+    def get(self, path: str) -> Node | None:
+        return self._runner.run(self._store.get(path))
+
+    def children(self, path: str) -> list[str]:
+        return self._runner.run(self._store.children(path))
+
+    def subtree(self, path: str) -> dict[str, Node]:
+        return self._runner.run(self._store.subtree(path))
+
+
+@contextmanager
+def open_zookeeper(connect: str) -> Iterator[ZooKeeperTree]:
+    """The tree below the chroot of a connect string, for reading only."""
+    from ottla.controller.zookeeper import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+
+    with asyncio.Runner() as runner:
+        store = ZooKeeperStore(connect, makes_chroot=False)
+        runner.run(store.open())
+        try:
+            yield ZooKeeperTree(store, runner)
+        finally:
+            runner.run(store.close())
 
 
 @contextmanager

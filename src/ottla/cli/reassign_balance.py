@@ -70,7 +70,7 @@ def plan_fill(
     """
     current = {partition: list(row) for partition, row in rows.items()}
     load = loads(rows, brokers)
-    leads = Counter({broker: 0 for broker in brokers})
+    leads = Counter(dict.fromkeys(brokers, 0))
     leads.update(row[0] for row in rows.values() if row)
     for broker in sorted(new):
         take(current, broker, leads, load, racks, len(rows) // len(set(brokers)), is_first=True)

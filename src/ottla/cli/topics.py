@@ -32,6 +32,12 @@ ottla topics describe orders
 ottla topics alter orders --partitions 6
 ottla topics delete orders
 """
+REPORTS = {
+    "under-replicated-partitions": "with replicas that are not in sync",
+    "under-min-isr-partitions": "below min.insync.replicas",
+    "at-min-isr-partitions": "exactly at min.insync.replicas",
+    "unavailable-partitions": "without a leader that is alive",
+}
 REPLICATION_FACTOR_MAX = 32767
 PARTITIONS_MAX = 2**31 - 1
 
@@ -68,6 +74,8 @@ def _parser() -> Parser:
     describe = commands.add_parser("describe", help="show partitions and settings of topics")
     describe.add_argument("names", nargs="*", metavar="NAME", help="default: all topics")
     describe.add_argument("--problems", action="store_true", help="only partitions that lack a leader or replicas")
+    for flag, what in REPORTS.items():
+        describe.add_argument(f"--{flag}", action="store_true", help=f"only partitions {what}")
     describe.set_defaults(action=_describe)
 
     alter = commands.add_parser("alter", help="give a topic more partitions")
@@ -131,10 +139,18 @@ def _list(admin: Admin, options: argparse.Namespace) -> int:
 
 
 def _describe(admin: Admin, options: argparse.Namespace) -> int:
-    topics = _find(admin, options.names) if options.names else [t for t in admin.topics() if not t.is_internal]
+    wanted = Filter(
+        under_replicated=options.problems or options.under_replicated_partitions,
+        unavailable=options.problems or options.unavailable_partitions,
+        under_min_isr=options.problems or options.under_min_isr_partitions,
+        at_min_isr=options.at_min_isr_partitions,
+    )
+    if options.names:
+        topics = _find(admin, options.names)
+    else:  # what is wrong with the cluster's own topics is wrong with the cluster
+        topics = [topic for topic in admin.topics() if wanted.is_partitions_only or not topic.is_internal]
     topics = admin.describe([topic.name for topic in topics])
     configs = admin.topic_configs(topic.name for topic in topics)
-    wanted = Filter(under_replicated=True, unavailable=True, under_min_isr=True) if options.problems else Filter()
     brokers = admin.live_brokers()
     if not is_terminal(sys.stdout):
         for line in describe_lines(topics, configs, brokers, wanted):
@@ -143,7 +159,7 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
     for topic in topics:
         is_shown = partition_filter(wanted, min_isr(configs[topic.name]), brokers)
         partitions = [partition for partition in topic.partitions if is_shown(partition)]
-        if options.problems and not partitions:
+        if wanted.is_partitions_only and not partitions:
             continue
         settings = ", ".join(overrides(configs[topic.name])) or "default settings"
         print(f"{topic.name}   id {id_text(topic.topic_id)}   {shown(settings)}")

@@ -69,7 +69,7 @@ def run_cluster(options: argparse.Namespace) -> int:
     plan = ClusterPlan(options)
     prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
     check_ports(plan)
-    return Supervisor(children(plan), ClusterScreen(plan).on_line, _say).run()
+    return Supervisor(children(plan), ClusterScreen(plan, shows_all=options.verbose).on_line, _say).run()
 
 
 def _parser() -> Parser:
@@ -90,6 +90,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
     )
+    parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"

@@ -27,6 +27,7 @@ ZOOKEEPER_FOLDER = "zookeeper"
 ZOOKEEPER_PORT = 2181
 BROKER_FOLDER = re.compile(r"broker-([1-9]\d*)")
 READY = re.compile(r"ottla (broker|zookeeper)(?: (-?\d+))? ready on (\S+)")
+CHATTER = re.compile(r"\[[^]]*\] (INFO|DEBUG|TRACE) ")
 STOPPED_JAVA = frozenset({0, 143, -15})  # what SIGTERM makes of a Java process
 
 
@@ -146,17 +147,19 @@ def check_ports(plan: ClusterPlan) -> None:
 
 
 class ClusterScreen:
-    """What a person sees: the banner once all brokers are ready, and everybody's lines with their names."""
+    """What a person sees: the banner once all brokers are ready, and with their names everybody's warnings, or all."""
 
-    def __init__(self, plan: ClusterPlan) -> None:
+    def __init__(self, plan: ClusterPlan, *, shows_all: bool = False) -> None:
         self.plan = plan
+        self.shows_all = shows_all
         self.ready: set[str] = set()
         self.is_greeted = False
 
     def on_line(self, child: Child, line: str) -> bool:
         ready = READY.fullmatch(line.strip())
         if ready is None:
-            print(f"{child.name}: {line}", file=sys.stderr, flush=True)
+            if self.shows_all or not CHATTER.match(line):
+                print(f"{child.name}: {line}", file=sys.stderr, flush=True)
             return False
         if not is_terminal(sys.stdout) or self.is_greeted:
             print(line, flush=True)

@@ -41,6 +41,8 @@ logger.start.name = org.apache.zookeeper.server.quorum.QuorumPeerMain
 logger.start.level = error
 logger.limits.name = org.apache.zookeeper.server.ServerCnxnFactory
 logger.limits.level = error
+logger.early.name = org.apache.zookeeper.server.ServerCnxn
+logger.early.level = off
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 """

@@ -70,7 +70,7 @@ class Artifact(NamedTuple):
         return f"{self.group.replace('.', '/')}/{self.name}/{self.version}/{self.file_name}"
 
 
-# What a server needs, as its own pom.xml says: 7 MB.
+# What a server needs, and its shell, as its own pom.xml says: 7 MB.
 ARTIFACTS: Final = (
     Artifact(
         "org.apache.zookeeper", "zookeeper", "3.9.5", "936d025db1a85f085edea25048c3f5b3de5fc29329c371a10925e3b78b0b38a0"
@@ -81,6 +81,7 @@ ARTIFACTS: Final = (
         "3.9.5",
         "abcbc7f9d6c493daa118da6fa3061a201e2c521217526e8535adfb56b629e52a",
     ),
+    Artifact("commons-cli", "commons-cli", "1.5.0", "bc8bb01fc0fad250385706e20f927ddcff6173f6339b387dc879237752567ac6"),
     Artifact("commons-io", "commons-io", "2.17.0", "4aa4ca48f3dfd30b78220b7881d8cb93eac4093ec94361b6befa9487998a550b"),
     Artifact(
         "io.dropwizard.metrics",

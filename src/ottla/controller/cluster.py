@@ -21,7 +21,8 @@ from ottla.controller.feed import Feed
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
-from ottla.controller.liveness import Liveness, Rules
+from ottla.controller.lives import after_settling
+from ottla.controller.liveness import NO_LIVES, Liveness, Rules
 from ottla.controller.machine import ConfigCheck, Decision
 from ottla.controller.reassignment import with_next_steps
 from ottla.controller.service import ControllerOptions, ControllerService, Decide
@@ -42,14 +43,21 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class ClusterOptions(ControllerOptions, Protocol):
-    """What the controller needs to know of the broker's settings."""
+class ElectionSettings(Protocol):
+    """What decides about the leaders of topics that have no such settings of their own."""
 
     @property
     def min_insync_replicas(self) -> int: ...
 
     @property
     def unclean_leader_election_enable(self) -> bool: ...
+
+
+class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
+    """What the controller needs to know of the broker's settings."""
+
+    def under(self, image: MetadataImage, /) -> ElectionSettings:
+        """The settings that count when this image does."""
 
 
 class ClusterController(ControllerService):
@@ -70,6 +78,8 @@ class ClusterController(ControllerService):
         self.feed = Feed()
         self.liveness = Liveness()
         self._election_options = options
+        # Nobody hears of an image before its leaders fit to who is there: one that has lost records would begin to lead.
+        self._is_settled = False
         self.is_in_touch: Callable[[], bool] = lambda: True  # with the store; who is not must not decide anything
         self.on_deposed: Callable[[], None] = lambda: None
         self.read_tree: Callable[[], Awaitable[Mapping[str, Node]]] = lambda: store.subtree("/")
@@ -90,14 +100,15 @@ class ClusterController(ControllerService):
         """Whether this broker was elected and has not resigned, in touch with the store or not."""
         return self._is_active
 
-    def activate(self, image: MetadataImage, epoch_version: int) -> None:
-        """This broker was elected; `image` is what the store holds, under the new epoch."""
-        self.liveness = Liveness()
+    def activate(self, image: MetadataImage, epoch_version: int, known: Mapping[int, int] = NO_LIVES) -> None:
+        """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
+        self.liveness = Liveness(known=known)
         self._epoch_version = epoch_version
         self._must_reload = False
         self._is_active = True
+        self._is_settled = False
         self.feed.begin(image, image.controller_epoch)
-        super()._publish(image)
+        self._image = image
 
     def resign(self) -> None:
         """Another one may be elected: decide nothing more. What is under way fails at the store's fence."""
@@ -115,9 +126,15 @@ class ClusterController(ControllerService):
 
         def decide(image: MetadataImage, brokers: Mapping[int, BrokerImage]) -> Decision[Settlement]:
             self._compare(image.brokers, brokers)
+            seen.update(brokers)
             return decide_brokers(image, brokers, self.liveness, self.rules)
 
+        seen: dict[int, BrokerImage] = {}
         settlement = await self.change_after_reading(read, decide)
+        self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
+        if not self._is_settled:
+            self._is_settled = True
+            super()._publish(self._image)
         self._tell(settlement)
         return settlement
 
@@ -136,7 +153,7 @@ class ClusterController(ControllerService):
         """What a broker said in an earlier life counts no more."""
         self.feed.forget_broker(broker)
         offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
-        self.liveness = Liveness(self.liveness.shutting_down - {broker}, offline)
+        self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down - {broker}, offline=offline)
 
     async def settle(self) -> Settlement:
         """Bring all partitions in line with who is there and with the settings."""
@@ -185,15 +202,22 @@ class ClusterController(ControllerService):
     def _with_settlement(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
-        if new.topic_configs is old.topic_configs:
+        if new.topic_configs is old.topic_configs and new.broker_configs is old.broker_configs:
             return decision
         changed = [
             name
             for name in new.changed_topics_since(old)
             if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
         ]
-        settled = decide_settlement(new, self.liveness, self.rules, only=changed)
+        if new.broker_configs is not old.broker_configs:  # the default of all topics may have changed
+            changed = list(new.topics)
+        settled = decide_settlement(new, self.liveness, self._rules_under(new), only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
+
+    def _rules_under(self, image: MetadataImage) -> Rules:
+        """The rules of topics without their own, when an image counts."""
+        settings = self._election_options.under(image)
+        return Rules(settings.min_insync_replicas, settings.unclean_leader_election_enable)
 
     def _is_change(self, decision: Decision[Any]) -> bool:
         """Some things change without being written by us: who is alive, and what others have written."""
@@ -207,7 +231,10 @@ class ClusterController(ControllerService):
 
     def _publish(self, image: MetadataImage) -> None:
         self.feed.publish(image)
-        super()._publish(image)
+        if self._is_settled:
+            super()._publish(image)
+        else:
+            self._image = image
 
     def _sequence(self) -> int:
         return self.feed.sequence
@@ -218,8 +245,10 @@ class ClusterController(ControllerService):
     async def _reload(self) -> None:
         nodes = await self.read_tree()
         self._must_reload = False
-        # Who is elected keeps its epoch: if that is over, the fence will tell.
-        self._publish(self._load(nodes).with_controller(self._options.node_id, self._image.controller_epoch))
+        # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn, with
+        # all that follows from it: a broker that has been restarted must not lead before that.
+        image = self._load(nodes).with_controller(self._options.node_id, self._image.controller_epoch)
+        self._publish(image.with_brokers(self._image.brokers))
 
     # ---- what brokers ask
 
@@ -265,7 +294,7 @@ class ClusterController(ControllerService):
         while True:
             self._check_active()
             known = self._image.brokers.get(broker)
-            if known is not None and known.epoch == epoch:
+            if known is not None and known.epoch == epoch and self._is_settled:
                 return
             is_older = known is not None and epoch < known.epoch
             if is_older or epoch < 0 or asyncio.get_running_loop().time() > deadline:

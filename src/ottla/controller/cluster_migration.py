@@ -1,24 +1,22 @@
 """From one broker with its own metadata store to a cluster: the same nodes, in ZooKeeper.
 
-Pure but for `migrate`. Nodes have the same paths and the same JSON in both stores; only versions begin anew. Left out is
-what belongs to a running broker (its registration, the controller) and what only wakes others (notices of changes).
+Pure but for `migrate`. Nodes have the same paths and the same JSON in both stores; only versions begin anew. What
+belongs to a running broker (its registration, the controller) and what only wakes others (notices of changes) stays.
 A migration that was interrupted can be repeated: what is there already must be what would be written.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.controller import tree
 from ottla.controller.embedded import FILE_NAME
+from ottla.controller.splitting import split
 from ottla.controller.sqlite_tree import SqliteTree
 from ottla.controller.store import CreateNode, MetadataStore, Node
-from ottla.controller.zookeeper import operation_bytes
 
-TRANSACTION_BYTES_MAX: Final = 500_000
-TRANSACTION_SIZE_MAX: Final = 2000
 LEFT_OUT: Final = (f"{tree.BROKER_IDS}/", f"{tree.CONFIG_CHANGES}/")
 # Places, not contents: they may hold anything in a cluster that is new.
 MAY_DIFFER: Final = (tree.BROKER_SEQUENCE, tree.CONTROLLER_EPOCH)
@@ -53,8 +51,8 @@ async def migrate(source: Mapping[str, Node], store: MetadataStore) -> Migrated:
     """Write the nodes into an open store, or raise MigrationRefusedError before anything is written."""
     target = await store.subtree("/")
     operations = plan(source, target)
-    for batch in batches(operations):
-        await store.multi(batch)
+    for piece in split(operations):
+        await store.multi(piece)
     topics = [path for path in source if is_topic(path)]
     partitions = sum(path.endswith("/state") for path in source)
     return Migrated(tree.decode_cluster_id(source[tree.CLUSTER_ID].data), len(topics), partitions, len(operations))
@@ -75,20 +73,6 @@ def is_moved(path: str) -> bool:
 
 def is_topic(path: str) -> bool:
     return path.startswith(f"{tree.BROKER_TOPICS}/") and path.count("/") == tree.BROKER_TOPICS.count("/") + 1
-
-
-def batches(operations: Sequence[CreateNode]) -> Iterator[list[CreateNode]]:
-    """Below ZooKeeper's limit each."""
-    batch: list[CreateNode] = []
-    size = 0
-    for operation in operations:
-        size += operation_bytes(operation)
-        if batch and (size > TRANSACTION_BYTES_MAX or len(batch) >= TRANSACTION_SIZE_MAX):
-            yield batch
-            batch, size = [], operation_bytes(operation)
-        batch.append(operation)
-    if batch:
-        yield batch
 
 
 def set_aside(directory: str) -> str:

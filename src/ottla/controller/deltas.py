@@ -8,7 +8,7 @@ was there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
@@ -44,7 +44,7 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     delta.removed_brokers = [id_ for id_ in old.brokers if id_ not in new.brokers]
     for name in sorted(new.changed_topics_since(old)):
         before, after = old.topics.get(name), new.topics.get(name)
-        if before is not None and (after is None or after.topic_id != before.topic_id):
+        if before is not None and (after is None or is_another(before, after)):
             delta.removed_topics.append(before.topic_id)
             before = None
         if after is not None and after != before:
@@ -68,6 +68,25 @@ def snapshot(image: MetadataImage, sequence: int = 0) -> MetadataDelta:
     delta.is_snapshot = True
     delta.features = to_delta_features(image.features)
     return delta
+
+
+class Place(NamedTuple):
+    """How far a broker has come: which controller's number it has seen."""
+
+    epoch: int = -1
+    sequence: int = -1
+
+
+def apply_deltas(
+    image: MetadataImage, place: Place, epoch: int, deltas: Iterable[MetadataDelta]
+) -> tuple[MetadataImage, Place]:
+    """What a controller of this epoch told; raises DeltaMismatchError if something is missing before it."""
+    for delta in deltas:
+        if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):
+            raise DeltaMismatchError(f"number {delta.sequence} does not follow {place.sequence}")
+        image = apply_delta(image, delta)
+        place = Place(epoch, delta.sequence)
+    return image, place
 
 
 def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
@@ -110,6 +129,11 @@ def to_delta_broker(broker: BrokerImage) -> DeltaBroker:
         rack=broker.rack,
         jmx_port=broker.jmx_port,
     )
+
+
+def is_another(before: TopicImage, after: TopicImage) -> bool:
+    """Topics never shrink, unless somebody meddles with the store: then all of it is told anew."""
+    return after.topic_id != before.topic_id or len(after.partitions) < len(before.partitions)
 
 
 def to_delta_topic(before: TopicImage | None, after: TopicImage) -> DeltaTopic:
@@ -204,10 +228,10 @@ def apply_topics(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
     topics = []
     for topic in delta.topics:
         before = image.topics.get(topic.name)
-        if before is not None and before.topic_id != topic.topic_id:
-            if before.topic_id not in removed:
-                raise DeltaMismatchError(f"topic {topic.name} has another id than the one that is known")
+        if before is not None and before.topic_id in removed:
             before = None
+        if before is not None and before.topic_id != topic.topic_id:
+            raise DeltaMismatchError(f"topic {topic.name} has another id than the one that is known")
         topics.append(apply_topic(before, topic, shared))
     return image.with_topics(topics, removed=list(removed.values()), configs=configs)
 

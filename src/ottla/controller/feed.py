@@ -83,14 +83,17 @@ class Feed:
 
     async def poll(self, broker: int, epoch: int, sequence: int, seconds_max: float) -> list[MetadataDelta]:
         """What a broker has not seen; waits until there is something, and answers nothing when the time is up."""
-        is_known = epoch == self.epoch and 0 <= sequence <= self.sequence
-        if is_known:
+        if epoch == self.epoch and 0 <= sequence <= self.sequence:
             self._note(broker, sequence)
             if sequence == self.sequence:
                 await self._wait_for_news(seconds_max)
+        return self.unseen(epoch, sequence)
+
+    def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
+        """What follows a number, or everything if that is not one of ours."""
         if self.epoch < 0:
             return []
-        if is_known and epoch == self.epoch:
+        if epoch == self.epoch and 0 <= sequence <= self.sequence:
             if sequence == self.sequence:
                 return []
             if self._deltas and self._deltas[0].sequence <= sequence + 1:

@@ -15,7 +15,7 @@ from ottla.controller import tree
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.controller.loading import load_configs, load_topics
 from ottla.controller.machine import Decision, delete_operations
-from ottla.controller.store import DeleteNode, Node, SetNode, StoreOperation
+from ottla.controller.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 NO_ID: Final = UUID(int=0)
 
@@ -25,6 +25,21 @@ class FoundTopics(NamedTuple):
 
     changed: tuple[str, ...]
     gone: tuple[str, ...]
+
+
+def is_as_known(topic: TopicImage | None, data: bytes | None) -> bool:
+    """Whether the node of a topic says what the image has; the states of its partitions are not looked at."""
+    if topic is None or data is None:
+        return topic is None and data is None
+    node = tree.decode_topic(topic.name, data)
+    partitions = dict(enumerate(topic.partitions))
+    return (
+        node.topic_id == topic.topic_id
+        and node.replicas == {index: each.replicas for index, each in partitions.items()}
+        and node.adding_replicas == {i: each.adding_replicas for i, each in partitions.items() if each.adding_replicas}
+        and node.removing_replicas
+        == {i: each.removing_replicas for i, each in partitions.items() if each.removing_replicas}
+    )
 
 
 def decide_found_topics(
@@ -45,29 +60,39 @@ def decide_found_topics(
             continue
         if topic.topic_id == NO_ID:
             topic = with_id(topic, next(new_ids), nodes, operations)
+        operations.extend(missing_parents(topic, nodes))
         if topic != known:
             changed.append(topic)
             if known is not None and known.topic_id != topic.topic_id:
                 replaced.append(name)
-        if configs.get(name, {}) != image.topic_configs.get(name):
-            new_configs[name] = configs.get(name, {})
+        if name in configs and configs[name] != image.topic_configs.get(name):
+            new_configs[name] = configs[name]
     reply = FoundTopics(tuple(topic.name for topic in changed), tuple(gone))
-    if not (changed or gone or new_configs):
+    if not (changed or gone or new_configs or operations):
         return Decision((), image, reply)
     after = image.with_topics(changed, removed=[*gone, *replaced], configs=new_configs)
     return Decision(tuple(operations), after, reply)
 
 
-def decide_topic_ids(image: MetadataImage, nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> Decision[int]:
-    """Give an id to topics that were made by a Kafka that knew none; the reply is how many."""
+def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
+    """What topics lack that somebody has begun to make: an id, if it was a Kafka that knew none; parents of states.
+
+    A controller that has done this can write the state of every partition as it writes its own.
+    """
     operations: list[StoreOperation] = []
-    without = [topic for topic in load_topics(nodes).values() if topic.topic_id == NO_ID]
-    topics = [with_id(topic, next(new_ids), nodes, operations) for topic in without]
-    if not topics:
-        return Decision((), image, 0)
-    removed = [topic.name for topic in topics if topic.name in image.topics]
-    kept = {name: image.topic_configs.get(name, {}) for name in removed}
-    return Decision(tuple(operations), image.with_topics(topics, removed=removed, configs=kept), len(topics))
+    for topic in load_topics(nodes).values():
+        if topic.topic_id == NO_ID:
+            with_id(topic, next(new_ids), nodes, operations)
+        operations.extend(missing_parents(topic, nodes))
+    return operations
+
+
+def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
+    if tree.partitions_path(topic.name) not in nodes:
+        yield CreateNode(tree.partitions_path(topic.name))
+    for index, partition in enumerate(topic.partitions):
+        if partition.partition_epoch < 0 and tree.partition_path(topic.name, index) in nodes:
+            yield DeleteNode(tree.partition_path(topic.name, index))  # it is created together with its state
 
 
 def with_id(

@@ -32,6 +32,7 @@ class BrokerImage(NamedTuple):
     rack: str | None
     epoch: int
     jmx_port: int = -1  # where its metrics are; -1: nowhere
+    previous_epoch: int = -1  # of the life that it goes on with all its records; -1: some may be lost
 
 
 class PartitionImage(NamedTuple):

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.controller.image import MetadataImage, PartitionImage
 
+NO_LIVES: Mapping[int, int] = {}
 NO_OFFLINE: Mapping[int, frozenset[tuple[UUID, int]]] = {}
 
 
@@ -20,6 +21,7 @@ class Liveness(NamedTuple):
 
     shutting_down: frozenset[int] = frozenset()  # they lead nothing new and leave the ISRs
     offline: Mapping[int, frozenset[tuple[UUID, int]]] = NO_OFFLINE  # by broker: replicas in failed folders
+    known: Mapping[int, int] = NO_LIVES  # by broker: a life with an epoch below this is the one that the ISRs mean
 
     def has_offline(self, broker: int, topic_id: UUID, index: int) -> bool:
         return (topic_id, index) in self.offline.get(broker, ())

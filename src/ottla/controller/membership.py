@@ -24,7 +24,9 @@ from ottla.controller.chores import Chores
 from ottla.controller.cluster import ClusterController
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, Endpoint, MetadataImage
+from ottla.controller.lives import known_lives
 from ottla.controller.loading import load_brokers, load_image
+from ottla.controller.splitting import split
 from ottla.controller.start import epoch_operation
 from ottla.controller.store import (
     CheckNode,
@@ -80,6 +82,8 @@ class Membership:
         self.store = store
         self.controller = controller
         self.broker_epoch = NOT_REGISTERED
+        self.last_epoch = NOT_REGISTERED  # of this process, registered or not
+        self.on_registered: Callable[[int], None] = lambda _: None  # with the epoch; in a worker thread
         self.controller_id = NO_CONTROLLER
         self.controller_node: tuple[int, int] | None = None  # who is the controller, and the version of its epoch
         self.is_leaving = False
@@ -194,10 +198,15 @@ class Membership:
             known = found_nodes[tree.CLUSTER_ID]
             if known is not None:
                 check_cluster_id(tree.decode_cluster_id(known.data), cluster_id)
+            elif cluster_id:
+                raise StoreUnusableError(
+                    f"the store holds no cluster, but the log folders belong to cluster {cluster_id}. Check "
+                    "zookeeper.connect with its chroot; if the store was lost, restore it from a backup."
+                )
             missing = [path for path in paths if found_nodes[path] is None]
             if not missing:
                 return
-            fresh = cluster_id or tree.encode_uuid(self.controller.new_uuid())
+            fresh = tree.encode_uuid(self.controller.new_uuid())
             data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature({})}
             operations: list[StoreOperation] = [CreateNode(path, data.get(path, b"")) for path in missing]
             try:
@@ -230,6 +239,8 @@ class Membership:
                 if node.created_id == self.broker_epoch:
                     return
                 await self._replace_predecessor(broker, node, is_start=is_start)
+            if self.last_epoch >= 0:  # the session ended, but not this process: it has all that it had
+                broker = broker._replace(previous_epoch=self.last_epoch)
             data = tree.encode_broker(broker, self._clock.now_ms())
             operations: list[StoreOperation] = [CreateNode(path, data, is_ephemeral=True)]
             try:
@@ -239,7 +250,7 @@ class Membership:
             node = await self.store.get(path)
             if node is None or node.data != data:
                 continue
-            self.broker_epoch = node.created_id
+            self.broker_epoch = self.last_epoch = node.created_id
             logger.info(
                 "Registered broker %d at path %s with addresses: %s, czxid (broker epoch): %d",
                 broker.id,
@@ -247,6 +258,7 @@ class Membership:
                 ",".join(f"{name}://{end.host}:{end.port}" for name, end in broker.endpoints.items()),
                 self.broker_epoch,
             )
+            await asyncio.to_thread(self.on_registered, self.broker_epoch)
             return
         raise StoreError(f"{path} cannot be created: others change it all the time")
 
@@ -315,7 +327,7 @@ class Membership:
         try:
             outcomes = await self.store.multi(operations)
         except TransactionRefusedError:
-            return False
+            return False  # somebody else was quicker
         version = outcomes[1].version
         logger.info(
             "[Controller id=%d] %d successfully elected as the controller. Epoch incremented to %d "
@@ -330,24 +342,36 @@ class Membership:
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         """Read everything, learn who is dead, elect leaders; then the others are told."""
+        self.watches.stop()  # of an earlier time as the controller that somebody has ended
         nodes = await self.read_tree()
         try:
+            nodes = await self._repair(nodes, epoch_version)
             image = load_image(nodes)
         except tree.DamagedNodeError as damage:
             raise StoreUnusableError(f"the store holds a node that cannot be read: {damage}") from damage
         dead = await self._find_dead(image.brokers.values())
         await self._delete_registrations(dead)
         image = image.with_controller(self.node_id, epoch)
-        self.controller.activate(image, epoch_version)
+        self.controller.activate(image, epoch_version, known_lives(nodes, image))
         self.controller_node = (self.node_id, epoch_version)
         self.controller_id = self.node_id
-        await self.controller.change(
-            lambda image: found.decide_topic_ids(image, nodes, iter(self.controller.new_uuid, None)), is_urgent=True
-        )
-        await self.controller.take_brokers(self.watches.read_brokers)
+        try:
+            await self.controller.take_brokers(self.watches.read_brokers)
+        except (StoreError, KafkaError):
+            self._resign()  # half a controller serves nobody: begin anew
+            raise
         self.watches.start(self.controller.image)
         self.ready.set()
         self._tell_changed()
+
+    async def _repair(self, nodes: dict[str, Node], epoch_version: int) -> dict[str, Node]:
+        """Topics that somebody has begun to make, and nobody lived to finish."""
+        operations = found.repairs(nodes, iter(self.controller.new_uuid, None))
+        if not operations:
+            return nodes
+        for piece in split(operations):
+            await self.store.multi((CheckNode(tree.CONTROLLER_EPOCH, epoch_version), *piece))
+        return await self.read_tree()
 
     async def _find_dead(self, brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
         """Those whose port refuses connections; one that does not answer at all is given the time of its session."""

@@ -9,6 +9,8 @@ changed all do the same thing.
    if none is and the topic allows it, the first that is there (unclean: what it lacks is lost). Else nobody.
 3. The ISR loses who cannot go on, but never its last member: whoever that is has everything.
 4. A new leader has a new epoch. So has an old one that was restarted: its log may have lost its tail (KIP-320).
+5. A broker that may have lost records (lives.py) is neither in sync nor eligible any more. When nobody is left who has
+   everything, the one that left last leads, and no other: nobody can have more than it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from typing import Final, NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.leaders import leader_operations
+from ottla.controller.lives import Returned, returned
 from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.machine import Decision
 from ottla.controller.store import StoreOperation
 
 RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until its leader says that it has recovered
-NOBODY: Final[frozenset[int]] = frozenset()
+NOBODY: Final = Returned()
 
 
 class Settlement(NamedTuple):
@@ -49,11 +52,9 @@ def decide_brokers(
     defaults: Rules,
 ) -> Decision[Settlement]:
     """These brokers are alive now; one with another epoch than before has died and come back."""
-    restarted = frozenset(
-        id_ for id_ in brokers if id_ in image.brokers and image.brokers[id_].epoch != brokers[id_].epoch
-    )
+    back = returned(image, brokers, liveness.known)
     after = image if dict(image.brokers) == dict(brokers) else image.with_brokers(dict(sorted(brokers.items())))
-    return decide_settlement(after, liveness, defaults, restarted=restarted)
+    return decide_settlement(after, liveness, defaults, back=back)
 
 
 def decide_controlled_shutdown(
@@ -79,7 +80,7 @@ def decide_settlement(
     liveness: Liveness,
     defaults: Rules,
     *,
-    restarted: frozenset[int] = NOBODY,
+    back: Returned = NOBODY,
     only: Iterable[str] | None = None,
 ) -> Decision[Settlement]:
     """Bring all partitions (or those of the topics `only`) in line with who is there."""
@@ -95,11 +96,11 @@ def decide_settlement(
         topic = image.topics[name]
         rules = rules_of(image, name, defaults)
         shared = by_rules.setdefault(rules, {})
-        settle = settler(rules, everywhere, restarted, shared)
+        settle = settler(rules, everywhere, back, shared)
         partitions = tuple(
             settle(partition)
             if not liveness.offline
-            else settle_offline(topic, index, partition, liveness, rules, everywhere, restarted)
+            else settle_offline(topic, index, partition, liveness, rules, everywhere, back)
             for index, partition in enumerate(topic.partitions)
         )
         if partitions == topic.partitions:
@@ -118,12 +119,12 @@ def decide_settlement(
 
 
 def settler(
-    rules: Rules, present: Present, restarted: frozenset[int], shared: dict[PartitionImage, PartitionImage]
+    rules: Rules, present: Present, back: Returned, shared: dict[PartitionImage, PartitionImage]
 ) -> Callable[[PartitionImage], PartitionImage]:
     def settle(partition: PartitionImage) -> PartitionImage:
         found = shared.get(partition)
         if found is None:
-            found = shared[partition] = settled(partition, present, rules, restarted)
+            found = shared[partition] = settled(partition, present, rules, back)
         return found
 
     return settle
@@ -136,20 +137,18 @@ def settle_offline(
     liveness: Liveness,
     rules: Rules,
     present: Present,
-    restarted: frozenset[int],
+    back: Returned,
 ) -> PartitionImage:
     failed = frozenset(id_ for id_ in partition.replicas if liveness.has_offline(id_, topic.topic_id, index))
-    return settled(partition, Present(present.there - failed, present.usable - failed), rules, restarted)
+    return settled(partition, Present(present.there - failed, present.usable - failed), rules, back)
 
 
-def settled(old: PartitionImage, present: Present, rules: Rules, restarted: frozenset[int] = NOBODY) -> PartitionImage:
+def settled(old: PartitionImage, present: Present, rules: Rules, back: Returned = NOBODY) -> PartitionImage:
     """The partition as it has to be, with new epochs if that differs from what it is."""
     if old.partition_epoch < 0:
         return first_state(old, present)
-    new = chosen(old, Present(present.there - restarted, present.usable - restarted), rules)
-    if new.leader == NO_LEADER and restarted:
-        new = chosen(old, present, rules)
-    is_new_leader = new.leader != old.leader or (old.leader in restarted and new.leader != NO_LEADER)
+    new = chosen(without_lost(old, back.lost), present, rules)
+    is_new_leader = new.leader != old.leader or (old.leader in back.restarted and new.leader != NO_LEADER)
     if not is_new_leader and new == old:
         return old
     return new._replace(
@@ -164,6 +163,18 @@ def first_state(old: PartitionImage, present: Present) -> PartitionImage:
     if not isr:
         return old
     return old._replace(leader=isr[0], leader_epoch=old.leader_epoch + 1, isr=isr, partition_epoch=0)
+
+
+def without_lost(old: PartitionImage, lost: frozenset[int]) -> PartitionImage:
+    """Rule 5: who may lack records is neither in sync nor eligible; the last one of them is remembered first."""
+    gone = [broker for broker in (old.leader, *old.isr, *old.eligible) if broker in lost]
+    if not gone:
+        return old
+    return old._replace(
+        isr=tuple(broker for broker in old.isr if broker not in lost),
+        eligible=tuple(broker for broker in old.eligible if broker not in lost),
+        last_known_eligible=tuple(dict.fromkeys((*gone, *old.last_known_eligible))),
+    )
 
 
 def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImage:
@@ -182,6 +193,9 @@ def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImag
     leader = first_of(old.replicas, old.eligible, present.usable)
     if leader != NO_LEADER:
         return with_isr(old, (leader,), rules)._replace(leader=leader)
+    if not old.isr and not old.eligible and old.last_known_eligible[:1] and old.last_known_eligible[0] in present.there:
+        leader = old.last_known_eligible[0]
+        return old._replace(leader=leader, isr=(leader,), last_known_eligible=())
     if rules.unclean_leader_election:
         leader = first_of(old.replicas, old.replicas, present.usable)
         if leader != NO_LEADER:

@@ -21,6 +21,7 @@ class Node(NamedTuple):
     data: bytes
     version: int  # 0 when created, +1 with every set
     created_id: int  # the number of the transaction that created it; a broker's epoch is that of its node
+    modified_id: int = 0  # the number of the transaction that wrote it last; 0: the store does not say
 
 
 class CreateNode(NamedTuple):

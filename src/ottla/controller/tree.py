@@ -162,6 +162,8 @@ def encode_broker(broker: BrokerImage, now_ms: int) -> bytes:
     }
     if broker.rack is not None:
         fields["rack"] = broker.rack
+    if broker.previous_epoch >= 0:  # Kafka of ZooKeeper mode does not know it and leaves it alone
+        fields["previous_epoch"] = broker.previous_epoch
     return to_json(fields)
 
 
@@ -175,7 +177,8 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
             name, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
             endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
-        return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch)
+        previous = int(fields.get("previous_epoch", -1))
+        return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch, int(fields.get("jmx_port", -1)), previous)
 
 
 def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:

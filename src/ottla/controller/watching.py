@@ -6,6 +6,7 @@ has written fires the same watches: it looks, finds what it knows, and nothing f
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final
@@ -17,7 +18,7 @@ from ottla.controller.chores import Chores
 from ottla.controller.cluster import ClusterController
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.loading import load_brokers
-from ottla.controller.store import DeleteNode, Node, SessionStore, StoreOperation, TransactionRefusedError
+from ottla.controller.store import DeleteNode, Node, SessionStore, StoreError, StoreOperation, TransactionRefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,9 @@ class ControllerWatches:
             if name not in self._topic_ends:
                 path = tree.topic_path(name)
                 self._topic_ends[name] = self._store.watch_node(path, self._wanting_topic(name))
+                self._changed_topics.add(name)  # whoever looks after asking for a watch misses nothing
+        if self._changed_topics:
+            self._chores.want("changed topics")
 
     def _wanting(self, key: str) -> Callable[[object], None]:
         return lambda _: self._chores.want(key)
@@ -131,7 +135,14 @@ class ControllerWatches:
 
     async def _look_at_changed_topics(self) -> None:
         names, self._changed_topics = self._changed_topics, set()
-        await self._read_topics(names & set(self._controller.image.topics))
+        try:
+            nodes = await asyncio.gather(*(self._store.get(tree.topic_path(name)) for name in names))
+        except StoreError:
+            self._changed_topics |= names
+            raise
+        topics = self._controller.image.topics
+        data = {name: node.data if node is not None else None for name, node in zip(names, nodes, strict=True)}
+        await self._read_topics(name for name in names if not found.is_as_known(topics.get(name), data[name]))
 
     async def _read_topics(self, names: Iterable[str]) -> None:
         """Take topics as they are in the store, then make sure that somebody leads them."""

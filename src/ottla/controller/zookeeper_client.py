@@ -169,7 +169,7 @@ class MultiRead:
         self.reads = reads
 
     def serialize(self) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         for kind, path in self.reads:
             name = path.encode()
             parts += (_header.pack(kind, False, -1), _int.pack(len(name)), name, b"\0")
@@ -206,7 +206,7 @@ def _read_found(data: bytes, offset: int) -> tuple[Found, int]:
     start = offset + _int.size
     end = start + length
     created_id, changed_id, _, _, version, _, _, owner, _, child_count, _ = _stat.unpack_from(data, end)
-    node = Node(bytes(data[start:end]), version, created_id)
+    node = Node(bytes(data[start:end]), version, created_id, changed_id)
     return Found(node, changed_id, owner, child_count), end + _stat.size
 
 

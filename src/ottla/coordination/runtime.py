@@ -24,7 +24,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.coordination.machine import Decision, Machine, Stamp
 from ottla.coordination.partitioning import partition_for
-from ottla.coordination.shard import Refuse, Shard
+from ottla.coordination.shard import FOREVER_MS, Refuse, Shard
 from ottla.protocol.batches import COMMIT_MARKER, HEADER_BYTES, control_record_type, read_batch_header, read_records
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
@@ -36,6 +36,7 @@ M = TypeVar("M", bound=Machine)
 
 PIECE_BYTES = 1 << 20
 LOADS_AT_ONCE = 2
+PAUSE_MS = 200  # between two looks whether there are enough replicas again
 
 
 class SteadyClock:
@@ -61,8 +62,10 @@ class Runtime(Generic[M]):
         make_machine: Callable[[], M],
         refuse: Refuse,
         codec: int = 0,
+        wait_ms_max: int = FOREVER_MS,
     ) -> None:
         self.topic = topic
+        self._wait_ms_max = wait_ms_max
         self._replicas = replicas
         self._workers = workers
         self._clock = SteadyClock(clock)
@@ -193,7 +196,7 @@ class Runtime(Generic[M]):
 
     def _take(self, index: int, partition: Partition, machine: M) -> None:
         shard = self._shards[index] = Shard(
-            partition, machine, self._refuse, self._clock.now_ms, self.on_settled, self._codec
+            partition, machine, self._refuse, self._clock.now_ms, self.on_settled, self._codec, self._wait_ms_max
         )
         for decision in machine.loaded(self._clock.now_ms()):
             shard.run(decision)
@@ -212,7 +215,7 @@ class Runtime(Generic[M]):
 
     def _arm(self, shard: Shard[M]) -> None:
         """One timer a shard. Most deadlines only move away: the timer then fires for nothing and is set again."""
-        wakeup_ms = shard.machine.next_wakeup_ms()
+        wakeup_ms = shard.next_wakeup_ms()
         if wakeup_ms is None:
             return
         index = shard.partition.name.partition
@@ -221,7 +224,7 @@ class Runtime(Generic[M]):
             if armed[0] <= wakeup_ms:
                 return
             armed[1].cancel()
-        delay_seconds = max(wakeup_ms - self._clock.now_ms(), 0) / 1000
+        delay_seconds = max(wakeup_ms - self._clock.now_ms(), PAUSE_MS if shard.must_pause else 0) / 1000
         handle = asyncio.get_running_loop().call_later(delay_seconds, self._wake, index)
         self._timers[index] = (wakeup_ms, handle)
 

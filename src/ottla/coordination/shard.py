@@ -6,6 +6,9 @@ was appended before it.
 
 A shard belongs to one unbroken time of leadership. When that ends nobody knows what becomes of the records that are
 not committed: whoever waits, for them or inside the machine, is told NOT_COORDINATOR and asks the new coordinator.
+
+Followers may hold the high watermark back. Nobody waits for them for ever: after a while clients are told that it is
+not known what became of their requests (REQUEST_TIMED_OUT); the records stay, and count when they are committed.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.coordination.machine import Decision, Machine, Record, Stamp
@@ -23,6 +26,8 @@ from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
 
 logger = logging.getLogger(__name__)
+
+FOREVER_MS: Final = 10**15
 
 M = TypeVar("M", bound=Machine)
 Refuse = Callable[[object, Error], object]
@@ -40,7 +45,9 @@ class Shard(Generic[M]):
         now_ms: Callable[[], int],
         on_settled: Callable[[Shard[M]], None],
         codec: int = 0,
+        wait_ms_max: int = FOREVER_MS,
     ) -> None:
+        self._wait_ms_max = wait_ms_max
         self.partition = partition
         self.machine = machine
         self._refuse = refuse
@@ -48,7 +55,7 @@ class Shard(Generic[M]):
         self._on_settled = on_settled
         self._codec = codec
         self._leading_since = partition.leading_since
-        self._waiting: deque[tuple[int, Decision]] = deque()
+        self._waiting: deque[tuple[int, int, Decision]] = deque()  # last offset, since when
         self._is_releasing = False
 
     @property
@@ -66,10 +73,10 @@ class Shard(Generic[M]):
                 return
             for record in decision.records:
                 self.machine.apply(record.key, record.value, decision.stamp)
-            self._waiting.append((last_offset, decision))
+            self._waiting.append((last_offset, self._now_ms(), decision))
             self._release()
         elif decision.is_read and self._waiting:
-            self._waiting.append((self._waiting[-1][0], decision))
+            self._waiting.append((self._waiting[-1][0], self._now_ms(), decision))
         else:
             self._deliver(decision)
 
@@ -100,7 +107,7 @@ class Shard(Generic[M]):
         self._is_releasing = True
         try:
             while self._waiting and self.partition.is_replicated(self._waiting[0][0]):
-                self._deliver(self._waiting.popleft()[1])
+                self._deliver(self._waiting.popleft()[2])
         finally:
             self._is_releasing = False
 
@@ -122,14 +129,47 @@ class Shard(Generic[M]):
                 self.run(following)
             self._on_settled(self)
 
+    def next_wakeup_ms(self) -> int | None:
+        """When tick() has something to do, if nothing else happens."""
+        wakeup_ms = self.machine.next_wakeup_ms()
+        if self._waiting:
+            overdue_ms = self._oldest_wait_ms() + self._wait_ms_max
+            return overdue_ms if wakeup_ms is None else min(wakeup_ms, overdue_ms)
+        return wakeup_ms
+
+    def _oldest_wait_ms(self) -> int:
+        """Since when the first waits who has not been answered."""
+        for _, since_ms, decision in self._waiting:
+            if decision.replies:
+                return since_ms
+        return FOREVER_MS
+
+    def _answer_overdue(self) -> None:
+        overdue_ms = self._now_ms() - self._wait_ms_max
+        for _, since_ms, decision in list(self._waiting):
+            if since_ms > overdue_ms:
+                break
+            replies, decision.replies = decision.replies, []
+            for reply in replies:
+                reply.to(self._refuse(reply.response, Error.REQUEST_TIMED_OUT))
+
+    @property
+    def must_pause(self) -> bool:
+        """Whether nothing can be written anyway, because too few replicas are in sync."""
+        return self.partition.has_too_few_in_sync
+
     def tick(self) -> None:
+        """What is due stays due while it could not be written down: a session that ends now must not be forgotten."""
+        self._answer_overdue()
+        if self.must_pause:
+            return
         for decision in self.machine.tick(self._now_ms()):
             self.run(decision)
 
     def abandon(self) -> None:
         """Leadership is lost: everybody asks the new coordinator."""
         waiting, self._waiting = self._waiting, deque()
-        for _, decision in waiting:
+        for _, _, decision in waiting:
             for reply in decision.replies:
                 reply.to(self._refuse(reply.response, Error.NOT_COORDINATOR))
         for reply in self.machine.resign():

@@ -36,7 +36,8 @@ SOFTWARE_NAME: Final = "ottla-broker"
 API_VERSIONS: Final = 18
 API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
 FETCH: Final = 1
-CONNECT_MS_MAX: Final = 10_000
+CONNECT_MS: Final = 10_000
+CONNECT_MS_MAX: Final = 30_000
 TIMEOUT_MS: Final = 30_000
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 1_000
@@ -93,8 +94,21 @@ class Call:
 class Peer:
     """All calls are made on the event loop."""
 
-    def __init__(self, host: str, port: int, client_id: str, poller: Rounds, locate: Locate | None = None) -> None:
-        """`locate` tells the address anew before each connection, for a broker that may come back elsewhere."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        poller: Rounds,
+        locate: Locate | None = None,
+        *,
+        connect_ms: int = CONNECT_MS,
+        connect_ms_max: int = CONNECT_MS_MAX,
+    ) -> None:
+        """`locate` tells the address anew before each connection, for a broker that may come back elsewhere.
+
+        Making a connection may take `connect_ms`, twice that after it took too long, and so on up to the maximum.
+        """
         self.host = host
         self.port = port
         self.client_id = client_id
@@ -109,6 +123,9 @@ class Peer:
         self._socket: socket.socket | None = None
         self._is_ready = False  # connected, and the versions are known
         self._opening: asyncio.Task[None] | None = None
+        self._connect_ms = connect_ms
+        self._connect_ms_max = connect_ms_max
+        self._slow_attempts = 0  # to connect, one after the other
         self._correlation_id = 0
         self._calls: deque[Call] = deque()
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -163,7 +180,7 @@ class Peer:
     def under_way(self) -> int:
         return len(self._calls)
 
-    async def connect(self, timeout_ms: int = CONNECT_MS_MAX) -> None:
+    async def connect(self, timeout_ms: int = CONNECT_MS) -> None:
         """Make the connection now instead of with the first call."""
         if not self._is_ready:
             await self._become_ready(self._loop.time() + timeout_ms / 1000)
@@ -239,10 +256,12 @@ class Peer:
     async def _open(self) -> None:
         if self._locate is not None:
             self.host, self.port = self._locate()
+        limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
-            async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+            async with asyncio.timeout(limit_ms / 1000):
                 sock = await connect(self.host, self.port)
         except TimeoutError:
+            self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
         except OSError as problem:
             raise PeerError(
@@ -252,6 +271,7 @@ class Peer:
         self._socket = sock
         self._frames = AnswerFrames()
         self.connections += 1
+        self._slow_attempts = 0
         self._poller.watch(sock.fileno(), self)
         await self._ask_versions()
         self._is_ready = True
@@ -260,7 +280,7 @@ class Peer:
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
         call = self._send(request, ApiVersionsResponse, API_VERSIONS, API_VERSIONS_VERSION)
-        timer = self._loop.call_later(CONNECT_MS_MAX / 1000, self._on_late, call)
+        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
         try:
             answer: ApiVersionsResponse = await call.future
         finally:

@@ -21,6 +21,7 @@ from ottla.replication.role import Role
 UNKNOWN: Final = -1
 NEVER_MS: Final = -(2**62)
 REFUSED_MS: Final = 1_000
+REPEATS_MAX: Final = 3
 # The controller has not done it, and never will: back to what is confirmed.
 NOT_DONE: Final = (Error.OPERATION_NOT_ATTEMPTED, Error.INELIGIBLE_REPLICA)
 
@@ -54,6 +55,8 @@ class Follower:
         "leader_end_offset",
         "log_start_offset",
         "refused_until_ms",
+        "repeats",
+        "served_offset",
     )
 
     def __init__(self, broker_id: int, caught_up_ms: int) -> None:
@@ -65,6 +68,9 @@ class Follower:
         self.leader_end_offset = UNKNOWN  # of our log, when it last fetched
         self.caught_up_ms = caught_up_ms  # it had all that we had at that moment
         self.refused_until_ms = NEVER_MS  # the controller did not want it: it is not proposed again before then
+
+        self.served_offset = UNKNOWN  # where the records stand that it was given last …
+        self.repeats = 0  # … and how often it has asked for the same ones again
 
     def __repr__(self) -> str:
         return f"<Follower {self.broker_id} at {self.end_offset}>"
@@ -158,6 +164,15 @@ class Leading:
         follower.log_start_offset = log_start_offset
         follower.fetched_ms = now_ms
         follower.leader_end_offset = end_offset
+
+    def note_repeated(self, follower: Follower, offset: int) -> bool:
+        """It is given records from this offset on. Whether it cannot make use of them: they may be damaged here."""
+        if offset != follower.served_offset:
+            follower.served_offset = offset
+            follower.repeats = 0
+            return False
+        follower.repeats += 1
+        return follower.repeats == REPEATS_MAX
 
     # ---- the high watermark
 

@@ -6,6 +6,8 @@ Rules:
 3. On the leader the high watermark never goes back. What decides about it and about the in-sync replicas is leading.py;
    where a follower's log parts from its leader's is following.py. Here both are brought together with the log.
 4. A partition with a single replica knows nothing of all this: what it appends is replicated.
+5. A replica that has found damage in its log does not begin to lead while others are in sync. It says so (to the
+   controller that is as if its folder had failed), and is mended from the leader as soon as nobody counts on it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from ottla.storage.log import Appended, Log
 
 NO_EPOCH: Final = -1
 UNKNOWN: Final = -1
+UNDAMAGED: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 LAG_MS_MAX: Final = 30_000
 NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
@@ -64,6 +67,8 @@ class Partition:
         self.flush_rolled: Callable[[Partition], None] | None = None  # the same for segments that are full; no hurry
         self.flushed_ms = 0  # when flush.ms last had its way
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
+        self.damage_offset = UNDAMAGED  # from here on the log may not be what others take it for
+        self.on_damage: Callable[[Partition], None] | None = None  # told when there is damage, and when it is mended
         self.on_role: Callable[[Partition], None] | None = None  # told of each new role, and of the end
         self.on_isr: Callable[[Partition], None] | None = None  # told when there is something to propose
         self._leading: Leading | None = None  # only with other replicas
@@ -85,6 +90,8 @@ class Partition:
             return
         self.role = role
         self.replica_count = len(role.replicas)
+        if self.damage_offset != UNDAMAGED:
+            role = self._role_with_damage(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
             self._change_hands(role, now_ms)
         elif role.leader == self.node_id:
@@ -93,6 +100,30 @@ class Partition:
             self.in_sync = role.isr
         if self.on_role is not None:
             self.on_role(self)
+
+    def _role_with_damage(self, role: Role) -> Role:
+        """What we do of what the controller wants."""
+        others = [broker_id for broker_id in role.isr if broker_id != self.node_id]
+        if self.node_id in role.isr and others:
+            begins = role.leader == self.node_id != self.leader_id
+            return role._replace(leader=NO_LEADER) if begins else role
+        if self.node_id not in role.isr and self.damage_offset < self.log.end_offset:
+            try:
+                self.log.truncate_to(self.damage_offset)
+            except KafkaError:
+                return role  # the disk is worse off than that: the log has said so
+            self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        self.damage_offset = UNDAMAGED  # nobody counts on us; or nobody else has it, and we lead with what is left
+        if self.on_damage is not None:
+            self.on_damage(self)
+        return role
+
+    def note_damage(self, offset: int) -> None:
+        """The stored batch with this offset is not sound. Others have it: they shall lead, and give it back to us."""
+        if self.damage_offset == UNDAMAGED and self.node_id in self.in_sync and len(self.in_sync) > 1:
+            self.damage_offset = self.log.batch_start(offset)
+            if self.on_damage is not None:
+                self.on_damage(self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
         if self.leader_id != self.node_id or role.leader != self.node_id:
@@ -345,6 +376,8 @@ class Partition:
             return ReplicaRead(None, self.high_watermark, log.log_start_offset, diverging)
         file_range = log.read(offset, max_bytes, log.end_offset, minimum_one)
         if is_first:
+            if file_range is not None and leading.note_repeated(follower, offset):
+                log.distrust(file_range)
             leading.note_fetch(follower, broker_epoch, offset, log_start_offset, log.end_offset, now_ms)
             self._on_progress(leading, follower)
         return ReplicaRead(file_range, self.high_watermark, log.log_start_offset, None)

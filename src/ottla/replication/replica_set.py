@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from ottla.metrics.traffic import TrafficSet
 from ottla.replication.partition import LAG_MS_MAX, Partition
 from ottla.storage.log import Log
 from ottla.storage.log_dirs import LogDirs
+
+logger = logging.getLogger(__name__)
 
 
 class ReplicaSet:
@@ -31,6 +34,8 @@ class ReplicaSet:
         self.traffic = TrafficSet()
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
         self.offline: set[TopicPartition] = set()  # in a folder that has failed
+        self.damaged: set[TopicPartition] = set()  # others must lead them and mend them
+        self.on_damage: Callable[[], None] | None = None  # told when that set changes
         self.lag_ms_max = LAG_MS_MAX  # replica.lag.time.max.ms
         self.on_role: Callable[[Partition], None] | None = None  # told of each partition's new role, and of its end
         self.on_isr: Callable[[Partition], None] | None = None  # told when a leader has something to propose
@@ -54,15 +59,29 @@ class ReplicaSet:
         partition.lag_ms_max = self.lag_ms_max
         partition.on_role = self.on_role
         partition.on_isr = self.on_isr
+        partition.on_damage = self._note_damage
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
+            if log.has_lost or high_watermark > log.end_offset:
+                partition.damage_offset = log.end_offset
+                self.damaged.add(log.partition)
         self.partitions[log.partition] = partition
         return partition
+
+    def _note_damage(self, partition: Partition) -> None:
+        if partition.damage_offset >= 0:
+            logger.error("%s is damaged at offset %d: others shall lead it", partition.name, partition.damage_offset)
+            self.damaged.add(partition.name)
+        else:
+            self.damaged.discard(partition.name)
+        if self.on_damage is not None:
+            self.on_damage()
 
     def take_offline(self, names: Iterable[TopicPartition]) -> None:
         """Stop serving partitions whose folder has failed."""
         for name in names:
             self.offline.add(name)
+            self.damaged.discard(name)
             partition = self.partitions.pop(name, None)
             if partition is not None:
                 partition.retire()
@@ -70,6 +89,7 @@ class ReplicaSet:
     def retire(self, topic: str, index: int) -> None:
         """Stop serving a deleted partition and put its files aside for removal."""
         self.offline.discard(TopicPartition(topic, index))
+        self.damaged.discard(TopicPartition(topic, index))
         partition = self.partitions.pop((topic, index), None)
         if partition is not None:
             partition.retire()

@@ -43,7 +43,7 @@ from ottla.storage.segment import Segment, create_segment
 from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
 from ottla.storage.transaction_index import AbortedTransaction
-from ottla.storage.verification import check_range, needs_check
+from ottla.storage.verification import check_range, distrust, needs_check
 
 logger = logging.getLogger("ottla.storage.log")
 
@@ -471,6 +471,10 @@ class Log(LogFiles):
     def needs_check(self, file_range: FileRange) -> bool:
         """Whether check_range must run before these bytes may be sent, because an earlier run wrote them."""
         return needs_check(file_range)
+
+    def distrust(self, file_range: FileRange) -> None:
+        """Check the segment of these bytes again before it is served, though this process wrote it."""
+        distrust(file_range)
 
     def check_range(self, file_range: FileRange) -> None:
         """Check stored bytes, in any thread. A range with a bad batch is shortened to end before it; if that is its

@@ -27,6 +27,7 @@ from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.retention import delete_hidden_segments, delete_old_segments
+from ottla.storage.scan import BatchScan
 from ottla.storage.segment import Segment, create_segment
 from ottla.storage.snapshots import remove_snapshots, write_snapshot
 from ottla.storage.truncation import truncate_fully, truncate_to
@@ -54,6 +55,7 @@ class LogFiles:
         "end_offset",
         "epochs",
         "failure",
+        "has_lost",
         "has_rolled",
         "is_moving",
         "log_start_offset",
@@ -94,6 +96,7 @@ class LogFiles:
         self.epochs = epochs
         self.failure: str | None = None  # why this log takes no more writes until it is opened again
         self.on_failure: Callable[[LogFiles], None] | None = None  # told once: a failed log takes its folder with it
+        self.has_lost = False  # opening it found damage, not just the unfinished write of a crash
         self.is_moving = False  # to another folder: until then no segment may be replaced
         self.has_rolled = False  # since the last flush: time for begin_flush(only_rolled=True)
         self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
@@ -312,6 +315,19 @@ class LogFiles:
         due = [segment for due_ms, segment in self.deleted_segments if due_ms <= now_ms]
         self.deleted_segments = [item for item in self.deleted_segments if item[0] > now_ms]
         return [path for segment in due for path in segment.deleted_paths()]
+
+    def batch_start(self, offset: int) -> int:
+        """The first offset of the batch that holds this one, by the batches before it: its own header may be wrong."""
+        segment = self.segments[0]
+        for later in self.segments:
+            if later.base_offset > offset:
+                break
+            segment = later
+        start = segment.base_offset
+        scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
+        while scan.advance() and scan.last_offset < offset:
+            start = scan.last_offset + 1
+        return start
 
     def truncate_to(self, offset: int) -> None:
         """Drop this offset and all later ones."""

@@ -28,7 +28,7 @@ from ottla.storage.log import Log
 from ottla.storage.partition_metadata import read_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.replay import aborted_by, load_producers, note_producer, replay_epochs
-from ottla.storage.scan import BatchScan
+from ottla.storage.scan import UNFINISHED, BatchScan
 from ottla.storage.segment import Segment, create_segment, remove_empty_segment
 from ottla.storage.transaction_index import TransactionIndexError
 
@@ -58,13 +58,17 @@ def open_log(
     producer_expiration_ms: int,
 ) -> Log:
     """The log in this folder, put right where it was damaged."""
+    has_lost = False
     while True:
         opening = Opening(
             partition, directory, settings, is_clean, recovery_point, log_start_offset, now_ms, producer_expiration_ms
         )
         try:
-            return opening.run(pool)
+            log = opening.run(pool)
+            log.has_lost = log.has_lost or has_lost
+            return log
         except StartAgainError as again:
+            has_lost = True
             is_clean = False
             recovery_point = again.recovery_point
         finally:
@@ -90,6 +94,7 @@ class Opening:
         self.settings = settings
         self.is_clean = is_clean
         self.was_clean = False  # it was closed cleanly, and damaged afterwards
+        self.has_lost = False  # more than the unfinished write of a crash
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.now_ms = now_ms
@@ -337,6 +342,8 @@ class Opening:
     def _cut(self, place: int, position: int, problem: str, lost_offset: int) -> bool:
         """End the log here: drop the rest of this segment and all later ones."""
         segment = self.segments[place]
+        is_last = place + 1 == len(self.segments)
+        self.has_lost = self.has_lost or not (is_last and (problem in UNFINISHED or self.settings.preallocate))
         lost_bytes = segment.size - position + sum(later.size for later in self.segments[place + 1 :])
         lost_offset = max(lost_offset, self.recovery_point - 1, self.segments[-1].base_offset - 1)
         lost = f"offsets {self.end_offset} to {lost_offset}" if lost_offset >= self.end_offset else "no known offset"
@@ -388,6 +395,7 @@ class Opening:
             topic_id=self._load_topic_id(),
         )
         log.snapshot_offset = snapshot_offset
+        log.has_lost = self.has_lost or self.was_clean or self.recovery_point > self.end_offset
         for segment, following in pairwise(self.segments):
             segment.next_base_offset = following.base_offset
         for segment in self.segments:

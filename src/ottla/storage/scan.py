@@ -23,6 +23,9 @@ CONTROL_FLAG: Final = 0x20
 # base offset, length, magic, last offset delta: all that hopping from batch to batch needs
 HOP: Final = struct.Struct(">qi4xb6xi")
 HOP_BYTES: Final = 27
+ENDS_IN_HEADER: Final = "the file ends inside a batch header"
+ENDS_IN_BATCH: Final = "the file ends inside a batch"
+UNFINISHED: Final = (ENDS_IN_HEADER, ENDS_IN_BATCH)  # so a write looks that a crash has cut short
 
 
 class BatchScan:
@@ -86,7 +89,7 @@ class BatchScan:
         if self.position >= self.end:
             return False
         if self.end - self.position < HEADER_BYTES:
-            return self._stop("the file ends inside a batch header")
+            return self._stop(ENDS_IN_HEADER)
         place = self.position - self._buffer_start
         if place + HEADER_BYTES > self._buffer_bytes:
             place = self._fill(HEADER_BYTES)
@@ -112,7 +115,7 @@ class BatchScan:
         if batch_bytes < HEADER_BYTES or magic != MAGIC or last_offset_delta < 0 or self.base_offset < 0:
             return self._stop("there is no batch header")
         if self.position + batch_bytes > self.end:
-            return self._stop("the file ends inside a batch")
+            return self._stop(ENDS_IN_BATCH)
         if record_count < 0 or (self._checks_crc and self._crc(place, batch_bytes) != crc):
             return self._stop("the checksum of a batch is wrong")
         self.batch_bytes = batch_bytes

@@ -21,6 +21,13 @@ def needs_check(file_range: FileRange) -> bool:
     return not is_covered(segment.verified_ranges or [], file_range.position, end)
 
 
+def distrust(file_range: FileRange) -> None:
+    """Somebody could not make use of these bytes: the whole segment is checked again when it is read."""
+    segment = segment_of(file_range)
+    segment.verified_from = segment.size
+    segment.verified_ranges = None
+
+
 def check_range(file_range: FileRange) -> None:
     """Check every batch of the range, in any thread; the range must start with a batch, as those of a log do.
 

@@ -62,8 +62,7 @@ class Broker(Member):
     """One life of a broker process."""
 
     def __init__(self, cluster: Cluster, host: int, disk: Disk) -> None:
-        super().__init__(cluster, host)
-        self.disk = disk
+        super().__init__(cluster, host, disk)
         self.ledger = cluster.ledger
         self.settings = cluster.settings
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -72,7 +71,6 @@ class Broker(Member):
         self._fetching: set[int] = set()  # leaders that are being asked
         self._proposals: dict[TopicPartition, IsrProposal] = {}  # to be sent, or on their way
         self._is_proposing = False
-        disk.clean_epoch = -1
         disk.reopen()
         self.after(ISR_CHECK_MS, self._check_isr)
         self.after(CHECKPOINT_MS, self._checkpoint)
@@ -183,18 +181,21 @@ class Broker(Member):
 
     def _answer_produce(self, partition: Partition, first: int, last: int, acks: int, answer: Answer) -> None:
         done = Produced(Error.NONE, first, partition.topic_id)
-        if acks != -1 or partition.is_replicated(last):
+        if (acks != -1 and not partition.is_flushing) or partition.is_replicated(last):
             answer(done)
             return
+        leading_since = partition.leading_since
 
         def ready() -> None:
-            if partition.is_replicated(last):
-                self.note(partition)
-                answer(done)
+            self.note(partition)
+            if partition.leading_since != leading_since:
+                answer(Produced(Error.NOT_LEADER_OR_FOLLOWER))
+            elif acks == -1 and partition.has_too_few_in_sync:
+                answer(Produced(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
             else:
-                answer(Produced(Error.REQUEST_TIMED_OUT if partition.is_leader else Error.NOT_LEADER_OR_FOLLOWER))
+                answer(done if partition.is_replicated(last) else Produced(Error.REQUEST_TIMED_OUT))
 
-        waiting = WaitingProduce(1, ready)
+        waiting = WaitingProduce(1, ready, minds_isr=acks == -1)
         partition.wait_for_replication(last, waiting)
         self.after(PRODUCE_TIMEOUT_MS, waiting.wake)
 
@@ -245,13 +246,17 @@ class Broker(Member):
                 self._fetch_from(leader)
 
     def _fetch_from(self, leader: int) -> None:
+        followed = [each for each in self.partitions.values() if each.leader_id == leader]
+        if not followed:
+            self._fetching.discard(leader)
+            return
         parts = [
-            FetchPart(name, partition.topic_id, partition.fetch_position())
-            for name, partition in self.partitions.items()
-            if partition.leader_id == leader
+            FetchPart(partition.name, partition.topic_id, partition.fetch_position())
+            for partition in followed
+            if not partition.is_flushing  # to ask for more is to say that one has what came before
         ]
         if not parts:
-            self._fetching.discard(leader)
+            self.after(IDLE_MS // 2, lambda: self._fetch_from(leader))
             return
         epoch = self.broker_epoch
         self.network.call(

@@ -16,8 +16,9 @@ from tests.simulation.cluster.network import Answer, Failure
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.deltas import difference, snapshot
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.isr import IsrChange, decide_alter_partitions
+from ottla.controller.lives import after_settling, known_lives
 from ottla.controller.liveness import Liveness, Rules
 from ottla.controller.loading import load_brokers, load_image
 from ottla.controller.machine import Decision
@@ -47,8 +48,10 @@ class Controlling:
         self.image = MetadataImage()
         self.is_over = False
         self.is_loaded = False
+        self.is_settled = False
         self._is_reading = False
         self._must_read = False
+        self.liveness = Liveness()
         self._rules = member.cluster.rules
         self._queue: deque[tuple[Decide, Answer]] = deque()
         self._is_busy = False
@@ -80,15 +83,16 @@ class Controlling:
             self.member.resign()
             return
         image = load_image(nodes).with_controller(self.member.host, self.epoch)
-        before = self.image
-        if self.is_loaded:  # what is known of brokers is newer than what was known of them before: see who restarted
-            image = image.with_brokers(before.brokers)
+        if self.is_loaded:
+            image = image.with_brokers(self.image.brokers)  # who came and went is decided about before it is told
+        else:
+            self.liveness = Liveness(known=known_lives(nodes, image))
         self._publish(image)
         self.is_loaded = True
         self._is_busy = False
         brokers = load_brokers(nodes)
-        self._first(lambda known: decide_next_steps(known, known.topics, Liveness(), self._rules))
-        self._first(lambda known: decide_brokers(known, brokers, Liveness(), self._rules))
+        self._first(lambda known: decide_next_steps(known, known.topics, self.liveness, self._rules), ignore)
+        self._first(*self._settling(brokers))
 
     def read_brokers(self) -> None:
         """Somebody came or went; one question at a time, so that no answer overtakes another."""
@@ -105,9 +109,19 @@ class Controlling:
         self._is_reading = False
         brokers = load_brokers(nodes)
         if not self.is_over and dict(self.image.brokers) != brokers:
-            self.change(lambda image: decide_brokers(image, brokers, Liveness(), self._rules), ignore)
+            self.change(*self._settling(brokers))
         if self._must_read:
             self.read_brokers()
+
+    def _settling(self, brokers: dict[int, BrokerImage]) -> tuple[Decide, Answer]:
+        def settled(reply: Any) -> None:
+            if not isinstance(reply, Error):
+                self.liveness = self.liveness._replace(known=after_settling(brokers, self.liveness.known))
+                if not self.is_settled:
+                    self.is_settled = True
+                    self.member.publish(self.image)
+
+        return lambda image: decide_brokers(image, brokers, self.liveness, self._rules), settled
 
     # ---- one change after the other
 
@@ -115,8 +129,8 @@ class Controlling:
         self._queue.append((decide, answer))
         self._next()
 
-    def _first(self, decide: Decide) -> None:
-        self._queue.appendleft((decide, ignore))
+    def _first(self, decide: Decide, answer: Answer) -> None:
+        self._queue.appendleft((decide, answer))
         self._next()
 
     def _next(self) -> None:
@@ -124,7 +138,7 @@ class Controlling:
             return
         decide, answer = self._queue.popleft()
         try:
-            decision = with_next_steps(self.image, decide(self.image), Liveness(), self._rules)
+            decision = with_next_steps(self.image, decide(self.image), self.liveness, self._rules)
         except KafkaError as refusal:
             answer(refusal.error)
             self._next()
@@ -166,6 +180,8 @@ class Controlling:
         self._sequence += 1
         self._deltas.append(difference(self.image, image, self._sequence))
         self.image = image
+        if not self.is_settled:
+            return  # nobody hears of leaders that may not be there any more
         self.member.publish(image)
         polls, self._polls = self._polls, {}
         for broker, (sequence, answer) in polls.items():
@@ -175,7 +191,7 @@ class Controlling:
 
     def on_poll(self, broker: int, broker_epoch: int, epoch: int, sequence: int, answer: Answer) -> None:
         known = self.image.brokers.get(broker)
-        if not self.is_loaded or known is None:
+        if not self.is_settled or known is None:
             answer(self._polled(Error.NOT_CONTROLLER))
         elif known.epoch != broker_epoch:
             answer(self._polled(Error.STALE_BROKER_EPOCH))
@@ -212,7 +228,7 @@ class Controlling:
             answer(reply if isinstance(reply, Error) else [(each.error, each.partition) for each in reply])
 
         self.change(
-            lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, Liveness(), self._rules),
+            lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, self.liveness, self._rules),
             answered,
         )
 

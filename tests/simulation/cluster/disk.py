@@ -174,7 +174,7 @@ class Disk:
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, MemoryLog] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}  # the checkpoint file
-        self.clean_epoch = NOBODY  # the broker epoch in the mark of a clean shutdown
+        self.life = NOBODY  # the epoch of the life whose records are all here
 
     def reopen(self) -> None:
         """A new process reads everything again: epochs and producers come from the batches."""
@@ -187,7 +187,7 @@ class Disk:
     def lose_power(self) -> int:
         """Forget what was not synced; how many offsets."""
         lost = 0
-        self.clean_epoch = NOBODY
+        self.life = NOBODY
         for log in self.logs.values():
             lost += log.end_offset - log.recovery_point
             log.truncate_to(log.recovery_point)
@@ -196,4 +196,4 @@ class Disk:
     def wipe(self) -> None:
         self.logs.clear()
         self.high_watermarks.clear()
-        self.clean_epoch = NOBODY
+        self.life = NOBODY

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.cluster.controlling import Controlling
+from tests.simulation.cluster.disk import Disk
 from tests.simulation.cluster.ensemble import SESSION_MS, StoreClient
 from tests.simulation.cluster.network import Answer, Failure, Process
 from tests.simulation.cluster.store import MemoryStore
@@ -37,11 +38,12 @@ class Polled(NamedTuple):
 class Member(Process):
     """A process with a session, an image, and perhaps the office of the controller."""
 
-    def __init__(self, cluster: Cluster, host: int) -> None:
+    def __init__(self, cluster: Cluster, host: int, disk: Disk) -> None:
         super().__init__(cluster.world, host)
         self.cluster = cluster
         self.network = cluster.network
         self.image = MetadataImage()
+        self.disk = disk
         self.broker_epoch = -1
         self.controller_id = -1
         self.controlling: Controlling | None = None
@@ -69,7 +71,8 @@ class Member(Process):
     def _register(self) -> None:
         """One transaction: an earlier life's node is replaced, if it is still there."""
         path = tree.broker_path(self.host)
-        broker = BrokerImage(self.host, {"PLAINTEXT": Endpoint("h", self.host)}, None, 0)
+        endpoints = {"PLAINTEXT": Endpoint("h", self.host)}
+        broker = BrokerImage(self.host, endpoints, None, 0, previous_epoch=self.disk.life)
         session = self.store.session
 
         def work(store: MemoryStore) -> int:
@@ -85,6 +88,7 @@ class Member(Process):
         def registered(epoch: int) -> None:
             if self.store.session == session:
                 self.broker_epoch, self._registered_in = epoch, session
+                self.disk.life = epoch
                 self.world.tell(f"{self.host} is registered, epoch {epoch}")
                 self._look()
 

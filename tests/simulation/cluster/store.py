@@ -118,7 +118,7 @@ class MemoryStore:
             case SetNode():
                 stored = self._checked(operation, operation.expected_version)
                 version = stored.node.version + 1
-                node = Node(operation.data, version, stored.node.created_id)
+                node = Node(operation.data, version, stored.node.created_id, number)
                 self.nodes[operation.path] = StoredNode(node, stored.owner)
                 return Outcome(operation.path, version)
             case DeleteNode():
@@ -136,7 +136,7 @@ class MemoryStore:
         if operation.path in self.nodes:
             raise TransactionRefusedError(operation, Refusal.NODE_EXISTS)
         owner = session if operation.is_ephemeral else NO_SESSION
-        self.nodes[operation.path] = StoredNode(Node(operation.data, 0, number), owner)
+        self.nodes[operation.path] = StoredNode(Node(operation.data, 0, number, number), owner)
         return Outcome(operation.path, 0)
 
     def _checked(self, operation: SetNode | DeleteNode | CheckNode, expected: int) -> StoredNode:

@@ -25,6 +25,13 @@ GROUP_BOUNDS = "unit/base/test_resource_checks.py"
 MACHINES = "unit/broker/test_coordinators.py"
 DIALOGUES = "dialogues/test_dialogues.py"  # what the numbers mean; MACHINES shows that they arrive
 
+PARTICIPATION = "unit/broker/test_participation.py::test_a_coordinator_that_is_busy_is_asked_again_for_a_moment"
+
+FETCHERS = "unit/broker/test_replica_fetcher.py"
+REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
+QUOTA = "unit/broker/test_replication_quota.py"
+PEERS = "unit/broker/test_peers.py"
+
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/cleaning/test_log.py",
     "compression.gzip.level": "conformance/test_compression.py::test_a_higher_level_makes_smaller_batches",
@@ -35,8 +42,10 @@ TOPIC_KEYS = {
     "file.delete.delay.ms": "unit/storage/test_retention.py::test_files_of_deleted_segments_go_after_the_delay",
     "flush.messages": f"{PARTITION}::test_flush_messages_holds_records_back_until_they_are_on_disk",
     "flush.ms": "unit/broker/test_housekeeping.py::test_a_log_is_flushed_when_its_records_are_as_old_as_flush_ms",
+    "follower.replication.throttled.replicas": f"{QUOTA}::test_a_topic_names_its_throttled_replicas",
     "index.interval.bytes": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
     "internal.segment.bytes": "unit/base/test_topic_keys.py::test_segments_below_the_limit_are_for_tests",
+    "leader.replication.throttled.replicas": f"{QUOTA}::test_a_topic_names_its_throttled_replicas",
     "max.compaction.lag.ms": "unit/storage/cleaning/test_plan.py",
     "max.message.bytes": f"{EFFECTS}::test_the_largest_message",
     "message.timestamp.after.max.ms": f"{EFFECTS}::test_how_old_and_how_new_a_message_may_be",
@@ -54,6 +63,8 @@ TOPIC_KEYS = {
     "segment.ms": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
 }
 BROKER_KEYS = {
+    "add.partitions.to.txn.retry.backoff.max.ms": PARTICIPATION,
+    "add.partitions.to.txn.retry.backoff.ms": PARTICIPATION,
     "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
     "auto.create.topics.enable": "conformance/test_limits.py::test_topics_are_not_created_by_use_when_that_is_off",
     "broker.id": "unit/base/test_broker_settings.py::test_node_id_and_broker_id_stand_for_each_other",
@@ -66,6 +77,7 @@ BROKER_KEYS = {
     "default.replication.factor": f"{EFFECTS}::test_more_replicas_than_brokers_are_refused",
     "delete.topic.enable": "conformance/test_limits.py",
     "fetch.max.bytes": f"{EFFECTS}::test_most_bytes_of_an_answer_to_a_fetch",
+    "follower.replication.throttled.rate": f"{FETCHERS}::test_a_throttled_replica_that_is_behind_waits",
     "group.consumer.assignment.interval.ms": TIMES,
     "group.consumer.assignors": GROUPS,
     "group.consumer.heartbeat.interval.ms": GROUPS,
@@ -83,7 +95,8 @@ BROKER_KEYS = {
     "group.max.session.timeout.ms": GROUPS,
     "group.max.size": GROUPS,
     "group.min.session.timeout.ms": GROUPS,
-    "inter.broker.listener.name": ONE_NODE,
+    "inter.broker.listener.name": f"{PEERS}::test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol",
+    "leader.replication.throttled.rate": f"{QUOTA}::test_more_than_the_rate_makes_who_is_behind_wait",
     "listener.security.protocol.map": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
     "listeners": f"{EFFECTS}::test_one_listeners_limit_leaves_the_other_alone",
     "log.dir": "unit/base/test_broker_settings.py::test_several_folders",
@@ -105,7 +118,12 @@ BROKER_KEYS = {
     "num.partitions": "conformance/test_limits.py::test_created_by_use_with_the_brokers_number_of_partitions",
     "num.recovery.threads.per.data.dir": "unit/broker/test_log_loading.py::test_each_folder_has_its_own_threads",
     "num.replica.alter.log.dirs.threads": "faults/test_moving_logs.py",
+    "num.replica.fetchers": f"{FETCHERS}::test_each_leader_has_as_many_fetchers_as_the_settings_say",
     "offset.metadata.max.bytes": GROUPS,
+    "offsets.commit.timeout.ms": (
+        "unit/coordination/test_runtime.py"
+        "::test_nobody_waits_for_ever_for_followers_and_what_was_written_counts_all_the_same"
+    ),
     "offsets.retention.check.interval.ms": DIALOGUES,
     "offsets.retention.minutes": DIALOGUES,
     "offsets.topic.compression.codec": GROUPS,
@@ -116,9 +134,21 @@ BROKER_KEYS = {
     "producer.id.expiration.check.interval.ms": CLOCK,
     "producer.id.expiration.ms": "unit/storage/test_producers.py",
     "replica.alter.log.dirs.io.max.bytes.per.second": "faults/test_moving_logs.py",
+    "replica.fetch.backoff.ms": "unit/broker/test_fetch_plan.py::test_each_failure_makes_the_wait_longer_up_to_a_limit",
+    "replica.fetch.max.bytes": REPLICA_FETCHES,
+    "replica.fetch.min.bytes": REPLICA_FETCHES,
+    "replica.fetch.response.max.bytes": REPLICA_FETCHES,
+    "replica.fetch.wait.max.ms": REPLICA_FETCHES,
     "replica.high.watermark.checkpoint.interval.ms": CLOCK,
-    "security.inter.broker.protocol": ONE_NODE,
+    "replica.lag.time.max.ms": "unit/replication/test_replicas.py::"
+    "test_a_replica_that_lags_leaves_when_the_controller_has_confirmed_it",
+    "replica.selector.class": "unit/broker/test_replica_selection.py",
+    "replica.socket.timeout.ms": REPLICA_FETCHES,
+    "request.timeout.ms": f"{PEERS}::test_an_answer_is_waited_for_as_long_as_the_settings_say",
+    "security.inter.broker.protocol": f"{PEERS}::test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol",
     "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
+    "socket.connection.setup.timeout.max.ms": f"{PEERS}::test_connecting_may_take_longer_and_longer",
+    "socket.connection.setup.timeout.ms": f"{PEERS}::test_connecting_may_take_longer_and_longer",
     "socket.listen.backlog.size": "unit/network/test_listener.py::test_no_more_connections_wait_than_the_backlog_lets",
     "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
     "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",

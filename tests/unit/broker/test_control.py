@@ -179,7 +179,7 @@ def test_what_only_brokers_use_is_refused_to_others(tmp_path: Path, key: int) ->
             return (operation.name, kind.name, name) != ("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.authorizer = Nobody()
+        one.services.authorizer = Nobody()
         one.cluster.controller = duties = Duties()
         request, response = REQUESTS[key]
         answer = await two.peers.call(1, request, response)

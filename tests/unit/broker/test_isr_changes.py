@@ -11,7 +11,7 @@ from ottla.broker import isr_changes
 from ottla.broker.control import IsrVerdict
 from ottla.broker.isr_changes import IsrChanges
 from ottla.replication.leading import REFUSED_MS
-from tests.unit.replication.stand import Stand
+from unit.replication.stand import Stand
 
 
 class Clock:

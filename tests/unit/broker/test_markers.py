@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.coordination.stand import NOW_MS, OTHER, Replicas, lead, lose, replicate
 
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
-from ottla.broker import markers as markers_module
+from ottla.base.topic_settings import TopicSettings
 from ottla.broker.guards import Guards
 from ottla.broker.markers import MarkerWriter, Place
+from ottla.groups.machine import GroupMachine
+from ottla.groups.offsets import Committed, committed_value
+from ottla.groups.settings import GroupSettings
 from ottla.protocol.batches import Record, build_batch
-from ottla.transactions.machine import SendMarkers
+from ottla.replication.role import Role
+from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
+from ottla.transactions.transaction import State, Transaction
+from unit.coordination.stand import ME, NOW_MS, OTHER, Replicas, lead, lose, replicate
 
 PRODUCER = 77
 TWO: frozenset[Place] = frozenset({("t", 0), ("t", 1)})
@@ -40,37 +44,58 @@ class Messengers:
 
 
 class Stand:
-    """A writer of markers whose coordinator leads epoch 4 of its partition."""
+    """A writer of markers, with the coordinator of one transaction that is prepared to end."""
 
     def __init__(self, replicas: Replicas) -> None:
         self.replicas = replicas
         self.leaders: dict[Place, int] = {}
         self.messengers = Messengers()
         self.guards = Guards()
-        self.told: list[tuple[int, bool]] = []
-        self.done: list[SendMarkers] = []
-        group = SimpleNamespace(
-            machine=SimpleNamespace(apply_marker=lambda stamp, is_commit: self.told.append((stamp[0], is_commit)))
+        self.group = GroupMachine(GroupSettings(), lambda *_: frozenset(), lambda: None)  # type: ignore[arg-type,return-value]
+        value = committed_value(Committed(5, -1, "", NOW_MS))
+        self.group.offsets.commit_pending(PRODUCER, "g", "t", 0, value)
+        self.groups: Any = replicas.runtime("__consumer_offsets", lambda: self.group)
+        self.transactions: Any = replicas.runtime(
+            "__transaction_state", lambda: TransactionMachine(TransactionSettings())
         )
-        groups = SimpleNamespace(topic="__consumer_offsets", loaded_at=lambda _: group)
-        transactions = SimpleNamespace(now_ms=lambda: NOW_MS, run=lambda *_: None)
+        self.home = replicas.make("__transaction_state", 0, (ME,))
+        lead(self.home, 4, (ME,))
         self.writer = MarkerWriter(
-            replicas,  # type: ignore[arg-type]
+            replicas.set,
             SystemClock(),
-            groups,  # type: ignore[arg-type]
-            transactions,  # type: ignore[arg-type]
+            self.groups,
+            self.transactions,
             lambda topic, index: self.leaders.get((topic, index)),
             self.messengers,
             self.guards,
         )
-        self.machine = SimpleNamespace(to_send=[], markers_written=lambda *written: self.done.append(written))
-        self.shard: Any = SimpleNamespace(is_ours=True, partition=SimpleNamespace(leader_epoch=4), machine=self.machine)
+        self.writer.retry_seconds, self.writer.retry_seconds_max = 0.001, 0.01
+
+    @property
+    def counts(self) -> bool:
+        """Whether the offset that was committed in the transaction counts."""
+        return self.group.offsets.get("g", "t", 0) is not None
+
+    @property
+    def machine(self) -> TransactionMachine:
+        self.transactions.follow(1)
+        machine: TransactionMachine = self.transactions.shard_at(0).machine
+        return machine
 
     def send(self, wanted: SendMarkers) -> None:
+        transaction = Transaction(wanted.transactional_id, wanted.producer_id, 1000)
+        transaction.producer_epoch = wanted.epoch
+        transaction.state = State.PREPARE_COMMIT
+        self.machine.transactions[wanted.transactional_id] = transaction
         self.machine.to_send = [wanted]
-        self.writer.send_from(self.shard)
+        self.writer.send_from(self.transactions.shard_at(0))
+
+    @property
+    def is_done(self) -> bool:
+        return self.machine.transactions["id"].state is State.COMPLETE_COMMIT
 
     def write(self, wanted: SendMarkers, epoch: int = 4, topic: str = "t") -> list[Error]:
+        self.groups.follow(1)
         heard: list[Error] = []
         self.writer.write(wanted, topic, 0, epoch, heard.append)
         return heard
@@ -81,11 +106,6 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
     replicas = Replicas(tmp_path)
     yield Stand(replicas)
     replicas.close()
-
-
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers_module, "RETRY_SECONDS", 0.001)
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
@@ -106,9 +126,9 @@ def test_markers_go_to_the_leaders_of_their_partitions(stand: Stand) -> None:
         stand.send(order())
         assert here.log.end_offset == 1
         assert stand.messengers.sent == [(OTHER, [("t", 1)], 4)]
-        assert stand.done == []
+        assert not stand.is_done
         stand.messengers.answered[0](("t", 1), Error.NONE)
-        assert stand.done == [("id", PRODUCER, 3, NOW_MS)]
+        assert stand.is_done
 
     play(scene)
 
@@ -127,7 +147,7 @@ def test_a_marker_that_was_not_taken_goes_to_whoever_leads_then(stand: Stand, er
         await asyncio.sleep(0.02)
         assert stand.messengers.sent[1:] == [(3, [("t", 1)], 4)]
         stand.messengers.answered[1](("t", 1), Error.NONE)
-        assert len(stand.done) == 1
+        assert stand.is_done
 
     play(scene)
 
@@ -135,8 +155,9 @@ def test_a_marker_that_was_not_taken_goes_to_whoever_leads_then(stand: Stand, er
 def test_a_deleted_topic_needs_no_marker_and_a_transaction_without_partitions_none_at_all(stand: Stand) -> None:
     async def scene() -> None:
         stand.send(order())
+        assert stand.is_done
         stand.send(order(partitions=frozenset()))
-        assert len(stand.done) == 2
+        assert stand.is_done
 
     play(scene)
 
@@ -145,12 +166,12 @@ def test_whoever_is_no_coordinator_any_more_stops(stand: Stand) -> None:
     async def scene() -> None:
         stand.leaders = {("t", 0): OTHER, ("t", 1): OTHER}
         stand.send(order())
-        stand.shard.is_ours = False
+        stand.home.take_role(Role(OTHER, 5, (ME, OTHER), (ME, OTHER)), 0)
         stand.messengers.answered[0](("t", 0), Error.NOT_LEADER_OR_FOLLOWER)
         stand.messengers.answered[0](("t", 1), Error.TRANSACTION_COORDINATOR_FENCED)
         await asyncio.sleep(0.02)
         assert len(stand.messengers.sent) == 1
-        assert stand.done == []
+        assert stand.home.log.end_offset == 0
 
     play(scene)
 
@@ -158,13 +179,14 @@ def test_whoever_is_no_coordinator_any_more_stops(stand: Stand) -> None:
 def test_a_marker_counts_when_it_is_replicated(stand: Stand) -> None:
     async def scene() -> None:
         partition = stand.replicas.make("__consumer_offsets")
+        stand.groups.follow(1)
         begin(partition)
         replicate(partition)
         heard = stand.write(order(), topic="__consumer_offsets")
-        assert (heard, stand.told) == ([], [])
+        assert (heard, stand.counts) == ([], False)
         assert partition.last_stable_offset == 0  # for readers the transaction is open
         replicate(partition)
-        assert (heard, stand.told) == ([Error.NONE], [(PRODUCER, True)])
+        assert (heard, stand.counts) == ([Error.NONE], True)
         assert partition.last_stable_offset == 2
 
     play(scene)
@@ -175,7 +197,7 @@ def test_a_marker_that_may_be_lost_with_its_leader_is_written_again(stand: Stand
         partition = stand.replicas.make("__consumer_offsets")
         heard = stand.write(order(), topic="__consumer_offsets")
         lose(partition, 1)
-        assert (heard, stand.told) == ([Error.NOT_LEADER_OR_FOLLOWER], [])
+        assert (heard, stand.counts) == ([Error.NOT_LEADER_OR_FOLLOWER], False)
         assert stand.write(order(), topic="__consumer_offsets") == [Error.NOT_LEADER_OR_FOLLOWER]
 
     play(scene)
@@ -235,3 +257,19 @@ def test_a_guard_stands_until_the_last_of_its_holders_is_done(stand: Stand) -> N
     lead(partition, 2)
     assert fresh.has_moved
     assert not stand.guards.begin(partition, PRODUCER).has_moved
+
+
+def test_the_end_is_noted_again_until_it_can_be_written(stand: Stand) -> None:
+    async def scene() -> None:
+        assert stand.machine.transactions == {}
+        lead(stand.home, 5, (ME, OTHER))
+        stand.home.log.settings = TopicSettings(min_insync_replicas=2)
+        stand.home.take_role(Role(ME, 5, (ME,), (ME, OTHER), 1), 0)
+        assert stand.home.has_too_few_in_sync
+        stand.send(order())
+        assert not stand.is_done
+        stand.home.take_role(Role(ME, 5, (ME, OTHER), (ME, OTHER), 2), 0)
+        await asyncio.sleep(0.05)
+        assert stand.is_done
+
+    play(scene)

@@ -3,27 +3,36 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
-from ottla.broker.context import Context
 from ottla.broker.control import Control
 from ottla.broker.controller_link import ControllerLink
-from ottla.broker.forwarding import Forwarding
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.flusher import Flusher
+from ottla.broker.forwarding import Forwarding, opened
+from ottla.broker.handlers import api_versions
 from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.live_settings import LiveSettings
 from ottla.broker.peers import Peers
+from ottla.broker.publisher import Publisher
+from ottla.broker.services import Services
+from ottla.broker.workers import Workers
+from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.controller.service import ControllerService
 from ottla.network.connection import Connection
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
 from ottla.protocol.apis import ALL_APIS
-from ottla.protocol.codec import decode
-from ottla.protocol.headers import decode_request_header, encode_response_frame
-from ottla.protocol.messages.cluster import ApiVersion, ApiVersionsResponse
-from unit.broker.handler_stand import LISTENERS, Broker
+from ottla.protocol.headers import decode_request_header
+from ottla.replication.replica_set import ReplicaSet
+from ottla.storage.log_dirs import LogDirs
+from unit.broker.handler_stand import LISTENERS
 
 CONTROLLER = 1
 ASKER = 2
@@ -40,45 +49,61 @@ class Membership:
         self.controller: Any = None
 
 
-class ControllerBroker(Broker):
-    """Answers envelopes and other questions of brokers over its socket."""
+class ControllerBroker:
+    """A whole broker but for its start: it answers whatever comes over its socket."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.node_id = CONTROLLER
-        self.cluster: Any = Membership(CONTROLLER, True)
-        self.handlers = HANDLERS
-        self.counters = SimpleNamespace(note_answer=lambda *_: None)
-        self.seen: list[tuple[int, str, str]] = []  # key of each request, and who sent it
+    def __init__(self, directory: Path, poller: Poller) -> None:
+        self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
+        clock, images, live = SystemClock(), ImageHolder(), LiveSettings(self.settings)
+        self._workers = Workers(2)
+        flusher = Flusher(self._workers)
+        log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)
+        replicas = ReplicaSet(1, log_dirs, flusher.start, flusher.start_rolled)
+        store = EmbeddedStore(directory)
+        controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
+        self.services = Services(
+            node_id=CONTROLLER,
+            live=live,
+            clock=clock,
+            images=images,
+            controller=controller,
+            replicas=replicas,
+            publisher=Publisher(CONTROLLER, replicas, live),
+            flusher=flusher,
+            fetch_sessions=FetchSessions(10, first_id=1),
+            workers=self._workers,
+        )
+        self.cluster = Membership(CONTROLLER, True)
+        self.services.cluster = self.cluster  # type: ignore[assignment]
+        self._dispatcher = Dispatcher(
+            self.services, {**HANDLERS, **BROKER_HANDLERS}, api_versions.unsupported_version, poller
+        )
+        self._log_dirs = log_dirs
+        self.seen: list[int] = []  # the key of each request
         self.is_silent = False
-        self._tasks: set[Any] = set()
+
+    @property
+    def controller(self) -> ControllerService:
+        return self.services.controller
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.services.image
 
     def on_frame(self, connection: Connection, frame: memoryview) -> bool:
-        header = decode_request_header(frame)
-        key, version = header.api_key, header.api_version
-        if key == API_VERSIONS:
-            keys = [*HANDLERS, *BROKER_HANDLERS]
-            rows = [ApiVersion(api_key=k, min_version=a.min_version, max_version=a.max_version) for k, a in of(keys)]
-            answer = ApiVersionsResponse(api_keys=rows)
-            connection.reply(encode_response_frame(key, version, header.correlation_id, answer))
-            return True
-        request = decode(ALL_APIS[key].request, version, frame, header.body_position)[0]
-        context = Context(self, connection, key, version, header.correlation_id, header.client_id)  # type: ignore[arg-type]
-        self.seen.append((key, context.principal, header.client_id or ""))
-        context.park()
-        if not self.is_silent:
-            task = asyncio.ensure_future(self.answer(request, context))
-            self._tasks.add(task)
-        return True
+        key = decode_request_header(frame).api_key
+        if key != API_VERSIONS:
+            self.seen.append(key)
+            if self.is_silent:
+                connection.park()
+                return True
+        return self._dispatcher.on_frame(connection, frame)
 
-    async def answer(self, request: Any, context: Context) -> None:
-        handler = (BROKER_HANDLERS | HANDLERS)[context.api_key]
-        result = handler(request, context)
-        context.answer(await result if isinstance(result, Awaitable) else result)
-
-
-def of(keys: list[int]) -> list[tuple[int, Any]]:
-    return [(key, ALL_APIS[key]) for key in keys]
+    async def close(self) -> None:
+        await self._dispatcher.finish(1)
+        await self.controller.close()
+        self._log_dirs.close(clean=True)
+        self._workers.shutdown()
 
 
 class AskingBroker:
@@ -121,8 +146,8 @@ class Asker:
     async def ask(self, request: Any, version: int) -> Any:
         self.api_key = next(key for key, api in ALL_APIS.items() if api.request is type(request))
         self.api_version = version
-        answer = HANDLERS[self.api_key](request, self)  # type: ignore[arg-type]
-        return await answer
+        answer = await HANDLERS[self.api_key](request, self)  # type: ignore[arg-type]
+        return opened(answer, self)  # type: ignore[arg-type]
 
 
 Play = Callable[[ControllerBroker, AskingBroker], Awaitable[None]]
@@ -132,7 +157,7 @@ def with_two_brokers(directory: Path, play: Play) -> None:
     poller = Poller()
 
     async def whole() -> None:
-        one = ControllerBroker(directory)
+        one = ControllerBroker(directory, poller)
         await one.controller.start(LISTENERS, rack=None)
         connections = ConnectionSet(ConnectionLimits(), one, poller)
         listener = Listener("PLAINTEXT", "127.0.0.1", 0, connections)
@@ -150,7 +175,7 @@ def with_two_brokers(directory: Path, play: Play) -> None:
             two.peers.close()
             listener.close()
             await connections.drain(0)
-            await one.controller.close()
+            await one.close()
 
     loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
     try:

@@ -98,3 +98,13 @@ def test_the_banner_comes_when_all_are_ready(tmp_path: Path, capsys: pytest.Capt
     )
     screen.on_line(brokers[1], "something to tell")
     assert capsys.readouterr().err == "broker 2: something to tell\n"
+
+
+def test_only_warnings_are_shown_unless_asked_for_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["[2026-11-15 20:02:10,927] INFO all is well (ottla)", "[2026-11-15 20:02:10,927] WARN look (ottla)"]
+    for shows_all, shown in ((False, lines[1:]), (True, lines)):
+        screen = ClusterScreen(plan(tmp_path), shows_all=shows_all)
+        broker = children(screen.plan)[1]
+        for line in lines:
+            assert not screen.on_line(broker, line)
+        assert capsys.readouterr().err.splitlines() == [f"broker 1: {line}" for line in shown]

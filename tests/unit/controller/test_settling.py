@@ -1,9 +1,8 @@
 """What becomes of partitions when brokers come, go, restart, shut down or lose a folder."""
 
-from tests.unit.controller.stand import Stand, broker
-
 from ottla.base.names import TopicPartition
 from ottla.controller.image import MetadataImage, PartitionImage
+from ottla.controller.lives import Returned
 from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.machine import NewTopic
 from ottla.controller.settling import (
@@ -13,6 +12,7 @@ from ottla.controller.settling import (
     decide_settlement,
     settled,
 )
+from unit.controller.stand import Stand, broker
 
 SAFE = Rules(min_insync_replicas=2)
 UNCLEAN = Rules(min_insync_replicas=2, unclean_leader_election=True)
@@ -104,25 +104,62 @@ def test_an_unclean_election_comes_last() -> None:
     assert settled(partition(isr=(1,), eligible=(2,)), present(2, 3), UNCLEAN).leader_recovery_state == 0
 
 
+def lost(*brokers: int) -> Returned:
+    return Returned(frozenset(brokers), frozenset(brokers))
+
+
 def test_a_restarted_leader_gives_way_to_a_replica_that_has_not_been_away() -> None:
-    new = settled(partition(), present(1, 2, 3), SAFE, frozenset({1}))
+    new = settled(partition(), present(1, 2, 3), SAFE, lost(1))
     assert (new.leader, new.isr, new.leader_epoch) == (2, (2, 3), 6)
 
 
 def test_a_restarted_leader_that_is_alone_leads_under_a_new_epoch() -> None:
     old = PartitionImage(1, 5, (1,), (1,), 10)
-    new = settled(old, present(1), Rules(), frozenset({1}))
+    new = settled(old, present(1), Rules(), lost(1))
     assert (new.leader, new.isr, new.leader_epoch, new.partition_epoch) == (1, (1,), 6, 11)
 
 
 def test_a_restarted_follower_leaves_the_isr() -> None:
-    new = settled(partition(), present(1, 2, 3), SAFE, frozenset({2}))
+    new = settled(partition(), present(1, 2, 3), SAFE, lost(2))
     assert (new.leader, new.isr, new.leader_epoch) == (1, (1, 3), 5)
 
 
-def test_all_restarted_at_once_keep_what_they_had() -> None:
-    new = settled(partition(leader=2), present(1, 2, 3), SAFE, frozenset({1, 2, 3}))
+def test_all_restarted_at_once_with_all_their_records_keep_what_they_had() -> None:
+    new = settled(partition(leader=2), present(1, 2, 3), SAFE, Returned(frozenset({1, 2, 3})))
     assert (new.leader, new.isr, new.leader_epoch) == (2, (1, 2, 3), 6)
+
+
+def test_when_all_may_have_lost_records_the_last_leader_begins_and_the_others_follow_it() -> None:
+    new = settled(partition(leader=2), present(1, 2, 3), SAFE, lost(1, 2, 3))
+    assert (new.leader, new.isr, new.leader_epoch) == (2, (2,), 6)
+
+
+def test_a_wiped_replica_is_not_eligible_though_it_left_a_small_isr() -> None:
+    alone = settled(partition(isr=(1, 3)), present(1, 3), SAFE, lost(3))
+    assert (alone.leader, alone.isr, alone.eligible, alone.last_known_eligible) == (1, (1,), (), (3,))
+    dead = settled(alone, present(3), SAFE)
+    assert (dead.leader, dead.isr) == (-1, (1,))
+    assert settled(dead, present(1, 3), SAFE).leader == 1
+
+
+def test_a_wiped_replica_is_no_longer_eligible() -> None:
+    new = settled(partition(isr=(1,), eligible=(2,)), present(2), SAFE, lost(2))
+    assert (new.leader, new.isr, new.eligible, new.last_known_eligible) == (-1, (1,), (), (2,))
+
+
+def test_an_eligible_replica_is_better_than_an_isr_that_may_have_lost_records() -> None:
+    old = partition(isr=(1,), eligible=(2,))
+    assert settled(old, present(1, 2), SAFE, lost(1)).leader == 2
+    waiting = settled(old, present(1), SAFE, lost(1))
+    assert (waiting.leader, waiting.isr, waiting.eligible) == (-1, (), (2,))
+    assert settled(waiting, present(1, 2), SAFE).leader == 2
+
+
+def test_the_dead_of_an_isr_are_waited_for_while_the_others_may_have_lost_records() -> None:
+    waiting = settled(partition(isr=(1, 2)), present(2), SAFE, lost(2))
+    assert (waiting.leader, waiting.isr) == (-1, (1,))
+    back = settled(waiting, present(1, 2), SAFE, lost(1))
+    assert (back.leader, back.isr, back.leader_epoch) == (1, (1,), 7), "the last of those who knew everything"
 
 
 def test_a_partition_without_state_gets_one_of_who_is_there() -> None:

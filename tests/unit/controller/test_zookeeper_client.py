@@ -45,10 +45,10 @@ def test_answers_are_nodes_names_and_nothing() -> None:
     )
     results = MultiRead([]).deserialize(answer, 4)
     assert results == [
-        Found(Node(b"xy", 3, 11), 12, 77, 5),
+        Found(Node(b"xy", 3, 11, 12), 12, 77, 5),
         None,
         ["one", "zw"],
-        Found(Node(b"", 3, 11), 12, 77, 5),
+        Found(Node(b"", 3, 11, 12), 12, 77, 5),
     ]
 
 

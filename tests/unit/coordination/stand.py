@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
+from ottla.broker.coordinators import refuse
+from ottla.coordination.runtime import Runtime
 from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.role import Role
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import create_log
@@ -21,27 +23,25 @@ NOW_MS = 1_700_000_000_000
 
 
 class Replicas:
-    """Just enough of a ReplicaSet."""
+    """Makes partitions, and a set of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.node_id = ME
-        self.recovering: set[TopicPartition] = set()
-        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.set = ReplicaSet(ME, None, lambda _: None, lambda _: None)  # type: ignore[arg-type]
         self._folder = folder
-
-    def get(self, topic: str, index: int) -> Partition | None:
-        return self.partitions.get((topic, index))
 
     def make(self, topic: str, index: int = 0, replicas: tuple[int, ...] = (ME, OTHER)) -> Partition:
         name = TopicPartition(topic, index)
         folder = str(self._folder / str(name))
         log = create_log(name, folder, TopicSettings(), DescriptorPool(64), None, NOW_MS, 86_400_000)
-        partition = self.partitions[name] = Partition(name, UUID(int=7), log, ME)
+        partition = self.set.adopt(log, UUID(int=7))
         lead(partition, 0, replicas)
         return partition
 
+    def runtime(self, topic: str, make_machine: Any, wait_ms_max: int = 60_000) -> Runtime[Any]:
+        return Runtime(topic, self.set, ThreadPoolExecutor(1), SystemClock(), make_machine, refuse, 0, wait_ms_max)
+
     def close(self) -> None:
-        for partition in self.partitions.values():
+        for partition in self.set.partitions.values():
             partition.log.abandon()
 
 
@@ -62,11 +62,3 @@ def replicate(partition: Partition) -> None:
     if read.file_range is not None:
         read.file_range.release()
     assert partition.high_watermark == end
-
-
-def runtime_parts(replicas: Replicas) -> dict[str, Any]:
-    return {"replicas": replicas, "workers": ThreadPoolExecutor(1), "clock": SystemClock()}
-
-
-def services(**parts: Any) -> Any:
-    return SimpleNamespace(**parts)

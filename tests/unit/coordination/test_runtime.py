@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.coordination.stand import ME, Replicas, lead, lose, replicate, runtime_parts
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators import group_settings, refuse
+from ottla.base.topic_settings import TopicSettings
+from ottla.broker.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
 from ottla.groups.classic import Client
@@ -23,6 +23,8 @@ from ottla.protocol.messages.group_offsets import (
 )
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.replication.partition import Partition
+from ottla.replication.role import Role
+from unit.coordination.stand import ME, OTHER, Replicas, lead, lose, replicate
 
 TOPIC = "__consumer_offsets"
 GROUP = "g"
@@ -38,14 +40,13 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
 class Stand:
     """One partition of the offsets topic and its coordinator."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, wait_ms_max: int) -> None:
         self.partition = replicas.make(TOPIC)
         settings = group_settings(BrokerSettings({}))
-        self.runtime: Runtime[GroupMachine] = Runtime(
+        self.runtime: Runtime[GroupMachine] = replicas.runtime(
             TOPIC,
-            **runtime_parts(replicas),
-            make_machine=lambda: GroupMachine(settings, lambda *_: frozenset(), lambda: None),  # type: ignore[arg-type,return-value]
-            refuse=refuse,
+            lambda: GroupMachine(settings, lambda *_: frozenset(), lambda: None),  # type: ignore[arg-type,return-value]
+            wait_ms_max,
         )
         self.heard: list[object] = []
         self.runtime.follow(1)
@@ -92,9 +93,9 @@ class Stand:
         return Error.NONE
 
 
-def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]]) -> None:
+def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]], wait_ms_max: int = 60_000) -> None:
     async def whole() -> None:
-        stand = Stand(replicas)
+        stand = Stand(replicas, wait_ms_max)
         await scene(stand)
         stand.runtime.close()
 
@@ -221,3 +222,54 @@ def test_without_followers_a_log_is_loaded_at_once(replicas: Replicas) -> None:
         assert stand.runtime.shard_at(1).partition is partition
 
     play(replicas, scene)
+
+
+def test_nobody_waits_for_ever_for_followers_and_what_was_written_counts_all_the_same(replicas: Replicas) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        await a_moment()
+        assert stand.heard == ["COORDINATOR_NOT_AVAILABLE"]
+        stand.commit(6)
+        replicate(stand.partition)
+        stand.fetch()
+        assert stand.heard == ["COORDINATOR_NOT_AVAILABLE", "NONE", 6]
+
+    play(replicas, scene, wait_ms_max=20)
+
+
+class Alarm:
+    """A machine that wants to be woken at once, and notes when it is."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def loaded(self, _: int) -> list[Decision]:
+        return []
+
+    def resign(self) -> list[Reply]:
+        return []
+
+    def next_wakeup_ms(self) -> int | None:
+        return 0 if self.ticks == 0 else None
+
+    def tick(self, _: int) -> list[Decision]:
+        self.ticks += 1
+        return []
+
+
+def test_what_is_due_stays_due_while_too_few_replicas_are_in_sync(replicas: Replicas) -> None:
+    async def scene() -> None:
+        alarm = Alarm()
+        partition = replicas.make(TOPIC)
+        partition.log.settings = TopicSettings(min_insync_replicas=2)
+        partition.take_role(Role(ME, 0, (ME,), (ME, OTHER), 1), 0)
+        runtime = replicas.runtime(TOPIC, lambda: alarm)
+        runtime.follow(1)
+        await a_moment()
+        assert alarm.ticks == 0
+        partition.take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
+        await asyncio.sleep(0.4)
+        assert alarm.ticks == 1
+        runtime.close()
+
+    asyncio.run(scene())

@@ -1,11 +1,13 @@
 """Leaders and followers on real logs, carried by hand."""
 
+import os
+
 import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.protocol.batches import Record, build_batch
 from ottla.replication.waiting import WaitingFetch, WaitingProduce
-from tests.unit.replication.stand import LAG_MS, NOW_MS, Stand, batch
+from unit.replication.stand import LAG_MS, NOW_MS, Stand, batch
 
 
 @pytest.fixture
@@ -462,7 +464,7 @@ def test_a_damaged_batch_is_not_taken_but_those_before_it_are(stand):
     stand.elect(1)
     stand.append(1, b"a")
     stand.append(1, b"b")
-    position, read, records = stand.ask(2, 1)
+    position, _, records = stand.ask(2, 1)
     damaged = bytearray(records)
     damaged[-1] ^= 1
     replica = stand.at[2]
@@ -570,3 +572,89 @@ def test_a_transaction_whose_marker_is_not_replicated_has_not_ended_for_readers(
     assert leader.last_stable_offset == 0
     stand.catch_up(2, 1)
     assert leader.last_stable_offset == 2
+
+
+# ---- damage
+
+
+def flip(partition, offset):
+    """One wrong bit in the middle of a stored batch."""
+    segment = partition.log.segment_of(offset)
+    position = segment.find(offset)[0] + 62
+    byte = os.pread(segment.open_descriptor(), 1, position)[0]
+    os.pwrite(segment.open_descriptor(), bytes([byte ^ 1]), position)
+
+
+def filled(stand):
+    """Three replicas with the same four batches, all in sync."""
+    leader = stand.elect(1)
+    for value in (b"a", b"b", b"c", b"d"):
+        stand.append(1, value, value)
+    for _ in range(2):
+        for follower in (2, 3):
+            stand.catch_up(follower, 1)
+    return leader
+
+
+def test_a_damaged_leader_says_so_goes_on_until_others_lead_and_is_mended(stand):
+    leader = filled(stand)
+    told = []
+    leader.on_damage = lambda partition: told.append(partition.damage_offset)
+    flip(leader, 5)
+    leader.note_damage(5)
+    leader.note_damage(7)
+    assert told == [4]  # where its batch begins
+    assert leader.is_leader
+    stand.elect(2, isr=(2, 3))
+    assert told == [4, -1]
+    assert leader.log.end_offset == 4
+    stand.catch_up(1, 2)
+    assert stand.contents(1) == stand.contents(2)
+
+
+def test_a_replica_that_was_found_damaged_does_not_begin_to_lead_while_others_could(stand):
+    stand.at[1].damage_offset = 0
+    replica = stand.elect(1)
+    assert (replica.leader_id, replica.is_leader) == (-1, False)
+    assert refused(replica.append, batch(b"a"), False, NOW_MS) is Error.NOT_LEADER_OR_FOLLOWER
+    stand.elect(2, isr=(2, 3))
+    assert replica.damage_offset == -1
+    stand.elect(1, isr=(1, 2, 3))
+    assert replica.is_leader
+
+
+def test_the_last_one_in_sync_leads_with_what_is_left(stand):
+    stand.at[1].damage_offset = 0
+    assert stand.elect(1, isr=(1,)).is_leader
+
+
+def test_nothing_is_said_of_damage_that_nobody_can_mend(make):
+    stand = make(1)
+    leader = stand.elect(1)
+    stand.append(1, b"a")
+    leader.note_damage(0)
+    assert leader.damage_offset == -1
+
+
+def test_a_damaged_follower_is_mended_when_it_is_not_in_sync_any_more(stand):
+    filled(stand)
+    replica = stand.at[3]
+    flip(replica, 2)
+    replica.note_damage(3)
+    assert (replica.damage_offset, replica.log.end_offset) == (2, 8)
+    stand.change_isr(1, (1, 2))
+    assert replica.log.end_offset == 2
+    stand.catch_up(3, 1)
+    assert stand.contents(3) == stand.contents(1)
+
+
+def test_records_that_a_follower_asks_for_again_and_again_are_checked(stand):
+    leader = filled(stand)
+    flip(leader, 5)
+    stand.at[3].log.truncate_to(4)
+    for _ in range(4):
+        _, read, _ = stand.ask(3, 1)
+    found = leader.log.read(4, 1000, 8, True)
+    assert leader.log.needs_check(found)
+    found.release()
+    assert read.high_watermark == 8

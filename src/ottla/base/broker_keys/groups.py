@@ -5,7 +5,6 @@ from __future__ import annotations
 from ottla.base.broker_keys.words import (
     CLUSTER_WIDE,
     HIGH,
-    NO_FOLLOWERS,
     NO_LINGER,
     NO_WRITE_BUFFER,
     ONE_LOOP,
@@ -101,7 +100,6 @@ class GroupKeys(Settings):
         5000,
         at_least=1,
         importance=HIGH,
-        unused=NO_FOLLOWERS,
         note="Time within which an offset commit must reach all in-sync replicas.",
     )
     offsets_load_buffer_size = Int(

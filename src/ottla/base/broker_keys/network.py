@@ -9,7 +9,6 @@ from ottla.base.broker_keys.words import (
     HIGH,
     LOW,
     NO_AUTHORIZER,
-    NO_FOLLOWERS,
     NO_PURGATORY,
     NO_REQUEST_QUEUE,
     ONE_LOOP,
@@ -151,20 +150,15 @@ class NetworkKeys(Settings):
         unused=NO_REQUEST_QUEUE,
         note="Most requests that wait to be handled before reading stops.",
     )
-    request_timeout_ms = Int(
-        30_000, importance=HIGH, unused=NO_FOLLOWERS, note="Time a broker waits for another broker's answer."
-    )
+    request_timeout_ms = Int(30_000, importance=HIGH, note="Time a broker waits for another broker's answer.")
     security_inter_broker_protocol = Text(
         "PLAINTEXT",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         note="Security protocol between brokers; its listener has the same name.",
     )
-    socket_connection_setup_timeout_max_ms = Long(
-        30_000, unused=NO_FOLLOWERS, note="Longest time for making a connection to another node."
-    )
+    socket_connection_setup_timeout_max_ms = Long(30_000, note="Longest time for making a connection to another node.")
     socket_connection_setup_timeout_ms = Long(
         10_000,
-        unused=NO_FOLLOWERS,
         note="First time-out for making a connection to another node; it doubles with each failure.",
     )
     socket_listen_backlog_size = Int(

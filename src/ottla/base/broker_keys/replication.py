@@ -7,7 +7,6 @@ from ottla.base.broker_keys.words import (
     HIGH,
     LOW,
     NO_FOLLOWERS,
-    NO_JAVA,
     NO_QUOTAS,
     NO_WINDOWS,
 )
@@ -58,33 +57,24 @@ class ReplicationKeys(Settings):
         at_least=1,
         importance=HIGH,
         mode=CLUSTER_WIDE,
-        unused=NO_FOLLOWERS,
         note="Connections over which a follower copies from each leader.",
     )
-    replica_fetch_backoff_ms = Int(
-        1000, at_least=0, unused=NO_FOLLOWERS, note="Wait of a follower after a failed fetch."
-    )
-    replica_fetch_max_bytes = Int(
-        1_048_576, at_least=0, unused=NO_FOLLOWERS, note="Bytes a follower asks for per partition."
-    )
-    replica_fetch_min_bytes = Int(1, importance=HIGH, unused=NO_FOLLOWERS, note="Fewest bytes a follower waits for.")
-    replica_fetch_response_max_bytes = Int(
-        10_485_760, at_least=0, unused=NO_FOLLOWERS, note="Bytes a follower asks for in one fetch."
-    )
-    replica_fetch_wait_max_ms = Int(
-        500, importance=HIGH, unused=NO_FOLLOWERS, note="Longest time a leader holds a follower's fetch back."
-    )
+    replica_fetch_backoff_ms = Int(1000, at_least=0, note="Wait of a follower after a failed fetch.")
+    replica_fetch_max_bytes = Int(1_048_576, at_least=0, note="Bytes a follower asks for per partition.")
+    replica_fetch_min_bytes = Int(1, importance=HIGH, note="Fewest bytes a follower waits for.")
+    replica_fetch_response_max_bytes = Int(10_485_760, at_least=0, note="Bytes a follower asks for in one fetch.")
+    replica_fetch_wait_max_ms = Int(500, importance=HIGH, note="Longest time a leader holds a follower's fetch back.")
     replica_high_watermark_checkpoint_interval_ms = Long(
         5000, importance=HIGH, note="Time between two writings of the high watermarks to disk."
     )
     replica_lag_time_max_ms = Long(
         30_000,
         importance=HIGH,
-        unused=NO_FOLLOWERS,
         note="Time after which a follower that has not caught up is no longer in sync.",
     )
     replica_selector_class = OptionalText(
-        unused=NO_JAVA, note="Class that chooses the replica a consumer should read from."
+        note="How the replica is chosen that a consumer should read from: Kafka's RackAwareReplicaSelector by its full "
+        "name sends consumers to a replica in their own rack; otherwise they read from the leader."
     )
     replica_socket_receive_buffer_bytes = Int(
         65_536,
@@ -92,7 +82,7 @@ class ReplicationKeys(Settings):
         unused=NO_FOLLOWERS,
         note="Receive buffer of the connections from followers to leaders.",
     )
-    replica_socket_timeout_ms = Int(30_000, importance=HIGH, unused=NO_FOLLOWERS, note="Time-out of those connections.")
+    replica_socket_timeout_ms = Int(30_000, importance=HIGH, note="Time-out of those connections.")
     replication_quota_window_num = Int(
         11,
         at_least=1,
@@ -122,7 +112,6 @@ class ReplicationKeys(Settings):
         LONG_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        unused=NO_FOLLOWERS,
         is_internal=True,
         note="Most bytes a second that throttled replicas copy in.",
     )
@@ -130,7 +119,6 @@ class ReplicationKeys(Settings):
         LONG_MAX,
         at_least=0,
         mode=CLUSTER_WIDE,
-        unused=NO_FOLLOWERS,
         is_internal=True,
         note="Most bytes a second that throttled replicas copy out.",
     )

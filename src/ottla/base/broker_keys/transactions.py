@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import CLUSTER_WIDE, ENDED_AT_ONCE, HIGH, LOW, NO_TWO_PHASES, SMALL_PIECES
+from ottla.base.broker_keys.words import CLUSTER_WIDE, HIGH, LOW, NO_TWO_PHASES, SMALL_PIECES
 from ottla.base.settings import Boolean, Int, Settings, Short
 
 
@@ -13,15 +13,13 @@ class TransactionKeys(Settings):
         100,
         at_least=0,
         importance=HIGH,
-        unused=ENDED_AT_ONCE,
         note="Longest wait of a producer request that found its transaction's previous end still running.",
     )
     add_partitions_to_txn_retry_backoff_ms = Int(
         20,
         at_least=1,
         importance=HIGH,
-        unused=ENDED_AT_ONCE,
-        note="First wait before such a request is tried again on the broker.",
+        note="Wait before such a request is tried again on the broker.",
     )
     producer_id_expiration_check_interval_ms = Int(
         600_000,

@@ -14,7 +14,6 @@ LOW: Final = Importance.LOW
 CLUSTER_WIDE: Final = Mode.CLUSTER_WIDE
 PER_BROKER: Final = Mode.PER_BROKER
 
-ENDED_AT_ONCE: Final = "on one broker a transaction is over before its producer hears of its end"
 ALL_METRICS: Final = "everything is counted, and costs nothing that could be saved"
 ONE_LOOP: Final = "one event loop does this work: there is no thread pool to size"
 NO_AUTHORIZER: Final = "there are no access rights yet"

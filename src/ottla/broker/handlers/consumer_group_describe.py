@@ -6,7 +6,6 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import group_operations
 from ottla.broker.context import Context
-from ottla.broker.group_topics import ImageCatalog
 from ottla.broker.handlers.consumer_group_heartbeat import serves_new_protocol
 from ottla.groups.consumer_description import describe_group
 from ottla.protocol.messages.consumer_groups import (
@@ -42,7 +41,7 @@ def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
         problem = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
         return refused(group_id, Error.GROUP_ID_NOT_FOUND, problem)
     assignors = machine.settings.consumer_assignors
-    row = describe_group(group, assignors, ImageCatalog(context.broker.image))
+    row = describe_group(group, assignors, context.broker.coordinators.catalog())
     names = {topic.topic_name for member in row.members for topic in member.assignment.topic_partitions}
     if not all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         problem = "The group has described topic(s) that the client is not authorized to describe."

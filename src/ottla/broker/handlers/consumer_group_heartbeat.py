@@ -11,7 +11,6 @@ from uuid import uuid4
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.group_topics import ImageCatalog
 from ottla.broker.handlers.api_versions import feature_level
 from ottla.groups.classic import Client
 from ottla.groups.consumer_group import JOINING, LEFT, LEFT_FOR_A_WHILE
@@ -27,7 +26,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Any:
         if not request.member_id:
             request.member_id = str(uuid4())
         client = Client(context.client_id or "", f"/{context.client_host}")
-        catalog = ImageCatalog(context.broker.image)
+        catalog = context.broker.coordinators.catalog()
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,

@@ -95,7 +95,8 @@ def describe_partition(
 ) -> DescribeTopicPartitionsResponsePartition:
     leader, error = reachable_leader(brokers, listener, NEWEST_METADATA, partition)
     offline = offline_replicas(brokers, listener, partition)
-    eligible = [replica for replica in partition.isr if partition.leader == NO_LEADER and replica in offline]
+    # Who was in sync to the last stays so in our books; Kafka calls him eligible from then on.
+    last = [replica for replica in partition.isr if partition.leader == NO_LEADER and replica in offline]
     return DescribeTopicPartitionsResponsePartition(
         error_code=Error.NONE if partition.leader == NO_LEADER else error,  # Kafka says it here with the leader alone
         partition_index=index,
@@ -103,7 +104,7 @@ def describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=reachable_isr(brokers, listener, partition),
-        eligible_leader_replicas=eligible,
-        last_known_elr=eligible,
+        eligible_leader_replicas=list(dict.fromkeys((*last, *partition.eligible))),
+        last_known_elr=list(dict.fromkeys((*last, *partition.last_known_eligible))),
         offline_replicas=offline,
     )

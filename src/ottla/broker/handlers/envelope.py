@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import ForwardedContext
-from ottla.broker.forwarding import FORWARDED, answer_here, decode_host, decode_principal
+from ottla.broker.forwarding import FORWARDED, answer_here, decode_host, decode_principal, says_not_controller
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header
@@ -62,5 +62,7 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
         host,
     )
     response = await answer_here(handler, inner, asker)
+    if says_not_controller(response):  # so that whoever passed it on asks the next one, and not the client
+        return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
     context.broker.counters.note_answer(header.api_key, response)
     return EnvelopeResponse(response_data=bytes(asker.encode(response)[4:]))  # without the frame's size

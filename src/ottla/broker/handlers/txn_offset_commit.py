@@ -20,6 +20,7 @@ from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ottla.replication.partition import Partition
 from ottla.transactions.machine import Identity
 
 ABORTABLE_SINCE: Final = 4
@@ -52,8 +53,8 @@ async def commit(request: TxnOffsetCommitRequest, refused: Refused, context: Con
         await take_part(request, partition.name, context)
         if guard.has_moved:
             raise KafkaError(Error.NOT_COORDINATOR)
-        if guard.is_cancelled:
-            raise KafkaError(Error.INVALID_TXN_STATE)
+        if is_over(partition, request, guard.is_cancelled and context.api_version < VERSION_2_SINCE):
+            raise KafkaError(Error.INVALID_PRODUCER_EPOCH)
         written = start_answer(
             coordinators.groups,
             request.group_id,
@@ -62,6 +63,13 @@ async def commit(request: TxnOffsetCommitRequest, refused: Refused, context: Con
     finally:
         coordinators.guards.end(guard, request.producer_id)
     return await written
+
+
+def is_over(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:
+    """Whether the transaction has ended here meanwhile. With version 2 a marker raises the epoch; one that came may be
+    that of the transaction before."""
+    known = partition.log.producers.by_id.get(request.producer_id)
+    return has_marker or (known is not None and request.producer_epoch < known.epoch)
 
 
 async def take_part(request: TxnOffsetCommitRequest, place: tuple[str, int], context: Context) -> None:

@@ -67,6 +67,7 @@ class Writing:
 
     async def wait(self) -> None:
         if self._left:
+            self._done.clear()  # those before may all have been answered at once
             try:
                 await asyncio.wait_for(self._done.wait(), WAIT_SECONDS_MAX)
             except TimeoutError:

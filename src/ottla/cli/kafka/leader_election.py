@@ -9,6 +9,7 @@ from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.elections import parse_partitions
 from ottla.cli.kafka.java_errors import java_text
+from ottla.cli.kafka.java_order import partition_order
 from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.elections import Election, elect_leaders
@@ -91,14 +92,20 @@ def wanted_partitions(options: KafkaOptions) -> list[TopicPartition] | None:
 
 
 def report(kind: Election, results: dict[TopicPartition, RefusedError | None]) -> int:
-    elected = [partition for partition, problem in sorted(results.items()) if problem is None]
-    failed = {partition: problem for partition, problem in sorted(results.items()) if problem is not None}
-    unneeded = [partition for partition, problem in failed.items() if problem.error is Error.ELECTION_NOT_NEEDED]
+    """Partitions stand in the order of Java's maps, as with Kafka."""
+    failed = {partition: problem for partition, problem in results.items() if problem is not None}
+    elected = partition_order([partition for partition in results if partition not in failed])
+    unneeded = partition_order(
+        [partition for partition, problem in failed.items() if problem.error is Error.ELECTION_NOT_NEEDED]
+    )
     if elected:
         say(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
     if unneeded:
         say(f"Valid replica already elected for partitions {_names(unneeded)}")
-    real = {partition: problem for partition, problem in failed.items() if partition not in unneeded}
+    real = {
+        partition: failed[partition]
+        for partition in partition_order([partition for partition in failed if partition not in unneeded])
+    }
     for partition, problem in real.items():
         say(f"Error completing leader election ({kind.name}) for partition: {partition}: {java_text(problem)}")
     if real:

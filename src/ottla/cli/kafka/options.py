@@ -163,7 +163,7 @@ HELP = Option("help", "Print this help.")
 VERSION = Option("version", "Print the version.")
 BOOTSTRAP = Option("bootstrap-server", "Brokers to connect to: host:port, commas between several. Required.", "servers")
 BROKER_LIST = Option("broker-list", "Old name of --bootstrap-server.", "servers")
-ZOOKEEPER = Option("zookeeper", "Old way to reach a cluster: its broker is looked for on the same host.", "address")
+ZOOKEEPER = Option("zookeeper", "Old way to reach a cluster: it is asked for its brokers.", "address")
 COMMAND_CONFIG = Option("command-config", "File with properties of the client.", "file")
 
 
@@ -177,9 +177,12 @@ def bootstrap_of(options: KafkaOptions) -> str | None:
 def bootstrap_of_zookeeper(text: str) -> str:
     """Where the brokers are of whom an old script only knows the ZooKeeper: `host:2181,host2:2181/chroot`.
 
-    The tools do not ask ZooKeeper: the environment names a broker, else it is looked for on the same hosts.
+    The environment names a broker, else ZooKeeper knows those that are alive. Where no ZooKeeper runs, because the
+    broker keeps its own metadata, it is looked for on the same hosts.
     """
-    given = os.environ.get(BOOTSTRAP_VARIABLE)
+    from ottla.cli.zookeeper_brokers import brokers_behind  # noqa: PLC0415 (only old scripts need it)
+
+    given = os.environ.get(BOOTSTRAP_VARIABLE) or ",".join(brokers_behind(text))
     hosts = [part.strip().rpartition(":")[0] or part.strip() for part in text.partition("/")[0].split(",")]
     servers = given or ",".join(f"{host}:{BROKER_PORT}" for host in hosts if host)
     warn(f"--zookeeper is an old option: asking the broker at {servers} (another one: --bootstrap-server)")

@@ -1,0 +1,121 @@
+"""`ottla up --brokers 3`: a cluster with one command, as a person has it in a terminal."""
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import Broker, free_port, ottla_command
+from ottla.cli.up_cluster import is_free
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.pipelines.spark.processes import children_of, command_of
+
+SECONDS_MAX = 60.0
+
+
+class Up:
+    """The command, and what it has said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output = folder / "output"
+        self.ports = three_free_ports()
+        self.bootstrap = ",".join(f"127.0.0.1:{each}" for each in self.ports)
+        words = ["up", "--brokers", "3", "--port", str(self.ports[0]), "--zookeeper-port", str(free_port())]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*ottla_command(), *words, "--data", str(folder / "data")], stdout=output, stderr=output
+            )
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, times: int = 1) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(re.findall(pattern, self.text())) < times:
+            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text()}"
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.02)
+
+    def pid_of(self, broker_id: int) -> int:
+        return next(pid for pid in children_of(self.process.pid) if f"broker.id={broker_id} " in command_of(pid))
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS_MAX)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    command = Up(tmp_path)
+    command.wait_for("is up: a cluster of 3 brokers")
+    yield command
+    if command.process.poll() is None:
+        command.end(signal.SIGTERM)
+
+
+def three_free_ports() -> list[int]:
+    """In a row, and not of those that the kernel gives to whoever connects somewhere."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        if all(is_free(port + index) for index in range(3)):
+            return [port + index for index in range(3)]
+
+
+def leaders(bootstrap: str, topic: str) -> list[int]:
+    with Client(bootstrap) as client:
+        return [partition.leader for partition in Admin(client).topic(topic).partitions]
+
+
+def test_a_cluster_comes_with_one_command_and_goes_with_ctrl_c(up: Up) -> None:
+    with Client(up.bootstrap) as client:
+        admin = Admin(client)
+        assert sorted(admin.live_brokers()) == [1, 2, 3]
+        admin.create_topic("orders")
+        (partition,) = admin.topic("orders", needs_leaders=True).partitions
+        assert sorted(partition.isr) == [1, 2, 3]
+    begin = time.monotonic()
+    assert up.end(signal.SIGINT) == 0, up.text()
+    assert time.monotonic() - begin < 15, up.text()
+    assert "Traceback" not in up.text()
+    assert "Exception" not in up.text()
+
+
+def test_a_broker_that_dies_is_started_again_and_told(up: Up) -> None:
+    with Client(up.bootstrap) as client:
+        Admin(client).create_topic("orders", partitions=3)
+    up.process.poll()
+    dead = up.pid_of(2)
+    subprocess.run(["kill", "-9", str(dead)], check=True)
+    up.wait_for(r"The broker 2 ended by signal 9: starting it again in 0\.5 s\.")
+    assert all(leader in (1, 3) for leader in leaders(f"127.0.0.1:{up.ports[0]}", "orders")) or up.pid_of(2)
+    up.wait_for(r"ottla broker 2 ready on", times=2)
+    assert up.pid_of(2) != dead
+
+
+def test_one_broker_may_be_stopped_and_all_of_them_end_it(up: Up) -> None:
+    """What kafka-server-stop.sh does: SIGTERM to the brokers themselves."""
+    subprocess.run(["kill", "-TERM", str(up.pid_of(3))], check=True)
+    up.wait_for(r"The broker 3 was stopped\.")
+    assert up.process.poll() is None
+    subprocess.run(["kill", "-TERM", str(up.pid_of(1)), str(up.pid_of(2))], check=True)
+    assert up.process.wait(SECONDS_MAX) == 0, up.text()
+
+
+def test_ottla_stop_waits_until_a_broker_is_gone(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, {"broker.id": "471147"}).start()
+    try:
+        words = [str(Path(sys.executable).with_name("ottla")), "stop", "--node-id=471147"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+        assert done.stdout == "stopped 1 broker\n"
+        assert broker.wait() == 0
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        assert (done.returncode, done.stderr) == (1, "ottla stop: no broker with the id 471147 runs on this machine\n")
+    finally:
+        broker.discard()

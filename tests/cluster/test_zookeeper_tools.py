@@ -1,0 +1,61 @@
+"""Tools that ask ZooKeeper: who is alive, and what stands in the tree."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.cli.zookeeper_brokers import brokers_behind
+from ottla.testing.broker import Broker
+from ottla.testing.zookeeper import ZooKeeperProcess
+
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+def broker(zookeeper: ZooKeeperProcess, chroot: str) -> Iterator[Broker]:
+    settings = {"broker.id": 7, "zookeeper.connect": zookeeper.connect + chroot}
+    with Broker(settings, topics={"orders": 2}) as broker:
+        yield broker
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", *words], check=False, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+
+
+def test_old_scripts_find_the_brokers_through_zookeeper(
+    broker: Broker, zookeeper: ZooKeeperProcess, chroot: str
+) -> None:
+    connect = zookeeper.connect + chroot
+    assert brokers_behind(connect) == [broker.bootstrap_servers]
+    listed = run("ottla.cli.kafka_scripts", "kafka-topics.sh", "--zookeeper", connect, "--list")
+    assert (listed.returncode, listed.stdout) == (0, "orders\n")
+    assert f"asking the broker at {broker.bootstrap_servers}" in listed.stderr
+    broker.stop()
+    assert brokers_behind(connect) == []
+    assert brokers_behind(f"{zookeeper.connect}/no/such/chroot") == []
+
+
+def test_where_no_zookeeper_runs_nobody_waits() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        assert brokers_behind(f"127.0.0.1:{reserved.getsockname()[1]}") == []
+
+
+def test_the_tree_of_a_cluster_is_shown_and_looking_changes_nothing(
+    broker: Broker, zookeeper: ZooKeeperProcess, chroot: str
+) -> None:
+    connect = zookeeper.connect + chroot
+    assert run("ottla.cli.main", "metadata", "ls", "/brokers/ids", "--zookeeper", connect).stdout == "[7]\n"
+    shown = run("ottla.cli.main", "metadata", "get", "/brokers/ids/7", "--zookeeper", connect).stdout
+    assert f'"port":{broker.port}' in shown
+    tree = run("ottla.cli.main", "metadata", "tree", "/brokers/topics", "--zookeeper", connect).stdout
+    assert tree.startswith("/brokers/topics\n  orders  {")
+    missing = run("ottla.cli.main", "metadata", "ls", "/", "--zookeeper", f"{zookeeper.connect}{chroot}-none")
+    assert (missing.returncode, missing.stdout) == (0, "[]\n")
+    top = run("ottla.cli.main", "metadata", "ls", "/", "--zookeeper", zookeeper.connect).stdout
+    assert f"{chroot[1:]}-none" not in top

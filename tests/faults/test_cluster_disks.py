@@ -1,0 +1,255 @@
+"""W2-W4, W6, W9, W10, W12 and W13 of the reliability list in a cluster: the disk of one broker, or of all."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.test_compaction import read_all
+from faults.cluster_checker import TOPIC, Checker, Outcome
+from faults.cluster_disks import cluster_with_faults, forgetful_cluster, lose_power
+from faults.cluster_faults import Scene, kill_leader
+from faults.cluster_replicas import read_replica
+from faults.cluster_rounds import check_logs, rounds
+from faults.damage import flipped_bit
+from faults.loads import make_consumer
+from faults.test_compaction_kills import KeyedLoad
+from ottla.testing.cluster import Cluster, ClusterBroker
+
+pytestmark = pytest.mark.faults
+LAG_SECONDS = 5.0
+SYNCED = {"flush.messages": "1"}
+ClusterFactory = Callable[..., Cluster]
+
+
+def finish(checker: Checker, cluster: Cluster) -> Outcome:
+    outcome = checker.finish(cluster)
+    print(outcome)
+    assert not outcome.violations, outcome
+    assert not outcome.given_up, outcome
+    return outcome
+
+
+def test_a_full_disk_on_one_broker_loses_nothing(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W2: it does not crash, the others go on, and it is back when there is room."""
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
+    chance = random.Random(2)
+    with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        for _ in range(rounds(10)):
+            broker = chance.choice(cluster.brokers)
+            with faults[broker.id].during("write_at", "ENOSPC", f"/{TOPIC}-"):
+                time.sleep(chance.uniform(1.0, 2 * LAG_SECONDS))
+                assert broker.is_running, "a full disk has ended the broker"
+            mend(cluster, broker)
+            checker.wait_for_acknowledgements(1)
+        finish(checker, cluster)
+
+
+@pytest.mark.parametrize("operation", ["write_at", "sync"])
+def test_a_failing_disk_on_one_broker_loses_nothing(
+    cluster_factory: ClusterFactory, tmp_path: Path, operation: str
+) -> None:
+    """W3: its folder is out of service, others lead, nothing is acknowledged that was not synced."""
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
+    chance = random.Random(3)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings=SYNCED) as checker:
+        for _ in range(rounds(20)):
+            broker = cluster.leader_of(TOPIC, chance.randrange(4))
+            with faults[broker.id].during(operation, "EIO", f"/{TOPIC}-"):
+                for partition in range(4):
+                    cluster.wait_for_leader(TOPIC, partition, other_than=broker)
+                checker.wait_for_acknowledgements(1)
+            if broker.is_running:
+                broker.kill()
+            broker.start()
+            cluster.wait_until_whole()
+        finish(checker, cluster)
+
+
+def test_a_slow_disk_on_one_broker_does_not_hold_up_the_others(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W4: every sync of one broker takes half a second."""
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
+    chance = random.Random(4)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings=SYNCED) as checker:
+        for _ in range(rounds(10)):
+            broker = chance.choice(cluster.brokers)
+            with faults[broker.id].during("sync", "SLOW", f"/{TOPIC}-"):
+                time.sleep(LAG_SECONDS + 2)
+            cluster.wait_until_whole()
+        outcome = finish(checker, cluster)
+    assert outcome.longest_gap_seconds <= LAG_SECONDS + 3, outcome
+
+
+def mend(cluster: Cluster, broker: ClusterBroker) -> None:
+    """By itself if it can, else by a restart."""
+    try:
+        cluster.wait_until_whole(seconds_max=15)
+    except Exception:  # noqa: BLE001 (whatever it was, a restart must help)
+        if broker.is_running:
+            broker.kill()
+        broker.start()
+        cluster.wait_until_whole()
+
+
+def test_flipped_bits_are_never_delivered(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W6: one of three replicas is damaged while its broker is down; then it leads, and everything is read."""
+    cluster = cluster_factory(settings={"log.segment.bytes": 1_000_000})
+    chance = random.Random(6)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings={"segment.bytes": "50000"}) as checker:
+        for number in range(rounds(30)):
+            checker.wait_for_acknowledgements(3)
+            broker = chance.choice(cluster.brokers)
+            if number % 2:
+                broker.stop()
+            else:
+                broker.kill()
+            for partition in range(4):
+                damage(broker, partition, chance)
+            broker.start()
+            cluster.wait_until_whole()
+            for other in cluster.brokers:  # each of the others away for a while: the damaged one must lead
+                if other is not broker:
+                    other.restart()
+                    cluster.wait_until_whole()
+        outcome = finish(checker, cluster)
+    assert outcome.acknowledged
+
+
+def damage(broker: ClusterBroker, partition: int, chance: random.Random) -> None:
+    folder = broker.partition_folder(TOPIC, partition)
+    assert folder is not None
+    segments = [path for path in sorted(folder.glob("*.log")) if path.stat().st_size]
+    if segments:
+        path = chance.choice(segments)
+        data = bytearray(path.read_bytes())
+        flipped_bit(data, chance)
+        path.write_bytes(data)
+
+
+def test_a_power_cut_on_one_broker_loses_nothing(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W9: everything that was not synced is gone on one of three."""
+    cluster, synced = forgetful_cluster(cluster_factory, tmp_path)
+    chance = random.Random(9)
+    lost = 0
+    with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        for _ in range(rounds(50)):
+            time.sleep(chance.uniform(0.2, 2.0))
+            broker = chance.choice(cluster.brokers)
+            lost += lose_power(broker, synced)
+            broker.start()
+            cluster.wait_until_whole()
+        finish(checker, cluster)
+    print(f"{lost} bytes were lost with the power")
+    assert lost > 0
+
+
+def test_a_power_cut_on_all_brokers_loses_nothing_if_every_record_is_synced(
+    cluster_factory: ClusterFactory, tmp_path: Path
+) -> None:
+    """W10: flush.messages=1 is the promise; without it Kafka makes none."""
+    cluster, synced = forgetful_cluster(cluster_factory, tmp_path)
+    chance = random.Random(10)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings=SYNCED) as checker:
+        for _ in range(rounds(30)):
+            time.sleep(chance.uniform(0.5, 2.0))
+            for broker in cluster.brokers:
+                lose_power(broker, synced)
+            cluster.start_brokers()
+            cluster.wait_until_whole()
+            checker.wait_for_acknowledgements(1)
+        finish(checker, cluster)
+
+
+def test_compaction_keeps_the_last_word_while_leaders_die(cluster_factory: ClusterFactory) -> None:
+    """W12: of every key the last acknowledged value, on every replica."""
+    settings = {"log.cleaner.backoff.ms": 50, "log.initial.task.delay.ms": 50}
+    cluster = cluster_factory(settings=settings)
+    compacted = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": 20_000,
+        "min.cleanable.dirty.ratio": "0.01",
+        "file.delete.delay.ms": 100,
+    }
+    cluster.create_topic("compacted", settings=compacted)
+    load = KeyedLoad(cluster.bootstrap, 12)
+    load.start()
+    chance = random.Random(12)
+    for _ in range(rounds(50)):
+        time.sleep(chance.uniform(0.3, 1.5))
+        leader = cluster.leader_of("compacted")
+        leader.kill()
+        cluster.wait_for_leader("compacted", other_than=leader)
+        leader.start()
+        cluster.wait_until_whole()
+    load._stopping.set()
+    load.join(90)
+    time.sleep(1.0)
+    assert load.count > 100
+    for broker in cluster.brokers:
+        cluster.wait_until_whole()
+        for other in cluster.brokers:  # so that each of them leads once
+            if other is not broker and cluster.leader_of("compacted") is other:
+                other.restart()
+                cluster.wait_until_whole()
+        last = {key: value for _, key, value in read_all(cluster.bootstrap, "compacted")}
+        wrong = {
+            key: (told, last.get(key))
+            for key, (_, told) in load.acknowledged.items()
+            if last.get(key) != told and not (told is None and key not in last)
+        }
+        assert not wrong, f"on broker {cluster.leader_of('compacted').id}: {wrong}"
+    check_logs(cluster)
+
+
+def test_what_is_deleted_while_it_is_read_is_told_as_such(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W13: readers get OFFSET_OUT_OF_RANGE or records, never others than were acknowledged there."""
+    cluster = cluster_factory(settings={"log.retention.check.interval.ms": 200, "log.initial.task.delay.ms": 50})
+    limits = {"segment.bytes": "20000", "retention.bytes": "60000", "file.delete.delay.ms": "100"}
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings=limits) as checker:
+        scene = Scene(cluster, random.Random(13), TOPIC)
+        for _ in range(rounds(20)):
+            checker.wait_for_acknowledgements(5)
+            kill_leader(scene)
+            cluster.wait_until_whole()
+        for load in checker.loads:
+            load.stop()
+        told = {
+            (place, offset): value
+            for sent in checker.history.producers.values()
+            for place, values in sent.acknowledged.items()
+            for value, offset in values.items()
+        }
+        read = read_what_is_left(cluster.bootstrap, checker.places)
+        wrong = [where for where, value in read.items() if where in told and told[where] != value]
+        assert not wrong, wrong[:5]
+        for place in checker.places:
+            last = max((offset for where, offset in told if where == place), default=-1)
+            assert (place, last) in read, f"the newest record of {place} is gone"
+        starts = {
+            broker.id: read_replica(folder)[0].base_offset
+            for broker in cluster.brokers
+            if (folder := broker.partition_folder(TOPIC, 0)) is not None
+        }
+        assert min(starts.values()) > 0, f"nothing was deleted: {starts}"
+
+
+def read_what_is_left(bootstrap: str, places: list[tuple[str, int]]) -> dict[tuple[tuple[str, int], int], bytes]:
+    from confluent_kafka import OFFSET_BEGINNING, TopicPartition  # noqa: PLC0415
+
+    consumer = make_consumer(bootstrap)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
+    found: dict[tuple[tuple[str, int], int], bytes] = {}
+    unread = set(places)
+    deadline = time.monotonic() + 60
+    while unread and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 0.1):
+            place = (message.topic() or "", message.partition() or 0)
+            if message.error() is None:
+                found[place, message.offset() or 0] = message.value() or b""
+            else:
+                unread.discard(place)
+    consumer.close()
+    assert not unread, unread
+    return found

@@ -1,0 +1,220 @@
+"""Whether partitions take part in transactions: asked of coordinators here and on other brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.errands import Errands
+from ottla.broker.participation import Participation, answer_to
+from ottla.broker.transaction_messages import (
+    MarkerMessengers,
+    PartitionMessengers,
+    Place,
+)
+from ottla.broker.transactional_produce import told
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.network.peer import PeerError
+from ottla.protocol.messages.transaction_steps import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from ottla.transactions.machine import Identity, SendMarkers
+
+ME, OTHER = 1, 2
+WHO = Identity(7, 3)
+PLACES: list[Place] = [("t", 0), ("t", 1)]
+TOPIC = "__transaction_state"
+
+
+def added(transactional_id: str, *codes: int) -> AddPartitionsToTxnResult:
+    rows = [
+        AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        for index, code in enumerate(codes)
+    ]
+    topics = [AddPartitionsToTxnTopicResult(name="t", results_by_partition=rows)]
+    return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topics)
+
+
+class Others:
+    """Other brokers: what they were asked, and what they say."""
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self.asked: list[tuple[int, str, Any]] = []
+        self._answer = answer
+
+    async def call(self, broker: int, purpose: str, request: Any, _: type[Any]) -> Any:
+        self.asked.append((broker, purpose, request))
+        await asyncio.sleep(0)
+        return self._answer(request)
+
+
+class Machine:
+    """A coordinator that is busy for a while."""
+
+    def __init__(self, *answers: Error) -> None:
+        self.answers = list(answers)
+
+    def add_partitions(self, _: str, __: Identity, ___: object, version: int, reply_to: Any, ____: int) -> Any:
+        assert version == 2
+        return lambda: reply_to(self.answers.pop(0))
+
+    def verify_partitions(self, _: str, __: Identity, places: list[Place]) -> tuple[Error, dict[Place, Error]]:
+        return Error.NONE, {places[0]: Error.NONE, places[1]: Error.TRANSACTION_ABORTABLE}
+
+
+def participation(leader: int, machine: Any, others: Others | None = None, **settings: int) -> Participation:
+    topic = TopicImage(TOPIC, UUID(int=1), (PartitionImage(leader, 0, (1,), (1,)),))
+    times = {"add_partitions_to_txn_retry_backoff_ms": 2, "add_partitions_to_txn_retry_backoff_max_ms": 10}
+    services = SimpleNamespace(
+        node_id=ME, image=MetadataImage(topics={TOPIC: topic}), settings=SimpleNamespace(**(times | settings))
+    )
+
+    def shard(_: str) -> Any:
+        if isinstance(machine, KafkaError):
+            raise machine
+        return SimpleNamespace(machine=machine)
+
+    runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, run=lambda _, decision: decision())
+    messengers = PartitionMessengers(others.call if others is not None else Others(lambda _: None).call)
+    return Participation(services, runtime, messengers)  # type: ignore[arg-type]
+
+
+def ask(asked: Participation, is_verifying: bool) -> dict[Place, Error]:
+    async def whole() -> dict[Place, Error]:
+        return await answer_to(lambda answered: asked.ask("id", WHO, PLACES, is_verifying, answered))
+
+    return asyncio.run(whole())
+
+
+def test_a_coordinator_on_this_broker_is_asked_at_once() -> None:
+    expected = {PLACES[0]: Error.NONE, PLACES[1]: Error.TRANSACTION_ABORTABLE}
+    assert ask(participation(ME, Machine()), is_verifying=True) == expected
+    assert ask(participation(ME, Machine(Error.NONE)), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
+
+
+def test_a_coordinator_that_is_busy_is_asked_again_for_a_moment() -> None:
+    machine = Machine(Error.CONCURRENT_TRANSACTIONS, Error.CONCURRENT_TRANSACTIONS, Error.NONE)
+    assert ask(participation(ME, machine), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
+    busy = Machine(*[Error.CONCURRENT_TRANSACTIONS] * 10)
+    answer = ask(participation(ME, busy, add_partitions_to_txn_retry_backoff_max_ms=6), is_verifying=False)
+    assert set(answer.values()) == {Error.CONCURRENT_TRANSACTIONS}
+    assert len(busy.answers) == 10 - 4
+
+
+@pytest.mark.parametrize("is_verifying", [True, False])
+def test_who_cannot_coordinate_says_so(is_verifying: bool) -> None:
+    loading = participation(ME, KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS))
+    assert set(ask(loading, is_verifying).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
+    nobody = participation(-1, Machine())
+    assert set(ask(nobody, is_verifying).values()) == {Error.COORDINATOR_NOT_AVAILABLE}
+
+
+@pytest.mark.parametrize("is_verifying", [True, False])
+def test_a_coordinator_on_another_broker_is_asked_there(is_verifying: bool) -> None:
+    others = Others(lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("id", 0, 48)]))
+    answer = ask(participation(OTHER, Machine(), others), is_verifying)
+    assert answer == {PLACES[0]: Error.NONE, PLACES[1]: Error.INVALID_TXN_STATE}
+    ((broker, _, request),) = others.asked
+    (row,) = request.transactions
+    assert (broker, row.verify_only, row.producer_id, row.producer_epoch) == (OTHER, is_verifying, 7, 3)
+
+
+def lost(_: Any) -> Any:
+    raise PeerError("gone", is_refused=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lost, Error.NETWORK_EXCEPTION),
+        (lambda _: AddPartitionsToTxnResponse(error_code=31), Error.CLUSTER_AUTHORIZATION_FAILED),
+        (lambda _: AddPartitionsToTxnResponse(), Error.NETWORK_EXCEPTION),
+        (
+            lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("another", 0, 0)]),
+            Error.NETWORK_EXCEPTION,
+        ),
+        (lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("id", 999, 999)]), Error(-1)),
+    ],
+)
+def test_an_answer_that_says_nothing_is_no_yes(answer: Any, error: Error) -> None:
+    assert set(ask(participation(OTHER, Machine(), Others(answer)), is_verifying=True).values()) == {error}
+
+
+def test_what_comes_up_meanwhile_goes_out_together() -> None:
+    carried: list[list[int]] = []
+
+    async def whole() -> None:
+        async def carry(_: int, together: list[int]) -> None:
+            carried.append(together)
+            await asyncio.sleep(0.01)
+
+        errands: Errands[int] = Errands(carry)
+        for number in range(3):
+            errands.send(OTHER, number)
+            await asyncio.sleep(0)
+        errands.send(3, 9)
+        await asyncio.sleep(0.05)
+        errands.send(OTHER, 4)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(whole())
+    assert carried == [[0], [9], [1, 2], [4]]
+
+
+def test_markers_of_many_transactions_share_a_request() -> None:
+    def row(producer_id: int, error: Error) -> WritableTxnMarkerResult:
+        rows = [WritableTxnMarkerPartitionResult(partition_index=0, error_code=error)]
+        return WritableTxnMarkerResult(
+            producer_id=producer_id, topics=[WritableTxnMarkerTopicResult(name="t", partitions=rows)]
+        )
+
+    others = Others(
+        lambda request: WriteTxnMarkersResponse(markers=[row(m.producer_id, Error.NONE) for m in request.markers])
+    )
+    heard: list[tuple[int, Place, Error]] = []
+
+    async def whole() -> None:
+        messengers = MarkerMessengers(others.call)
+        for producer in range(3):
+            order = SendMarkers(f"id{producer}", producer, 5, True, frozenset(), 2)
+            messengers.send(
+                OTHER, order, 4, [("t", 0), ("t", 1)], lambda *said, who=producer: heard.append((who, *said))
+            )
+        await asyncio.sleep(0.01)
+
+    asyncio.run(whole())
+    assert [len(request.markers) for _, _, request in others.asked] == [3]
+    marker = others.asked[0][2].markers[0]
+    assert (marker.coordinator_epoch, marker.producer_epoch, marker.transaction_version) == (4, 5, 2)
+    assert [(who, error) for who, place, error in heard if place == ("t", 0)] == [(n, Error.NONE) for n in range(3)]
+    assert {error for _, place, error in heard if place == ("t", 1)} == {Error.NETWORK_EXCEPTION}
+
+
+@pytest.mark.parametrize(
+    ("error", "version", "expected"),
+    [
+        (Error.NOT_COORDINATOR, 12, Error.NOT_ENOUGH_REPLICAS),
+        (Error.COORDINATOR_LOAD_IN_PROGRESS, 9, Error.NOT_ENOUGH_REPLICAS),
+        (Error.NETWORK_EXCEPTION, 12, Error.NOT_ENOUGH_REPLICAS),
+        (Error.CONCURRENT_TRANSACTIONS, 11, Error.NOT_ENOUGH_REPLICAS),
+        (Error.CONCURRENT_TRANSACTIONS, 12, Error.CONCURRENT_TRANSACTIONS),
+        (Error.PRODUCER_FENCED, 12, Error.INVALID_PRODUCER_EPOCH),
+        (Error.TRANSACTION_ABORTABLE, 10, Error.INVALID_TXN_STATE),
+        (Error.TRANSACTION_ABORTABLE, 11, Error.TRANSACTION_ABORTABLE),
+    ],
+)
+def test_producers_are_told_what_makes_them_do_the_right_thing(error: Error, version: int, expected: Error) -> None:
+    assert told(error, version) is expected

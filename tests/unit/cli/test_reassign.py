@@ -1,0 +1,204 @@
+"""Plans to move replicas: reading them, making them, slowing them down, and what is told about them."""
+
+import json
+from collections import Counter
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.cli.elections import ElectionFileError, parse_partitions
+from ottla.cli.kafka.reassign_partitions import folder_line, is_moving, move_line, partition_line
+from ottla.cli.reassign_balance import plan_drain, plan_fill
+from ottla.cli.reassign_plan import (
+    Plan,
+    PlanError,
+    Throttles,
+    check_plan,
+    make_plan,
+    parse_brokers,
+    parse_plan,
+    parse_topics,
+    plan_text,
+    throttles,
+)
+from ottla.cli.reassign_progress import MoveProgress, bar, move_progress
+from ottla.cli.reassigning import FolderState, Progress, progress
+from ottla.client.admin import Partition, Topic
+from ottla.client.log_dirs import PlacedReplica
+from ottla.client.reassignments import Reassignment
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def topic(name: str, *rows: list[int]) -> Topic:
+    return Topic(name, UUID(int=1), False, [Partition(number, row[0], row, row) for number, row in enumerate(rows)])
+
+
+# ---- files
+
+
+def test_a_plan_is_read_and_written() -> None:
+    text = (
+        '{"version":1,"partitions":[{"topic":"a","partition":1,"replicas":[2,3],"log_dirs":["any","/d"]},'
+        '{"topic":"a","partition":0,"replicas":[1]}]}'
+    )
+    plan = parse_plan(text)
+    assert plan == Plan({A0: [1], A1: [2, 3]}, {PlacedReplica(A1, 3): "/d"})
+    assert (plan.brokers, plan.topics) == ({1, 2, 3}, ["a"])
+    assert json.loads(plan_text(plan.replicas, plan.folders)) == {
+        "version": 1,
+        "partitions": [
+            {"topic": "a", "partition": 0, "replicas": [1], "log_dirs": ["any"]},
+            {"topic": "a", "partition": 1, "replicas": [2, 3], "log_dirs": ["any", "/d"]},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "Partition reassignment list cannot be empty"),
+        ([("a", 0, [])], "Partition replica list cannot be empty"),
+        (
+            [("a", 0, [1]), ("a", 0, [2])],
+            "Partition reassignment contains duplicate topic partitions: a-0",
+        ),
+        (
+            [("a", 0, [1, 1])],
+            "Partition replica lists may not contain duplicate entries: a-0 contains multiple entries for 1",
+        ),
+    ],
+)
+def test_plans_that_make_no_sense(rows: list[tuple[str, int, list[int]]], message: str) -> None:
+    partitions = [{"topic": name, "partition": number, "replicas": row} for name, number, row in rows]
+    with pytest.raises(PlanError) as caught:
+        check_plan(parse_plan(json.dumps({"version": 1, "partitions": partitions})))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"partitions": [5]}', '{"partitions": [{"topic": "a"}]}'])
+def test_files_that_are_no_plans(text: str) -> None:
+    with pytest.raises((PlanError, TypeError)):
+        parse_plan(text)
+
+
+def test_lists_of_topics_and_brokers() -> None:
+    assert parse_topics('{"topics": [{"topic": "a"}, {"topic": "b"}]}') == ["a", "b"]
+    for text in ("nonsense", "[]", '{"version": 2}', '{"topics": [{"topic": "a"}, {"topic": "a"}]}'):
+        with pytest.raises(PlanError):
+            parse_topics(text)
+    assert parse_brokers("3,1") == [3, 1]
+    for text in ("", "1,x", "1,1"):
+        with pytest.raises(PlanError):
+            parse_brokers(text)
+
+
+def test_lists_of_partitions_to_elect_in() -> None:
+    assert parse_partitions('{"partitions": [{"topic": "a", "partition": 1}]}') == [A1]
+    for text in ("", "{}", '{"partitions": [{"topic": "a"}]}', '{"partitions": 5}'):
+        with pytest.raises(ElectionFileError):
+            parse_partitions(text)
+
+
+# ---- plans that are made
+
+
+def test_topics_are_spread_over_brokers_and_racks() -> None:
+    racks = {1: "x", 2: "x", 3: "y", 4: "y"}
+    plan = make_plan([topic("a", *[[1, 2]] * 8)], [1, 2, 3, 4], racks, Random(5))
+    assert set(Counter(row[0] for row in plan.values()).values()) == {2}
+    assert all({racks[broker] for broker in row} == {"x", "y"} for row in plan.values())
+    with pytest.raises(PlanError):
+        make_plan([topic("a", [1, 2])], [1, 2, 3], {1: "x", 2: None, 3: "x"}, Random(5))
+    with pytest.raises(KafkaError):
+        make_plan([topic("a", [1, 2])], [1], {}, Random(5))
+
+
+ROWS = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(12)}
+
+
+def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
+    plan = plan_fill(ROWS, [4], [1, 2, 3, 4], {})
+    after = {name: plan.get(name, row) for name, row in ROWS.items()}
+    assert Counter(broker for row in after.values() for broker in row)[4] == 6
+    assert Counter(row[0] for row in after.values())[4] == 3
+    moved = sum(len(set(row) - set(ROWS[name])) for name, row in plan.items())
+    assert moved == 6, "no more than the new broker's share"
+    assert all(len(set(row)) == 2 for row in after.values())
+    assert plan_fill(after, [4], [1, 2, 3, 4], {}) == {}, "a second time nothing is left to do"
+
+
+def test_a_broker_that_goes_leaves_nothing_behind() -> None:
+    plan = plan_drain(ROWS, [3], [1, 2, 3, 4], {})
+    after = {name: plan.get(name, row) for name, row in ROWS.items()}
+    assert all(3 not in row and len(set(row)) == 2 for row in after.values())
+    assert all(name in plan for name, row in ROWS.items() if 3 in row)
+    kept = [(old, new) for name, new in plan.items() for old, new in zip(ROWS[name], new, strict=True) if old != 3]
+    assert all(old == new for old, new in kept), "whoever stays keeps its place"
+    counts = Counter(broker for row in after.values() for broker in row)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_racks_are_kept_when_a_broker_goes() -> None:
+    racks = {1: "x", 2: "y", 3: "y", 4: "x", 5: "y"}
+    assert plan_drain({A0: [1, 3]}, [3], racks, racks) == {A0: [1, 2]}
+
+
+def test_a_broker_that_nobody_can_replace_cannot_go() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_drain({A0: [1, 2]}, [2], [1, 2], {})
+    assert "only 1 brokers are left" in str(caught.value)
+
+
+# ---- throttles and progress
+
+
+def test_who_is_slowed_down() -> None:
+    found = throttles({}, {A0: [2, 3], A1: [1]}, {A0: [1, 2], A1: [1, 2]})
+    assert found == Throttles([1, 2, 3], {"a": "0:1,0:2,1:1,1:2"}, {"a": "0:3"})
+
+
+def test_moves_under_way_are_slowed_down_with_the_others() -> None:
+    under_way = {B0: Reassignment([3, 1], [3], [])}
+    found = throttles(under_way, {A0: [2]}, {A0: [1]})
+    assert found == Throttles([1, 2, 3], {"a": "0:1", "b": "0:1"}, {"a": "0:2", "b": "0:3"})
+    again = throttles(under_way, {B0: [3, 1]}, {B0: [3, 1]})
+    assert again.followers == {"b": "0:3"}, "what it copies to is still no source"
+
+
+def test_how_far_moves_are() -> None:
+    moves = {A0: Reassignment([2, 3, 1], [2, 3], [1]), A1: Reassignment([1], [], [])}
+    sizes = {PlacedReplica(A0, 1): 100, PlacedReplica(A0, 2): 50, PlacedReplica(A0, 3): 120}
+    found = move_progress(moves, sizes)
+    assert found == {A0: MoveProgress(200, 150), A1: MoveProgress(0, 0)}
+    assert (found[A0].share, found[A1].share) == (0.75, 1.0)
+    assert bar(0.75).endswith("]  75 %")
+
+
+def test_what_became_of_a_plan() -> None:
+    plan = Plan({A0: [1], A1: [2], B0: [3]}, {})
+    states = progress(plan, {A1: Reassignment([2, 1], [2], [1])}, {A0: [1], A1: [2, 1]})
+    assert states == {A0: Progress.DONE, A1: Progress.UNDER_WAY, B0: Progress.NOT_ASKED}
+    assert partition_line(B0, Progress.NOT_ASKED, [1, 2], [3]) == (
+        "There is no active reassignment of partition b-0, but replica set is 1,2 rather than 3."
+    )
+
+
+def test_lines_about_moves_and_folders() -> None:
+    assert move_line(A0, Reassignment([3, 2, 1], [3, 2], [1])) == "a-0: replicas: 3,2,1. adding: 2,3. removing: 1."
+    replica = PlacedReplica(A0, 1)
+    lines = {
+        FolderState("/x", None): "Partition a-0 on broker 1 is not being moved from log dir /x to /y.",
+        FolderState("/y", None): "Reassignment of replica a-0-1 completed successfully.",
+        FolderState("/x", "/y"): "Reassignment of replica a-0-1 is still in progress.",
+        FolderState("/x", "/z"): "Partition a-0 on broker 1 is being moved to log dir /z instead of /y.",
+        FolderState(None, None): (
+            "Partition a-0 is not found in any live log dir on broker 1. There is likely an offline log directory on "
+            "the broker."
+        ),
+    }
+    assert {state: folder_line(replica, state, "/y") for state in lines} == lines
+    assert [is_moving(state) for state in lines] == [False, False, True, True, True]
