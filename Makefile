@@ -7,7 +7,7 @@ FIRST := cli,compile
 EXTRAS := cli,test,check,compile,bench,pipelines
 DATA ?= data
 
-.PHONY: install run test check unit pure conformance pipelines clients faults bench clean
+.PHONY: install run test check unit pure conformance cluster pipelines clients faults bench clean
 
 install: $(VENV)/compiled $(VENV)/everything
 
@@ -38,7 +38,7 @@ $(VENV)/everything: $(VENV)/installed | $(VENV)/compiled
 run: $(VENV)/compiled
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure conformance pipelines
+test: check unit pure conformance cluster pipelines
 
 check: install
 	$(BIN)/ruff format --check .
@@ -56,6 +56,10 @@ pure: install
 
 conformance: install
 	$(BIN)/pytest tests/conformance tests/faults
+
+# A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
+cluster: install
+	$(BIN)/pytest tests/cluster
 
 # Real Spark against a real broker.
 pipelines: install

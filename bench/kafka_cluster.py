@@ -27,6 +27,7 @@ class KafkaNode:
         self.folder = folder
         self.port, self.controller_port = free_port(), free_port()
         self.process: subprocess.Popen[bytes] | None = None
+        self._cluster_id = ""
 
     @property
     def address(self) -> str:
@@ -48,6 +49,17 @@ class KafkaNode:
     def prepare(self, cluster_id: str, settings: dict[str, str]) -> None:
         self.data_folder.mkdir(parents=True)
         self._properties.write_text(properties(settings))
+        self._cluster_id = cluster_id
+        self._format()
+
+    def wipe(self) -> None:
+        """An empty disk. The metadata log goes with it, and the node gets it again from the others."""
+        shutil.rmtree(self.data_folder)
+        self.data_folder.mkdir()
+        self._format()
+
+    def _format(self) -> None:
+        cluster_id = self._cluster_id
         arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)]
         command = ["java", "-Xmx256M", LOG_OPTION, "-cp", f"{kafka_jars()}/*", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX, check=False)

@@ -121,10 +121,12 @@ def commit(consumer: Consumer, topic: str, offset: int) -> bool:
     return True
 
 
-def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster, name: str, protocol: str) -> None:
     """Two members read on: nothing is left out, and in the end the group has committed all of it."""
     cluster.create_topic(name, 2)
-    settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False) | SESSION
+    settings = client(cluster, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False)
+    settings |= SESSION if protocol == "classic" else {"group.protocol": "consumer"}
     members = [Consumer(settings) for _ in range(2)]
     for member in members:
         member.subscribe([name])

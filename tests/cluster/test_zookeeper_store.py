@@ -1,6 +1,8 @@
 """The ZooKeeper store when the network breaks at the worst moment, and what it says about its session."""
 
 import asyncio
+import contextlib
+import random
 import time
 from collections.abc import Awaitable, Callable
 
@@ -311,3 +313,86 @@ def test_many_reads_at_once_do_not_stop_the_loop(zookeeper: ZooKeeperProcess, ch
         assert all(await asyncio.gather(*reads))
 
     run(zookeeper, chroot, check, session_timeout_ms=10_000)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_of_a_surprise_is_replaced_within_the_session(
+    zookeeper: ZooKeeperProcess, chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
+        states: list[SessionState] = []
+        events: list[WatchEvent] = []
+        store.on_session(states.append)
+        await store.multi([CreateNode("/a"), CreateNode("/e", is_ephemeral=True)])
+        store.watch_node("/a", events.append)
+        session_id = store.session_id
+        connection = store._session._connection
+        assert connection is not None
+        monkeypatch.setattr(connection, "_read_socket", lambda _timeout: 1 // 0)
+        await until(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
+        assert store.session_id == session_id
+        assert await witness.get("/e") is not None
+        await until(lambda: len(events) == 1)
+        await witness.multi([SetNode("/a", b"x")])
+        await until(lambda: len(events) == 2)
+
+    run(zookeeper, chroot, check)
+
+
+def test_a_store_closes_although_nobody_answers(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+    async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
+        proxy.is_silent = True
+        began = time.monotonic()
+        await store.close()
+        assert time.monotonic() - began < 5.0
+
+    run(zookeeper, chroot, check, session_timeout_ms=20_000)
+
+
+async def count_up(store: ZooKeeperStore, proxy: ZooKeeperProxy, name: bytes, chance: random.Random) -> list[int]:
+    """Raise a counter by conditional writes over a line that loses requests and answers; the versions that were won."""
+    wins = []
+    for number in range(60):
+        node = await store.get("/counter")
+        assert node is not None
+        proxy.fault = chance.choice([None, None, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER])
+        with contextlib.suppress(TransactionRefusedError):
+            [outcome] = await store.multi([SetNode("/counter", b"%s %d" % (name, number), node.version)])
+            wins.append(outcome.version)
+        proxy.fault = None
+    return wins
+
+
+def test_a_writer_behind_a_lossy_line_loses_nothing(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+    async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
+        await witness.multi([CreateNode("/counter")])
+        wins = await count_up(store, proxy, b"a", random.Random(5))
+        counter = await witness.get("/counter")
+        assert counter is not None
+        assert wins == list(range(1, 61))
+        assert (counter.version, counter.data) == (60, b"a 59")
+        assert proxy.connections > 10
+
+    run(zookeeper, chroot, check)
+
+
+def test_of_two_writers_behind_lossy_lines_never_both_win(zookeeper: ZooKeeperProcess, chroot: str) -> None:
+    """Who is overwritten before he could look may be told that he has lost; nobody is told wrongly that he has won."""
+
+    async def check(store: ZooKeeperStore, proxy: ZooKeeperProxy, witness: ZooKeeperStore) -> None:
+        await witness.multi([CreateNode("/counter")])
+        async with ZooKeeperProxy(zookeeper.port) as other_proxy:
+            other = ZooKeeperStore(other_proxy.connect + chroot)
+            await other.open()
+            ours, theirs = await asyncio.gather(
+                count_up(store, proxy, b"a", random.Random(6)), count_up(other, other_proxy, b"b", random.Random(7))
+            )
+            await other.close()
+        counter = await witness.get("/counter")
+        assert counter is not None
+        wins = sorted(ours + theirs)
+        assert len(set(wins)) == len(wins)
+        assert len(wins) <= counter.version
+        assert min(len(ours), len(theirs)) > 10
+
+    run(zookeeper, chroot, check)

@@ -25,13 +25,17 @@ from faults.cluster_rounds import check_logs, rounds
 from faults.group_members import CLASSIC, CONSUMER, GROUP, TOPIC, GroupStory, Member, wait_until
 from faults.loads import LIBRDKAFKA
 from faults.test_group_faults import DEATHS, Feed
-from faults.test_transaction_steps import ABORT, COMMIT, group_offset, read_output
-from faults.transaction_clients import GROUP as COPIERS
-from faults.transaction_clients import OUTPUT, PARTITIONS, SOURCE, ConfluentTransactions, values_of
+from faults.test_transaction_steps import read_output
+from faults.transaction_clients import OUTPUT, PARTITIONS, ConfluentTransactions, values_of
 from ottla.testing.cluster import Cluster, ClusterBroker
 
 pytestmark = pytest.mark.faults
 WHENS = ["after", "half", "before"]
+# Without the group's place: librdkafka may wait for ever in send_offsets_to_transaction() for a coordinator that died
+# (its issue 5511, also with several brokers). Copiers of the soak move places, in processes that can be killed.
+MARKERS = [("MARKER", number) for number in range(1, PARTITIONS + 1)]
+COMMIT = [("ADD_PARTITIONS", 1), ("DATA", 2), ("PREPARE_COMMIT", 1), *MARKERS, ("COMPLETE_COMMIT", 1)]
+ABORT = [("PREPARE_ABORT", 1), *MARKERS, ("COMPLETE_ABORT", 1)]
 DEATH_SECONDS_MAX = 60.0
 LSO_SECONDS_MAX = 10.0
 TIMEOUT_SECONDS = 3.0
@@ -90,9 +94,7 @@ def test_a_death_at_any_step_changes_no_ending(cluster_factory: ClusterFactory, 
     cluster = mortals.cluster
     chance = random.Random(1)
     cluster.create_topic(OUTPUT, PARTITIONS)
-    cluster.create_topic(SOURCE)
-    coordinator_of(cluster, COPIERS, 0)
-    client = ConfluentTransactions(cluster.bootstrap, "mover")
+    client = ConfluentTransactions(cluster.bootstrap, "mover", moves_group=False)
     assert client.run(0, is_commit=True)
     committed, number = [0], 0
     steps = [(step, True) for step in COMMIT] + [(step, False) for step in ABORT]
@@ -108,7 +110,6 @@ def test_a_death_at_any_step_changes_no_ending(cluster_factory: ClusterFactory, 
                 if ending.result():
                     committed.append(number)
             cluster.wait_until_whole()
-            assert group_offset(cluster.bootstrap) == committed[-1], (step, nth, is_commit)
     client.close()
     stored = read_output(cluster.bootstrap)
     for partition in range(PARTITIONS):

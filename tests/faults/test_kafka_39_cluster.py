@@ -10,7 +10,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from conformance.conftest import find_jars
 from faults.kafka_39_broker import Kafka39Broker
-from faults.zookeeper_kafka import KAFKA_VERSION
+from faults.mixed_records import read_all, write_all
+from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
+from ottla.testing.broker import Broker
 from ottla.testing.cluster import Cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.needs_ottla]
@@ -29,16 +31,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def write(bootstrap: str, first: int) -> None:
+def write(bootstrap: str, first: int, topic: str = "orders", partitions: int = PARTITIONS) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "linger.ms": 5})
     producer.init_transactions(SECONDS_MAX)
     for start in range(first, first + RECORDS, 500):
         producer.begin_transaction()
         for number in range(start, start + 500):
-            producer.produce("orders", b"value %d" % number, b"key %d" % number, number % PARTITIONS)
+            producer.produce(topic, b"value %d" % number, b"key %d" % number, number % partitions)
         producer.commit_transaction(SECONDS_MAX)
     producer.begin_transaction()
-    producer.produce("orders", b"never seen", b"aborted", 0)
+    producer.produce(topic, b"never seen", b"aborted", 0)
     producer.abort_transaction(SECONDS_MAX)
 
 
@@ -104,3 +106,21 @@ def test_records_groups_and_transactions_go_there_and_back(cluster: Cluster, tmp
     assert read(bootstrap, "once more", 3 * RECORDS) == sorted(both + theirs)
     write(bootstrap, 3 * RECORDS)
     assert len(read(bootstrap, "readers", RECORDS)) == RECORDS
+
+
+def test_a_cluster_that_kafka_made_is_taken_over(tmp_path: Path) -> None:
+    """Every kind of record that a log can hold, groups and settings; nothing is converted."""
+    with ZooKeeperKafka(tmp_path / "kafka", find_jars(KAFKA_VERSION)) as kafka:
+        kafka.start()
+        write_all(kafka.bootstrap, RECORDS)
+        before = read_all(kafka.bootstrap)
+        kafka.kill9()
+        settings = {
+            "broker.id": 1,
+            "log.dirs": str(kafka.data),
+            "zookeeper.connect": f"127.0.0.1:{kafka.zookeeper_port}",
+            "log.cleaner.enable": False,
+        }
+        with Broker(settings) as broker:  # Kafka's session is not over yet: its port refuses, so its node is replaced
+            assert read_all(broker.bootstrap_servers) == before
+            write(broker.bootstrap_servers, 0, topic="plain", partitions=3)

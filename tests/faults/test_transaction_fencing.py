@@ -14,7 +14,8 @@ from conformance.peer import Peer
 from conformance.transaction_calls import TransactionCalls
 from conformance.waiting import eventually
 from faults.broker_deaths import FEW_INTERNAL_PARTITIONS
-from faults.test_exactly_once import SETTINGS, Crew, make_topics, read_committed
+from faults.crew import Crew, read_committed
+from faults.test_exactly_once import SETTINGS, make_topics
 from faults.test_transaction_steps import QUICK_EXPIRY, read_output, stable_offset
 from faults.transaction_clients import OUTPUT, PARTITIONS
 from faults.transaction_history import Logs, check_endings

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from ottla.base.broker_keys.words import NO_FOLLOWERS, NO_TIERS
+from ottla.base.broker_keys.words import NO_TIERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.cleanup_policies import known_policies
 from ottla.base.errors import Error, KafkaError
@@ -150,7 +150,6 @@ class TopicKeys(Settings):
     segment_ms = Long(604_800_000, at_least=1, note="Time after which a new segment is begun, full or not.")
     unclean_leader_election_enable = Boolean(
         False,
-        unused=NO_FOLLOWERS,
         note="Whether a replica that is not in sync may lead when no other is left, at the price of lost records.",
     )
 

@@ -23,7 +23,7 @@ from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.services import Services
 from ottla.controller.cluster import ClusterController
 from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage
+from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.membership import Membership
 from ottla.controller.upkeep import Upkeep
 from ottla.controller.zookeeper import ZooKeeperStore
@@ -53,6 +53,7 @@ class Clustering:
         self.controller = ClusterController(self._store, clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
+        self._told_epoch = -1  # of the election after which the controller knows what is offline here
         self._peers: Peers | None = None
         self._polls: PollLoop | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -90,6 +91,9 @@ class Clustering:
             lambda: self.membership.broker_epoch,
         )
         self._isr_changes.start()
+        services.images.on_image(lambda old, new: forget_the_dead(services, old, new))
+        services.images.on_image(lambda _, new: self._tell_after_election(services, new))
+        self._tell_after_election(services, services.image)
 
     def tell_offline(self, services: Services) -> None:
         """Folders have failed: the controller must know which replicas are gone."""
@@ -100,6 +104,13 @@ class Clustering:
             told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
             self.membership.begin(self.controller.take_offline(services.node_id, told))
 
+    def _tell_after_election(self, services: Services, image: MetadataImage) -> None:
+        """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""
+        if self.membership.is_controller and image.controller_epoch != self._told_epoch:
+            self._told_epoch = image.controller_epoch
+            if offline_replicas(services):
+                self.tell_offline(services)
+
     def _settle(self) -> None:
         """A default that decides about leaders may have changed."""
         if self.membership.is_controller:
@@ -109,6 +120,9 @@ class Clustering:
         """Controlled shutdown: others lead what we lead before we stop serving."""
         settings = services.settings
         if not settings.controlled_shutdown_enable or set(services.image.brokers) <= {services.node_id}:
+            return
+        if not self.membership.is_in_touch():
+            logger.warning("stopping without a controlled shutdown: without ZooKeeper nobody can be elected")
             return
         await self.membership.step_down()
         for attempt in range(settings.controlled_shutdown_max_retries):
@@ -140,6 +154,18 @@ class Clustering:
         await self.membership.close()
         if self._peers is not None:
             self._peers.close()
+
+
+def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) -> None:
+    """Brokers that are gone, or have begun a new life, hold no leader up any more."""
+    if old.brokers is new.brokers:
+        return
+    gone = [
+        id_ for id_, broker in old.brokers.items() if id_ not in new.brokers or new.brokers[id_].epoch != broker.epoch
+    ]
+    for partition in list(services.replicas.partitions.values()) if gone else ():
+        for broker_id in gone:
+            partition.forget_follower(broker_id)
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:

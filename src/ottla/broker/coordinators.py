@@ -27,6 +27,7 @@ from ottla.controller.image import MetadataImage, TopicImage
 from ottla.controller.machine import NewTopic
 from ottla.coordination.machine import Decision
 from ottla.coordination.runtime import Runtime
+from ottla.coordination.shard import Shard
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.network.peer import Peer, PeerError
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 MINUTE_MS: Final = 60_000
-CALL_MS_MAX: Final = 10_000  # for an answer of another broker's coordinator, or about markers
+CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
 
 # What a coordinator that cannot write its records tells its clients.
 WRITE_ERRORS: Final = {
@@ -118,7 +119,7 @@ class Coordinators:
             self._marker_messengers,
             self.guards,
         )
-        self.transactions.on_settled = self.markers.send_from
+        self.transactions.on_settled = self._on_settled
         self._following: asyncio.Task[None] | None = None
         services.live.on_change(self._change_settings)
 
@@ -127,6 +128,10 @@ class Coordinators:
         return Runtime(
             topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec, wait_ms_max
         )
+
+    def _on_settled(self, shard: Shard[TransactionMachine]) -> None:
+        self.markers.send_from(shard)
+        self.participation.on_settled(shard)
 
     # ---- other brokers
 
@@ -203,7 +208,10 @@ class Coordinators:
 
     async def _make_topic(self, wanted: NewTopic) -> None:
         require_brokers(wanted, len(self._services.image.brokers))
-        results = await self._services.control.create_topics([wanted])
+        try:
+            results = await self._services.control.create_topics([wanted])
+        except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
         if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
 

@@ -165,6 +165,11 @@ class FetchPlan:
         return bool(self._changed or self._leaving)
 
     @property
+    def failed_count(self) -> int:
+        """Partitions that are left out because their last fetch failed."""
+        return sum(1 for key in self._waiting if self.followed[key].failures)
+
+    @property
     def lag_max(self) -> int:
         return max((followed.lag for followed in self.followed.values()), default=0)
 

@@ -95,6 +95,8 @@ class Fetch:
             results = self._read_all()
         if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
             return self._answer_or_prepare(results)
+        if results and self.replica is not None and self.context.broker.replicas.tells_watermark:
+            return self._answer_or_prepare(results)  # it does not know the high watermark yet
         _release(results)
         self.context.park()
         self._until = self.context.connection.loop.time() + max_wait_ms / 1000
@@ -290,6 +292,7 @@ class Fetch:
 
     def _error_data(self, asked: FetchPartition, error: Error, is_served: bool) -> PartitionData:
         self.has_error = True
+        error = _after_damage(asked, error)
         self._note_refusal(asked, error)
         asked.sent_high_watermark = UNKNOWN
         data = _error_data(asked, error)
@@ -326,6 +329,8 @@ class Fetch:
         partition = broker.replicas.get(topic, asked.index)
         if partition is None:
             raise broker.why_not_here(topic, asked.index)
+        if not asked.topic and partition.topic_id != asked.topic_id:
+            raise KafkaError(Error.UNKNOWN_TOPIC_ID)  # it is about to make room for a new topic of the same name
         return partition
 
     # ---- answering
@@ -352,9 +357,8 @@ class Fetch:
         checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
         for (asked, before), (_, after) in zip(results, checked, strict=True):
             if after is not before:
+                after.error_code = _after_damage(asked, Error(after.error_code))
                 self._note_refusal(asked, Error(after.error_code))
-                if after.error_code == Error.CORRUPT_MESSAGE and asked.partition is not None:
-                    asked.partition.note_damage(asked.fetch_offset)
         self.context.answer(self._response(checked))
 
     def _response(self, results: list[Result]) -> FetchResponse:
@@ -419,6 +423,15 @@ def _or_error(asked: FetchPartition, data: PartitionData, failure: object) -> Pa
         return _error_data(asked, failure.error)
     logger.error("cannot read %r: %r", asked, failure)
     return _error_data(asked, Error.KAFKA_STORAGE_ERROR)
+
+
+def _after_damage(asked: FetchPartition, error: Error) -> Error:
+    """What to answer when a stored batch is not sound: if others have it, one of them will lead in a moment."""
+    partition = asked.partition
+    if error is not Error.CORRUPT_MESSAGE or partition is None:
+        return error
+    partition.note_damage(asked.fetch_offset)
+    return Error.KAFKA_STORAGE_ERROR if partition.damage_offset >= 0 else error
 
 
 def _error_data(asked: FetchPartition, error: Error) -> PartitionData:

@@ -157,6 +157,7 @@ class Broker:
         flusher = Flusher(self._workers)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
+        replicas.tells_watermark = settings.replica_selector_class is not None
         publisher = Publisher(settings.node_id, replicas, live)
         return Services(
             node_id=settings.node_id,
@@ -189,24 +190,8 @@ class Broker:
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)
         ]
         self._monitor = monitor = await open_monitor(services, connections, self._poller)
-        log_dirs = services.replicas.log_dirs
-        jmx_port = monitor.port if monitor is not None else -1
-        endpoints = advertised_endpoints(settings, listeners)
-        if cluster is not None:
-            me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
-            await cluster.join(services, self._poller, me)
-        else:
-            await services.controller.start(
-                endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
-            )
-        log_dirs.claim(services.cluster_id)
-        failed_folders = FailedFolders(
-            services.replicas,
-            services.controller,
-            Path(settings.log_dirs[0]) if cluster is None else None,
-            self._give_up,
-            (lambda: cluster.tell_offline(services)) if cluster is not None else None,
-        )
+        await self._get_image(services, advertised_endpoints(settings, listeners))
+        failed_folders = self._watch_folders(services)
         loading = LogLoading(services)
         await loading.run(self._stopping)
         failed_folders.report(loading.missing())
@@ -233,25 +218,58 @@ class Broker:
         await self._stopping.wait()
         if self._failure is not None:
             raise BrokerFailedError(self._failure)
-        tell_systemd("STOPPING=1")
-        if cluster is not None:
-            await cluster.hand_over(services)
-        logger.info("stopping: answering what was accepted")
-        if monitor is not None:
-            monitor.note_stopping()
-        for listener in listeners:
-            listener.close()
-        services.moves.stop()
+        await self._begin_stop(services, listeners)
         housekeeping.stop()
         await cleaning.stop()
         services.coordinators.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
-        if cluster is not None:
-            await cluster.stop()
+        await self._end_stop(services, connections)
+
+    async def _get_image(self, services: Services, endpoints: dict[str, Endpoint]) -> None:
+        """Learn what the metadata are: from the other brokers, or from the store of a broker that is alone."""
+        settings = self._file_settings
+        log_dirs = services.replicas.log_dirs
+        jmx_port = self._monitor.port if self._monitor is not None else -1
+        if self._cluster is not None:
+            me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
+            await self._cluster.join(services, self._poller, me)
+        else:
+            await services.controller.start(
+                endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
+            )
+        log_dirs.claim(services.cluster_id)
+
+    def _watch_folders(self, services: Services) -> FailedFolders:
+        cluster = self._cluster
+        return FailedFolders(
+            services.replicas,
+            services.controller,
+            Path(self._file_settings.log_dirs[0]) if cluster is None else None,
+            self._give_up,
+            (lambda: cluster.tell_offline(services)) if cluster is not None else None,
+        )
+
+    async def _begin_stop(self, services: Services, listeners: list[Listener]) -> None:
+        """Others lead what we lead, then nobody new is let in."""
+        tell_systemd("STOPPING=1")
+        if self._cluster is not None:
+            await self._cluster.hand_over(services)
+        logger.info("stopping: answering what was accepted")
+        if self._monitor is not None:
+            self._monitor.note_stopping()
+        for listener in listeners:
+            listener.close()
+        services.moves.stop()
+
+    async def _end_stop(self, services: Services, connections: ConnectionSet) -> None:
+        """All requests are answered; what is left are answers on their way, and our place in the cluster."""
+        if self._cluster is not None:
+            await self._cluster.stop()
+            await services.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
         await connections.drain(DRAIN_SECONDS_MAX)
-        if cluster is not None:
-            await cluster.leave()
+        if self._cluster is not None:
+            await self._cluster.leave()
         else:
             await services.controller.close()
 

@@ -1,7 +1,8 @@
 """Whether partitions take part in a transaction: asked of its coordinator, wherever that is (KIP-890).
 
 A coordinator that is busy with the transaction (its last end is still being told, another partition is just being
-added) is asked again for a moment, on the broker that coordinates: `add.partitions.to.txn.retry.backoff.ms`.
+added) is asked again for a moment, on the broker that coordinates: as soon as it is done, and after each
+`add.partitions.to.txn.retry.backoff.ms`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.transaction_messages import Errors, PartitionErrand, PartitionMessengers, Place
 from ottla.coordination.partitioning import partition_for
 from ottla.coordination.runtime import Runtime
+from ottla.coordination.shard import Shard
 from ottla.transactions.machine import RAISES_EPOCHS, Identity, TransactionMachine
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ class Participation:
         self._services = services
         self._transactions = transactions
         self._messengers = messengers
+        self._waiting: dict[str, list[_Adding]] = {}  # by transactional id: until its coordinator is done with it
 
     def ask(
         self, transactional_id: str, who: Identity, places: list[Place], is_verifying: bool, answered: Answered
@@ -73,7 +77,35 @@ class Participation:
         answered({place: errors.get(place, error_of_all) for place in places})
 
     def add(self, transactional_id: str, who: Identity, places: list[Place], answered: Answered) -> None:
-        _Adding(self._services, self._transactions, transactional_id, who, places, answered).ask()
+        _Adding(self, self._services.settings, transactional_id, who, places, answered).ask()
+
+    def start(self, adding: _Adding) -> None:
+        transactions = self._transactions
+        try:
+            shard = transactions.shard(adding.transactional_id)
+        except KafkaError as refusal:
+            adding.tell(refusal.error)
+            return
+        decision = shard.machine.add_partitions(
+            adding.transactional_id, adding.who, adding.places, RAISES_EPOCHS, adding.on_answer, transactions.now_ms()
+        )
+        transactions.run(shard, decision)
+
+    def wait(self, adding: _Adding) -> None:
+        self._waiting.setdefault(adding.transactional_id, []).append(adding)
+
+    def forget(self, adding: _Adding) -> None:
+        left = [each for each in self._waiting.pop(adding.transactional_id, ()) if each is not adding]
+        if left:
+            self._waiting[adding.transactional_id] = left
+
+    def on_settled(self, shard: Shard[TransactionMachine]) -> None:
+        """The coordinator has done something about some transactions."""
+        settled, shard.machine.settled = shard.machine.settled, []
+        if self._waiting:
+            for transactional_id in settled:
+                for adding in self._waiting.get(transactional_id, [])[:]:
+                    adding.again()
 
 
 async def answer_to(ask: Callable[[Answered], None]) -> Errors:
@@ -93,42 +125,38 @@ class _Adding:
 
     def __init__(
         self,
-        services: Services,
-        transactions: Runtime[TransactionMachine],
+        participation: Participation,
+        settings: BrokerSettings,
         transactional_id: str,
         who: Identity,
         places: list[Place],
         answered: Answered,
     ) -> None:
-        self._services = services
-        self._transactions = transactions
-        self._transactional_id = transactional_id
-        self._who = who
-        self._places = places
+        self._participation = participation
+        self.transactional_id = transactional_id
+        self.who = who
+        self.places = places
         self._answered = answered
-        self._waited_ms = 0
+        self._loop = asyncio.get_running_loop()
+        self._pause_seconds = settings.add_partitions_to_txn_retry_backoff_ms / 1000
+        self._until = self._loop.time() + settings.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        self._timer: asyncio.TimerHandle | None = None
 
     def ask(self) -> None:
-        transactions = self._transactions
-        try:
-            shard = transactions.shard(self._transactional_id)
-        except KafkaError as refusal:
-            self._tell(refusal.error)
-            return
-        decision = shard.machine.add_partitions(
-            self._transactional_id, self._who, self._places, RAISES_EPOCHS, self._on_answer, transactions.now_ms()
-        )
-        transactions.run(shard, decision)
+        self._participation.start(self)
 
-    def _on_answer(self, error: Error) -> None:
-        settings = self._services.settings
-        pause_ms = settings.add_partitions_to_txn_retry_backoff_ms
-        is_early = self._waited_ms + pause_ms <= settings.add_partitions_to_txn_retry_backoff_max_ms
-        if error is Error.CONCURRENT_TRANSACTIONS and is_early:
-            self._waited_ms += pause_ms
-            asyncio.get_running_loop().call_later(pause_ms / 1000, self.ask)
+    def on_answer(self, error: Error) -> None:
+        if error is Error.CONCURRENT_TRANSACTIONS and self._loop.time() + self._pause_seconds <= self._until:
+            self._participation.wait(self)
+            self._timer = self._loop.call_later(self._pause_seconds, self.again)
         else:
-            self._tell(error)
+            self.tell(error)
 
-    def _tell(self, error: Error) -> None:
-        self._answered(dict.fromkeys(self._places, error))
+    def again(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._participation.forget(self)
+        self.ask()
+
+    def tell(self, error: Error) -> None:
+        self._answered(dict.fromkeys(self.places, error))

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.base.errors import Error
 from ottla.broker.peers import Peers
-from ottla.controller.deltas import DeltaMismatchError, apply_delta
+from ottla.controller.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.controller.membership import Membership
@@ -158,14 +158,8 @@ class PollLoop:
         self._pause_seconds = PAUSE_SECONDS
         image = self._images.image
         try:
-            for delta in answer.deltas:
-                if not delta.is_snapshot and (answer.controller_epoch, delta.sequence) != (
-                    self._epoch,
-                    self._sequence + 1,
-                ):
-                    raise DeltaMismatchError(f"number {delta.sequence} does not follow {self._sequence}")
-                image = apply_delta(image, delta)
-                self._epoch, self._sequence = answer.controller_epoch, delta.sequence
+            place = Place(self._epoch, self._sequence)
+            image, (self._epoch, self._sequence) = apply_deltas(image, place, answer.controller_epoch, answer.deltas)
         except DeltaMismatchError as problem:
             logger.warning("what the controller told does not fit: %s; asking for everything", problem)
             self._sequence = NO_SEQUENCE

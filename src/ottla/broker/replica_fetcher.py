@@ -99,6 +99,8 @@ class ReplicaFetcher:
 
     def follow(self, partition: Partition) -> None:
         self.plan.add(partition)
+        if partition.is_flushing:
+            self._wait_for_flush(self.plan.followed[partition.topic_id, partition.name.partition])
         self.wake()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=repr(self))

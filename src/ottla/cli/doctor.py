@@ -113,12 +113,20 @@ def _print(finding: Finding) -> None:
 def _summary(findings: Sequence[Finding], facts: Facts) -> str:
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     partitions = len(facts.partitions())
-    seen = (
-        f"{len(facts.brokers)} brokers, {len(facts.topics)} topics, {partitions} partitions, {len(facts.groups)} groups"
+    seen = ", ".join(
+        counted(number, noun)
+        for number, noun in (
+            (len(facts.brokers), "broker"),
+            (len(facts.topics), "topic"),
+            (partitions, "partition"),
+            (len(facts.groups), "group"),
+        )
     )
     if not findings:
         return f"Nothing is wrong as far as can be seen from outside ({seen})."
-    words = ", ".join(
-        f"{count} {severity.value}{'' if count == 1 else 's'}" for severity, count in counts.items() if count
-    )
+    words = ", ".join(counted(count, severity.value) for severity, count in counts.items() if count)
     return f"{words} ({seen})."
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

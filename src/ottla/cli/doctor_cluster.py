@@ -56,7 +56,7 @@ def check_controller(facts: Facts) -> Iterator[Finding]:
             "look whether ZooKeeper answers (ottla zookeeper, echo srvr | nc HOST 2181) and what the brokers' logs say",
         )
     elif without:
-        yield known(Severity.WARNING, "F14", f"{brokers_text(without)} know no controller, the others do")
+        yield known(Severity.WARNING, "F14", f"no controller is known to {brokers_text(without)}, but to the others")
 
 
 def check_views(facts: Facts) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def check_leaders(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.PROBLEM,
             "F6",
-            f"{some(without)} cannot be used: nobody leads them",
+            f"nobody leads these partitions, so they cannot be used: {some(without)}",
             "all replicas that are in sync are on brokers that are gone, or in folders that have failed",
             "start these brokers (ottla topics describe shows Replicas and Elr). If they are lost for good, "
             "ottla elect --election-type unclean takes what another replica has: what it lacks is lost",
@@ -151,9 +151,9 @@ def check_replicas(facts: Facts) -> Iterator[Finding]:
     gone = [name for name, partition in short if set(partition.replicas) - set(partition.isr) - set(facts.brokers)]
     slow = [name for name, _ in short if name not in gone]
     if gone:
-        yield known(Severity.WARNING, "F6", f"{some(map(str, gone))} have replicas on brokers that are gone")
+        yield known(Severity.WARNING, "F6", f"replicas on brokers that are gone: {some(map(str, gone))}")
     if slow:
-        what = f"{some(map(str, slow))} have replicas that are behind, though their brokers are there"
+        what = f"replicas that are behind, though their brokers are there: {some(map(str, slow))}"
         yield known(Severity.WARNING, "F3", what)
 
 
@@ -161,13 +161,16 @@ def check_min_isr(facts: Facts) -> Iterator[Finding]:
     below = []
     for topic in facts.topics:
         least = min_isr(facts.topic_configs.get(topic.name, []))
-        names = [f"{topic.name}-{p.number}" for p in topic.partitions if p.leader >= 0 and len(p.isr) < least]
-        below += names
+        below += [
+            f"{topic.name}-{item.number}"
+            for item in topic.partitions
+            if item.leader >= 0 and len(item.isr) < min(least, len(item.replicas))
+        ]
     if below:
         yield Finding(
             Severity.PROBLEM,
             "F7",
-            f"{some(below)} take no writes with acks=all: too few replicas are in sync",
+            f"no writes with acks=all, because too few replicas are in sync: {some(below)}",
             "fewer replicas are in sync than min.insync.replicas asks for: producers get NOT_ENOUGH_REPLICAS",
             "bring the missing brokers back. In need lower min.insync.replicas of the topic, and accept fewer copies",
         )
@@ -180,7 +183,9 @@ def check_flapping(facts: Facts) -> Iterator[Finding]:
         if name in facts.later and set(facts.later[name].isr) != set(partition.isr) and name not in facts.moves
     ]
     if changed:
-        yield known(Severity.WARNING, "F20", f"the ISR of {some(changed)} has changed while this tool was looking")
+        yield known(
+            Severity.WARNING, "F20", f"replicas in sync have changed while this tool was looking: {some(changed)}"
+        )
 
 
 def check_balance(facts: Facts) -> Iterator[Finding]:
@@ -189,7 +194,7 @@ def check_balance(facts: Facts) -> Iterator[Finding]:
     for _, partition in facts.partitions():
         preferred = partition.replicas[0] if partition.replicas else -1
         should[preferred] += 1
-        strayed[preferred] += partition.leader != preferred
+        strayed[preferred] += partition.leader not in (preferred, -1)
     odd = [
         broker
         for broker in sorted(should)
@@ -200,7 +205,7 @@ def check_balance(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.NOTE,
             "",
-            f"{brokers_text(odd)} should lead {count} partitions that others lead",
+            f"{count} partitions are not led by their preferred leaders, {brokers_text(odd)}",
             "they were restarted, and leadership has not gone back yet",
             "it goes back by itself within five minutes (auto.leader.rebalance.enable), at once with: ottla elect",
         )
@@ -227,7 +232,7 @@ def check_moves(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "F4",
-            f"{brokers_text(rates)} copy with a throttle, though nothing moves",
+            f"a throttle is set on {brokers_text(rates)}, though nothing moves",
             "a plan was carried out with --throttle, and nobody has verified it afterwards",
             "ottla reassign throttle --off, or kafka-reassign-partitions.sh --verify with the plan",
         )

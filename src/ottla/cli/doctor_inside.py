@@ -28,7 +28,7 @@ def check_factors(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "F7",
-            f"{some(internal)} have one replica",
+            f"topics of the cluster itself with one replica: {some(internal)}",
             "they were made while there was one broker: whoever holds a partition of them is needed by all its groups "
             "or transactions, and its disk is the only copy",
             'give them more: ottla reassign generate shows the form of a plan, with more brokers in "replicas"',
@@ -38,7 +38,7 @@ def check_factors(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.NOTE,
             "F7",
-            f"{some(single)} have one replica, in a cluster of {len(facts.brokers)} brokers",
+            f"topics with one replica, in a cluster of {len(facts.brokers)} brokers: {some(single)}",
             "they were created with --replication-factor 1, or default.replication.factor is 1",
             "if they matter, give them more replicas with ottla reassign execute",
         )
@@ -56,24 +56,27 @@ def check_min_isr_settings(facts: Facts) -> Iterator[Finding]:
             lax.append(topic.name)
     if above:
         yield Finding(
-            Severity.PROBLEM,
+            Severity.WARNING,
             "F7",
-            f"nobody can write to {some(above)} with acks=all: min.insync.replicas is above the replication factor",
-            "more replicas must be in sync than there are",
+            f"min.insync.replicas is above the replication factor: {some(above)}",
+            "more replicas must be in sync than there are: older versions of Kafka refuse all writes with acks=all, "
+            "newer ones take them while all replicas are in sync",
             "lower min.insync.replicas of the topic, or give it more replicas",
         )
     if equal:
         yield Finding(
             Severity.WARNING,
             "F7",
-            f"{some(equal)} take no writes with acks=all as soon as one broker is away: min.insync.replicas is as "
-            "large as the replication factor",
+            "no writes with acks=all as soon as one broker is away, because min.insync.replicas is as large as the "
+            f"replication factor: {some(equal)}",
             "all replicas must be in sync for every write, also during a restart",
             "min.insync.replicas one below the replication factor: 2 of 3",
         )
     if lax:
         yield known(
-            Severity.NOTE, "F7", f"{some(lax)} acknowledge acks=all with a single copy: min.insync.replicas is 1"
+            Severity.NOTE,
+            "F7",
+            f"acks=all is acknowledged with a single copy, because min.insync.replicas is 1: {some(lax)}",
         )
 
 
@@ -87,7 +90,7 @@ def check_unclean(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "F7",
-            f"unclean elections are allowed for {some(topics)}",
+            f"topics that allow unclean elections: {some(topics)}",
             "unclean.leader.election.enable=true: when no replica in sync is left, one that lacks records leads",
             "set it to false where records matter, and elect by hand in need (ottla elect --election-type unclean)",
         )

@@ -56,11 +56,11 @@ def compare_store(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
     """`facts` were asked before the store was read: a change in between is not held against anybody."""
     missing = sorted(set(facts.brokers) - store.brokers)
     if missing:
-        what = f"{brokers_text(missing)} are told by the brokers, but not registered in ZooKeeper"
+        what = f"told by the brokers, but not registered in ZooKeeper: {brokers_text(missing)}"
         yield known(Severity.PROBLEM, "F14", what)
     extra = sorted(store.brokers - set(facts.brokers))
     if extra:
-        what = f"{brokers_text(extra)} are registered in ZooKeeper, but the brokers do not tell of them"
+        what = f"registered in ZooKeeper, but not told by the brokers: {brokers_text(extra)}"
         yield known(Severity.PROBLEM, "F14", what)
     if store.controller_id < 0:
         yield known(Severity.PROBLEM, "F14", "no controller is registered in ZooKeeper")

@@ -171,7 +171,7 @@ def _show_plan(
     if table:
         print_table(("Partition", "Now", "Then"), table)
     if output is not None and plan:
-        say(f"{len(plan)} partitions. Carry it out with: ottla reassign execute {output}")
+        say(f"{_count(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
     elif plan:
         say(text)
 

@@ -73,7 +73,7 @@ def parse_topics(text: str) -> list[str]:
 def parse_plan(text: str) -> Plan:
     try:
         fields = as_object(json.loads(text))
-    except ValueError as problem:
+    except (TypeError, ValueError) as problem:
         raise PlanError(f"the plan is not valid JSON: {problem}") from None
     check_version(fields)
     replicas: dict[TopicPartition, list[int]] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import string
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -15,7 +15,12 @@ from ottla.cli.kafka.java_order import hash_map_order
 from ottla.client.admin import Partition, Topic
 
 if TYPE_CHECKING:
+    from ottla.base.names import TopicPartition
     from ottla.client.configs import Config
+    from ottla.client.reassignments import Reassignment
+
+    Moves = Mapping[TopicPartition, Reassignment]
+    Moving = Mapping[int, Reassignment]  # of one topic
 
 MIN_ISR = "min.insync.replicas"
 NO_TOPIC_ID = UUID(int=0)
@@ -41,38 +46,44 @@ def describe_lines(
     configs: dict[str, list[Config]],
     live_brokers: Collection[int],
     wanted: Filter | None = None,
+    moves: Moves | None = None,
 ) -> Iterator[str]:
-    """All lines about these topics, in the given order."""
+    """All lines about these topics, in the given order; `moves` are replicas on their way, by topic and partition."""
     wanted = wanted or Filter()
     for topic in topics:
         settings = configs.get(topic.name, [])
+        moving = {number: move for (name, number), move in (moves or {}).items() if name == topic.name}
         if not wanted.is_partitions_only and (not wanted.only_overrides or has_overrides(settings)):
-            yield topic_line(topic, settings)
+            yield topic_line(topic, settings, moving)
         if not wanted.only_overrides:
-            is_shown = partition_filter(wanted, min_isr(settings), live_brokers)
-            yield from (partition_line(topic.name, item) for item in topic.partitions if is_shown(item))
+            is_shown = partition_filter(wanted, min_isr(settings), live_brokers, moving)
+            yield from (
+                partition_line(topic.name, item, moving.get(item.number)) for item in topic.partitions if is_shown(item)
+            )
 
 
-def topic_line(topic: Topic, settings: list[Config]) -> str:
+def topic_line(topic: Topic, settings: list[Config], moving: Moving | None = None) -> str:
     fields = [f"Topic: {topic.name}"]
     if topic.topic_id != NO_TOPIC_ID:
         fields.append(f"TopicId: {id_text(topic.topic_id)}")
     fields.append(f"PartitionCount: {len(topic.partitions)}")
-    fields.append(f"ReplicationFactor: {replication_factor(topic)}")
+    factor = wanted_replicas(topic.partitions[0], moving or {}) if topic.partitions else 0
+    fields.append(f"ReplicationFactor: {factor}")
     fields.append(f"Configs: {','.join(overrides(settings))}")
     return "\t".join(fields)
 
 
-def partition_line(name: str, partition: Partition) -> str:
+def partition_line(name: str, partition: Partition, move: Reassignment | None = None) -> str:
     fields = [
         f"\tTopic: {name}",
         f"Partition: {partition.number}",
         f"Leader: {partition.leader if partition.leader >= 0 else 'none'}",
         f"Replicas: {_brokers(partition.replicas)}",
         f"Isr: {_brokers(partition.isr)}",
-        f"Elr: {_brokers(partition.eligible)}",
-        f"LastKnownElr: {_brokers(partition.last_eligible)}",
     ]
+    if move is not None:
+        fields += [f"Adding Replicas: {_brokers(move.adding)}", f"Removing Replicas: {_brokers(move.removing)}"]
+    fields += [f"Elr: {_brokers(partition.eligible)}", f"LastKnownElr: {_brokers(partition.last_eligible)}"]
     return "\t".join(fields)
 
 
@@ -84,13 +95,21 @@ def old_line(line: str) -> str:
     return line.partition("\tElr: ")[0]
 
 
-def partition_filter(wanted: Filter, least_isr: int, live_brokers: Collection[int]) -> Callable[[Partition], bool]:
+def wanted_replicas(partition: Partition, moving: Moving) -> int:
+    """How many replicas it has, without those that are yet to come."""
+    move = moving.get(partition.number)
+    return len(partition.replicas) - (len(move.adding) if move is not None else 0)
+
+
+def partition_filter(
+    wanted: Filter, least_isr: int, live_brokers: Collection[int], moving: Moving | None = None
+) -> Callable[[Partition], bool]:
     """Whether a partition is to be shown."""
 
     def is_shown(partition: Partition) -> bool:
         return (
             not wanted.is_partitions_only
-            or (wanted.under_replicated and len(partition.isr) < len(partition.replicas))
+            or (wanted.under_replicated and len(partition.isr) < wanted_replicas(partition, moving or {}))
             or (wanted.unavailable and partition.leader not in live_brokers)
             or (wanted.under_min_isr and (partition.leader < 0 or len(partition.isr) < least_isr))
             or (wanted.at_min_isr and len(partition.isr) == least_isr)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ottla.base.errors import Error
-from ottla.base.names import topic_name_problem
+from ottla.base.names import TopicPartition, topic_name_problem
 from ottla.cli.arguments import Parser, add_connection, positive
 from ottla.cli.client_settings import client_of, parse_pairs
 from ottla.cli.tables import print_table
@@ -24,6 +24,7 @@ from ottla.cli.topic_report import (
 )
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
+from ottla.client.reassignments import Reassignment, moves_of
 
 EXAMPLES = """
 ottla topics create orders --partitions 3 --config retention.ms=86400000
@@ -152,8 +153,9 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
     topics = admin.describe([topic.name for topic in topics])
     configs = admin.topic_configs(topic.name for topic in topics)
     brokers = admin.live_brokers()
+    moves = moves_of(admin.client, topics)
     if not is_terminal(sys.stdout):
-        for line in describe_lines(topics, configs, brokers, wanted):
+        for line in describe_lines(topics, configs, brokers, wanted, moves):
             print(line)
         return 0
     for topic in topics:
@@ -163,8 +165,8 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
             continue
         settings = ", ".join(overrides(configs[topic.name])) or "default settings"
         print(f"{topic.name}   id {id_text(topic.topic_id)}   {shown(settings)}")
-        rows = [_partition_row(partition) for partition in partitions]
-        print_table(("Partition", "Leader", "Replicas", "In sync"), rows, ("Partition", "Leader"))
+        rows = [_partition_row(item, moves.get(TopicPartition(topic.name, item.number))) for item in partitions]
+        print_table(("Partition", "Leader", "Replicas", "In sync", "Moving"), rows, ("Partition", "Leader"))
     return 0
 
 
@@ -215,9 +217,12 @@ def _topic_row(topic: Topic) -> tuple[str, ...]:
     return topic.name, str(len(topic.partitions)), str(replication_factor(topic)), _health(topic)
 
 
-def _partition_row(partition: Partition) -> tuple[str, ...]:
+def _partition_row(partition: Partition, move: Reassignment | None) -> tuple[str, ...]:
     leader = str(partition.leader) if partition.leader >= 0 else "none"
-    return (str(partition.number), leader, ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)))
+    cells = (str(partition.number), leader, ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)))
+    if move is None:
+        return (*cells, "")
+    return (*cells, " ".join([*(f"+{broker}" for broker in move.adding), *(f"-{broker}" for broker in move.removing)]))
 
 
 def _count(number: int, noun: str) -> str:

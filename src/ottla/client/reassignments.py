@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
+from ottla.client.admin import Topic
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError, refusal
 from ottla.protocol.messages.reassignments import (
@@ -97,3 +98,14 @@ def numbers_by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[i
 
 def as_list(replicas: Sequence[int] | None) -> list[int] | None:
     return None if replicas is None else list(replicas)
+
+
+def moves_of(client: Client, topics: Iterable[Topic]) -> dict[TopicPartition, Reassignment]:
+    """What is under way in these topics; nothing where the cluster does not tell or must not tell us."""
+    partitions = [TopicPartition(topic.name, item.number) for topic in topics for item in topic.partitions]
+    if not partitions or not client.supports(ListPartitionReassignmentsRequest):
+        return {}
+    try:
+        return list_reassignments(client, partitions)
+    except RefusedError:
+        return {}

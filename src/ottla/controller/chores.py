@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.base.errors import KafkaError
-from ottla.controller.store import StoreError
+from ottla.controller.store import StoreError, StoreUnusableError
 
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
+UNUSABLE_SECONDS: Final = 10.0  # after what a person has to mend
 
 
 class Chores:
@@ -59,6 +60,10 @@ class Chores:
             self._due.discard(key)
             try:
                 await self._chores[key]()
+            except StoreUnusableError as problem:
+                logger.error("%s: %s", self._name, problem)
+                self._pause_seconds = UNUSABLE_SECONDS
+                await self._pause(key)
             except (StoreError, KafkaError) as problem:
                 logger.warning("%s: %s could not be looked at: %s", self._name, key, problem)
                 await self._pause(key)

@@ -21,8 +21,8 @@ from ottla.controller.feed import Feed
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
-from ottla.controller.lives import after_settling
 from ottla.controller.liveness import NO_LIVES, Liveness, Rules
+from ottla.controller.lives import after_settling
 from ottla.controller.machine import ConfigCheck, Decision
 from ottla.controller.reassignment import with_next_steps
 from ottla.controller.service import ControllerOptions, ControllerService, Decide
@@ -78,7 +78,7 @@ class ClusterController(ControllerService):
         self.feed = Feed()
         self.liveness = Liveness()
         self._election_options = options
-        # Nobody hears of an image before its leaders fit to who is there: one that has lost records would begin to lead.
+        # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
         self._is_settled = False
         self.is_in_touch: Callable[[], bool] = lambda: True  # with the store; who is not must not decide anything
         self.on_deposed: Callable[[], None] = lambda: None
@@ -123,14 +123,16 @@ class ClusterController(ControllerService):
 
     async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Settlement:
         """Look who is registered, and go on with them."""
-
-        def decide(image: MetadataImage, brokers: Mapping[int, BrokerImage]) -> Decision[Settlement]:
-            self._compare(image.brokers, brokers)
-            seen.update(brokers)
-            return decide_brokers(image, brokers, self.liveness, self.rules)
-
         seen: dict[int, BrokerImage] = {}
-        settlement = await self.change_after_reading(read, decide)
+
+        async def look() -> Mapping[int, BrokerImage]:
+            seen.update(await read())
+            self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
+            return seen
+
+        settlement = await self.change_after_reading(
+            look, lambda image, brokers: decide_brokers(image, brokers, self.liveness, self.rules)
+        )
         self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
         if not self._is_settled:
             self._is_settled = True
@@ -245,8 +247,8 @@ class ClusterController(ControllerService):
     async def _reload(self) -> None:
         nodes = await self.read_tree()
         self._must_reload = False
-        # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn, with
-        # all that follows from it: a broker that has been restarted must not lead before that.
+        # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn,
+        # with all that follows from it: a broker that has been restarted must not lead before that.
         image = self._load(nodes).with_controller(self._options.node_id, self._image.controller_epoch)
         self._publish(image.with_brokers(self._image.brokers))
 

@@ -1,9 +1,9 @@
 """Brokers that died and came back: whether their logs are still what the ISRs take them for. Pure.
 
 A broker that was killed has all that it wrote; one that lost its power or its disk may lack records which it has
-acknowledged as a follower. As long as it counts as in sync (or as eligible) it could be elected, and what it lacks would
-be gone everywhere. So it counts no more (KIP-966), unless it says which life it goes on with (`previous_epoch`) and
-that is the life that the ISRs mean.
+acknowledged as a follower. As long as it counts as in sync (or as eligible) it could be elected, and what it lacks
+would be gone everywhere. So it counts no more (KIP-966), unless it says which life it goes on with (`previous_epoch`)
+and that is the life that the ISRs mean.
 
 Which life that is, the active controller remembers (`Liveness.known`). A new one finds it in the store: who was in an
 ISR when its node was last written had registered before, so a registration that is younger than the node is a new life.

@@ -23,9 +23,10 @@ from ottla.controller import found, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster import ClusterController
 from ottla.controller.holder import ImageHolder
-from ottla.controller.image import NO_CONTROLLER, BrokerImage, Endpoint, MetadataImage
+from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.lives import known_lives
-from ottla.controller.loading import load_brokers, load_image
+from ottla.controller.loading import load_image
+from ottla.controller.registration import Probe, Registration, address_of
 from ottla.controller.splitting import split
 from ottla.controller.start import epoch_operation
 from ottla.controller.store import (
@@ -51,10 +52,8 @@ TICK_SECONDS: Final = 0.25
 PROBE_SECONDS: Final = 0.3  # so long a new controller waits for probes before it elects leaders
 # A process that was killed dies by and by: its connections end before its port refuses new ones.
 PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
-PREDECESSOR_LOOK_SECONDS: Final = 0.25
+ACCUSED_MS: Final = 30_000
 SUBTREES: Final = ("/brokers", "/config", "/admin", "/cluster", "/feature", "/controller", "/controller_epoch")
-
-Probe = Callable[[BrokerImage], Awaitable[bool]]  # False: its port refuses connections
 
 
 class MemberOptions(Protocol):
@@ -94,11 +93,13 @@ class Membership:
         self._options = options
         self._images = images
         self._probe = probe
+        self._registration = Registration(store, clock, probe, controller.new_uuid)
         self._me: BrokerImage | None = None
         self._session_id = 0
         self._ticker: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
         self._probing: set[int] = set()
+        self._accused = (NOT_REGISTERED, 0)  # the epoch of a controller that was taken for dead, and when
         self._chores = Chores("membership")
         self._chores.add("registration", self._look_at_registration)
         self._chores.add("controller", self._look_at_controller)
@@ -127,9 +128,9 @@ class Membership:
         """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`)."""
         await self.store.open()
         self._session_id = self.store.session_id
-        await self._prepare_tree(cluster_id)
+        await self._registration.prepare_tree(cluster_id)
         self._me = broker
-        await self._register(broker, is_start=True)
+        await self._register(is_start=True)
         self.store.on_session(self._on_session)
         self.store.watch_node(tree.CONTROLLER, lambda _: self._chores.want("controller"))
         self.store.watch_node(tree.broker_path(broker.id), lambda _: self._chores.want("registration"))
@@ -190,32 +191,6 @@ class Membership:
 
     # ---- the tree
 
-    async def _prepare_tree(self, cluster_id: str | None) -> None:
-        """Make what every cluster has; others may be doing the same now."""
-        for _ in range(ATTEMPTS_MAX):
-            paths = [*tree.SKELETON, tree.CLUSTER_ID, tree.FEATURE]
-            found_nodes = dict(zip(paths, await asyncio.gather(*map(self.store.get, paths)), strict=True))
-            known = found_nodes[tree.CLUSTER_ID]
-            if known is not None:
-                check_cluster_id(tree.decode_cluster_id(known.data), cluster_id)
-            elif cluster_id:
-                raise StoreUnusableError(
-                    f"the store holds no cluster, but the log folders belong to cluster {cluster_id}. Check "
-                    "zookeeper.connect with its chroot; if the store was lost, restore it from a backup."
-                )
-            missing = [path for path in paths if found_nodes[path] is None]
-            if not missing:
-                return
-            fresh = tree.encode_uuid(self.controller.new_uuid())
-            data = {tree.CLUSTER_ID: tree.encode_cluster_id(fresh), tree.FEATURE: tree.encode_feature({})}
-            operations: list[StoreOperation] = [CreateNode(path, data.get(path, b"")) for path in missing]
-            try:
-                await self.store.multi(operations)
-            except TransactionRefusedError:
-                continue  # somebody else has made some of it
-            return
-        raise StoreUnusableError("the nodes of the cluster cannot be made in the store")
-
     async def read_tree(self) -> dict[str, Node]:
         """All nodes of the cluster, and none of other programs that use the same store."""
         parts = await asyncio.gather(*map(self.store.subtree, SUBTREES))
@@ -228,61 +203,18 @@ class Membership:
         self._chores.want("registration")
 
     async def _look_at_registration(self) -> None:
-        if self._me is not None and not self.is_leaving:
-            await self._register(self._me, is_start=False)
+        if self._me is not None and self.is_standing and not self.is_leaving:
+            await self._register(is_start=False)
 
-    async def _register(self, broker: BrokerImage, *, is_start: bool) -> None:
-        path = tree.broker_path(broker.id)
-        for _ in range(ATTEMPTS_MAX):
-            node = await self.store.get(path)
-            if node is not None:
-                if node.created_id == self.broker_epoch:
-                    return
-                await self._replace_predecessor(broker, node, is_start=is_start)
-            if self.last_epoch >= 0:  # the session ended, but not this process: it has all that it had
-                broker = broker._replace(previous_epoch=self.last_epoch)
-            data = tree.encode_broker(broker, self._clock.now_ms())
-            operations: list[StoreOperation] = [CreateNode(path, data, is_ephemeral=True)]
-            try:
-                await self.store.multi(operations)
-            except TransactionRefusedError:
-                continue
-            node = await self.store.get(path)
-            if node is None or node.data != data:
-                continue
-            self.broker_epoch = self.last_epoch = node.created_id
-            logger.info(
-                "Registered broker %d at path %s with addresses: %s, czxid (broker epoch): %d",
-                broker.id,
-                path,
-                ",".join(f"{name}://{end.host}:{end.port}" for name, end in broker.endpoints.items()),
-                self.broker_epoch,
-            )
-            await asyncio.to_thread(self.on_registered, self.broker_epoch)
-            return
-        raise StoreError(f"{path} cannot be created: others change it all the time")
-
-    async def _replace_predecessor(self, broker: BrokerImage, node: Node, *, is_start: bool) -> None:
-        """There is a node with our id: an earlier life of ours, or somebody who has the same id by mistake."""
-        path = tree.broker_path(broker.id)
-        other = tree.decode_broker(broker.id, node.data, node.created_id)
-        deadline = asyncio.get_running_loop().time() + self.store.session_timeout_ms / 1000 + 1
-        while not is_at_same_address(broker, other) and await self._probe(other):
-            if asyncio.get_running_loop().time() > deadline:
-                message = f"broker id {broker.id} is already in use by {address_of(other)}"
-                if is_start:
-                    raise StoreUnusableError(f"{message}. Stop that broker, or give this one another broker.id.")
-                raise StoreError(message)
-            await asyncio.sleep(PREDECESSOR_LOOK_SECONDS)
-            current = await self.store.get(path)
-            if current is None or current.created_id != node.created_id:
-                return
-        operations: list[StoreOperation] = [DeleteNode(path, node.version)]
-        try:
-            await self.store.multi(operations)
-        except TransactionRefusedError:
-            return
-        logger.info("removed the registration of an earlier life of broker %d (%s)", broker.id, address_of(other))
+    async def _register(self, *, is_start: bool) -> None:
+        assert self._me is not None
+        me = self._me
+        if self.last_epoch >= 0:  # the session ended, but not this process: it has all that it had
+            me = me._replace(previous_epoch=self.last_epoch)
+        epoch = await self._registration.register(me, self.broker_epoch, is_start=is_start)
+        if epoch != self.broker_epoch:
+            self.broker_epoch = self.last_epoch = epoch
+            await asyncio.to_thread(self.on_registered, epoch)
 
     # ---- the controller
 
@@ -461,19 +393,25 @@ class Membership:
         registration = await self.store.get(tree.broker_path(elected))
         if registration is not None:
             broker = tree.decode_broker(elected, registration.data, registration.created_id)
-            if await self._probe(broker):
+            if self._was_accused(broker) or await self._probe(broker):
                 return
+            self._accused = (broker.epoch, self._clock.monotonic_ms())
         if await self._remove_controller(node, epoch):
             logger.info("the controller, broker %d, refuses connections: standing for election", elected)
         self._chores.want("controller")
+
+    def _was_accused(self, broker: BrokerImage) -> bool:
+        """Whether this life of a broker was taken for dead a while ago: whoever was elected since is alive.
+
+        Without this, two brokers that cannot reach each other would depose each other without end.
+        """
+        epoch, since_ms = self._accused
+        return broker.epoch == epoch and self._clock.monotonic_ms() - since_ms < ACCUSED_MS
 
     async def locate(self, broker_id: int) -> BrokerImage | None:
         """Where a broker is now, by its registration."""
         node = await self.store.get(tree.broker_path(broker_id))
         return tree.decode_broker(broker_id, node.data, node.created_id) if node is not None else None
-
-    async def registered_brokers(self) -> dict[int, BrokerImage]:
-        return load_brokers(await self.store.subtree(tree.BROKER_IDS))
 
     def take_image(self, image: MetadataImage) -> None:
         """An image that came from the controller."""
@@ -484,27 +422,13 @@ class Membership:
         """Run something on the side; it ends with the membership."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            logger.warning("a task of broker %d failed: %r", self.node_id, problem)
 
     def __repr__(self) -> str:
         role = "controller" if self.is_controller else f"follows {self.controller_id}"
         return f"<Membership broker {self.node_id} epoch={self.broker_epoch} {role}>"
-
-
-def check_cluster_id(stored: str, ours: str | None) -> None:
-    if ours and stored != ours:
-        raise StoreUnusableError(
-            f"the metadata store belongs to cluster {stored}, but the log folders to cluster {ours}. "
-            "Give this broker the folders that belong together."
-        )
-
-
-def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:
-    """Whoever had our address is dead: we have it now."""
-    ours = {(end.host, end.port) for end in broker.endpoints.values()}
-    return any((end.host, end.port) in ours for end in other.endpoints.values())
-
-
-def address_of(broker: BrokerImage) -> str:
-    end: Endpoint = next(iter(broker.endpoints.values()))
-    return f"{end.host}:{end.port}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
@@ -19,6 +19,12 @@ from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.machine import Decision
 from ottla.controller.reassignment import is_moving
 from ottla.controller.settling import RECOVERING
+
+MESSAGES: Final = {
+    Error.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    Error.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+}
 
 
 class ElectionType(IntEnum):
@@ -61,7 +67,7 @@ def decide_elections(
             changes[name] = answer
             results.append(ElectionResult(name))
         elif wanted is not None or answer is not Error.ELECTION_NOT_NEEDED:
-            results.append(ElectionResult(name, answer))
+            results.append(ElectionResult(name, answer, MESSAGES[answer]))
     return Decision(*commit_partitions(image, changes), results)
 
 

@@ -25,6 +25,7 @@ from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.loading import load_image
 from ottla.controller.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
 from ottla.controller.producer_ids import ProducerIds, decide_producer_ids
+from ottla.controller.splitting import fenced
 from ottla.controller.start import decide_start
 from ottla.controller.store import (
     CheckNode,
@@ -343,7 +344,7 @@ class ControllerService:
         outcomes: list[Outcome] = []
         try:
             for piece in self._pieces(operations):
-                outcomes += (await self._store.multi((fence, *piece)))[1:]
+                outcomes += (await self._store.multi(fenced(fence, piece)))[1:]
         except TransactionRefusedError as refused:
             if refused.operation != fence:
                 raise

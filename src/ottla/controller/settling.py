@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.leaders import leader_operations
-from ottla.controller.lives import Returned, returned
 from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
+from ottla.controller.lives import Returned, returned
 from ottla.controller.machine import Decision
 from ottla.controller.store import StoreOperation
 

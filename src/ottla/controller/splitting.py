@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.controller import tree
-from ottla.controller.store import CreateNode, DeleteNode, SetNode, StoreOperation
+from ottla.controller.store import CheckNode, CreateNode, DeleteNode, SetNode, StoreOperation
 
 BYTES_MAX: Final = 800_000
 OPERATION_BYTES: Final = 64  # of an operation beside its path and its data
@@ -46,6 +46,11 @@ def with_marks(operations: Sequence[StoreOperation]) -> Sequence[StoreOperation]
     there = {operation.path for operation in operations}
     paths = [path for topic in topics if (path := tree.delete_topic_path(topic)) not in there]
     return (*map(CreateNode, paths), *operations, *map(DeleteNode, paths))
+
+
+def fenced(fence: CheckNode, piece: Sequence[StoreOperation]) -> tuple[StoreOperation, ...]:
+    """A transaction of a controller: it does nothing if another one has been elected since."""
+    return (fence, *piece)
 
 
 def operation_bytes(operation: StoreOperation) -> int:

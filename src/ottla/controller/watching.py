@@ -17,13 +17,15 @@ from ottla.controller import found, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster import ClusterController
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.loading import load_brokers
+from ottla.controller.loading import load_brokers, load_topics
 from ottla.controller.store import DeleteNode, Node, SessionStore, StoreError, StoreOperation, TransactionRefusedError
 
 logger = logging.getLogger(__name__)
 
 ISR_NOTIFICATIONS: Final = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS: Final = "/log_dir_event_notification"
+SWEEP_SECONDS: Final = 5.0
+SWEEP_PARTITIONS: Final = 500  # in one sweep; a larger topic is swept alone
 CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000  # as Kafka: long enough for every broker to have read it
 
 
@@ -47,6 +49,8 @@ class ControllerWatches:
         self._topic_ends: dict[str, Callable[[], None]] = {}
         self._changed_topics: set[str] = set()
         self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and when they were seen
+        self._to_sweep: list[str] = []
+        self._sweeping: asyncio.TimerHandle | None = None
         self._chores = Chores("controller")
         self._more: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         for key, work in (
@@ -56,6 +60,7 @@ class ControllerWatches:
             ("changed topics", self._look_at_changed_topics),
             ("settings", self._look_at_settings),
             ("notifications", self._look_at_notifications),
+            ("sweep", self._sweep),
         ):
             self._chores.add(key, work)
 
@@ -82,9 +87,13 @@ class ControllerWatches:
             self._chores.want(path)
         self.watch_topics(image)
         self._chores.start()
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
 
     def stop(self) -> None:
         self._chores.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
         for end in (*self._ends, *self._topic_ends.values()):
             end()
         self._ends.clear()
@@ -169,6 +178,28 @@ class ControllerWatches:
                 ",".join(reply.gone) or "none",
             )
             await self._controller.settle()
+
+    def _want_sweep(self) -> None:
+        self._chores.want("sweep")
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
+
+    async def _sweep(self) -> None:
+        """Compare a few topics with the store, others next time: no watch tells of states that others meddle with."""
+        topics = self._controller.image.topics
+        if not self._to_sweep:
+            self._to_sweep = list(topics)
+        differing = []
+        partitions = 0
+        while self._to_sweep and partitions < SWEEP_PARTITIONS:
+            name = self._to_sweep.pop()
+            topic = topics.get(name)
+            if topic is None:
+                continue
+            partitions += len(topic.partitions)
+            stored = load_topics(await self._store.subtree(tree.topic_path(name)))
+            if stored.get(name) != topic:
+                differing.append(name)
+        await self._read_topics(differing)  # what we were changing meanwhile is no difference by now
 
     async def _look_at_deletions(self) -> None:
         marked = await self._store.children(tree.DELETE_TOPICS)

@@ -48,7 +48,7 @@ from ottla.controller.store import (
     TransactionRefusedError,
     WatchCallback,
 )
-from ottla.controller.zookeeper_client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead
+from ottla.controller.zookeeper_client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead, Read
 from ottla.controller.zookeeper_session import AWAY, ZooKeeperSession
 from ottla.controller.zookeeper_verdict import judge, sequential_parents, touched_paths
 from ottla.controller.zookeeper_watches import Watches
@@ -118,6 +118,7 @@ class ZooKeeperStore:
         self._watches = Watches(asyncio.get_running_loop(), self._send_watch)
         await self._session.open()
         try:
+            await self.get("/")  # an old server says now that it does not know this kind of request
             if self._makes_chroot:
                 await self._make_chroot()
         except StoreError as error:
@@ -167,11 +168,15 @@ class ZooKeeperStore:
         results = await self._read([(GET_DATA, path) for path in paths])
         return {path: found for path, found in zip(paths, results, strict=True) if isinstance(found, Found)}
 
-    async def _read(self, reads: Sequence[tuple[int, str]]) -> list[Found | list[str] | None]:
+    async def _read(self, reads: Sequence[tuple[int, str]]) -> list[Read]:
         full = [(kind, self._full(path)) for kind, path in reads]
         pieces = [full[start : start + READS_PER_REQUEST] for start in range(0, len(full), READS_PER_REQUEST)]
         answers = await asyncio.gather(*(self._session.repeat(MultiRead(piece)) for piece in pieces))
-        return [result for answer in answers for result in answer]
+        results: list[Read] = [result for answer in answers for result in answer]
+        for result in results:
+            if isinstance(result, Exception):
+                raise StoreError(f"ZooKeeper does not let us read: {result!r}")
+        return results
 
     # ---- writing
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect, GetChildren, GetData
@@ -118,6 +119,11 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
             self.problem = f"{host}:{port}: {str(error).removeprefix('socket connection error: ') or 'no answer'}"
             raise
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether kazoo's thread is over: after a stop, or because of an error that kazoo did not expect."""
+        return bool(self.connection_stopped.is_set())
+
     def drop(self) -> None:
         """Give the connection up, as if the server had closed it: kazoo looks for another, within the same session."""
         connection = self._socket
@@ -126,11 +132,21 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
                 connection.shutdown(socket.SHUT_RDWR)
 
 
+Identity = tuple[int, bytes]  # of a session: its number and its password
+
+
 def make_client(
-    address: ZooKeeperAddress, session_timeout_ms: int, loop: asyncio.AbstractEventLoop
+    address: ZooKeeperAddress,
+    session_timeout_ms: int,
+    loop: asyncio.AbstractEventLoop,
+    identity: Identity | None = None,
 ) -> tuple[KazooClient, ObservedConnection]:
-    """A client that is not started yet. The chroot is the store's business: it must be created from outside of it."""
+    """A client that is not started yet, for a new session or to go on with one.
+
+    The chroot is the store's business: it must be created from outside of it.
+    """
     client = KazooClient(
+        client_id=identity,
         hosts=address.hosts,
         timeout=session_timeout_ms / 1000,
         handler=LoopHandler(loop, session_timeout_ms / 1000 / (len(address.servers) + 1)),
@@ -156,10 +172,13 @@ class Found(NamedTuple):
     child_count: int
 
 
+Read = Found | list[str] | Exception | None
+
+
 class MultiRead:
     """Many reads in one request: GET_DATA or GET_CHILDREN and the path of each. kazoo lacks it, ZooKeeper has it.
 
-    The answer has, for each of them, a Found, a list of names, or None for a node that does not exist.
+    The answer has, for each of them, a Found, a list of names, None for a node that does not exist, or any other error.
     """
 
     type: Final = MULTI_READ
@@ -176,16 +195,17 @@ class MultiRead:
         parts.append(_header.pack(-1, True, -1))
         return b"".join(parts)
 
-    def deserialize(self, data: bytes, offset: int) -> list[Found | list[str] | None]:
-        results: list[Found | list[str] | None] = []
+    def deserialize(self, data: bytes, offset: int) -> list[Read]:
+        results: list[Read] = []
         while True:
             kind, is_done, _ = _header.unpack_from(data, offset)
             offset += _header.size
             if is_done:
                 return results
             if kind == ERROR_RESULT:
+                code = _int.unpack_from(data, offset)[0]
                 offset += _int.size
-                results.append(None)
+                results.append(None if code == NoNodeError.code else EXCEPTIONS[code]())
             elif kind == GET_DATA:
                 found, offset = _read_found(data, offset)
                 results.append(found)

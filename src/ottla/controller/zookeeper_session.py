@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from kazoo.exceptions import (
     OperationTimeoutError,
     SessionExpiredError,
     SessionMovedError,
+    UnimplementedError,
 )
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState
@@ -32,6 +34,7 @@ from ottla.base.zookeeper_connect import ZooKeeperAddress
 from ottla.controller.store import SessionCallback, SessionState, StoreAwayError, StoreError, StoreUnusableError
 from ottla.controller.zookeeper_client import (
     IN_FLIGHT_MAX,
+    Identity,
     LoopResult,
     ObservedConnection,
     cross,
@@ -42,7 +45,7 @@ from ottla.controller.zookeeper_client import (
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_SESSION: Final = 6
-CLOSE_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS: Final = 0.01
 AWAY: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError, TimeoutError)
 STATES: Final = {
@@ -73,6 +76,7 @@ class ZooKeeperSession:
         self._wanted_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._on_connected = on_connected
+        self._identity: Identity | None = None
         self._lost_ms: int | None = None  # since when there is no connection
         self._window = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._client: KazooClient | None = None
@@ -97,10 +101,8 @@ class ZooKeeperSession:
 
     async def open(self) -> None:
         """The first connection; StoreUnusableError if there is none in time."""
-        loop = asyncio.get_running_loop()
-        self._client, self._connection = make_client(self.address, self._wanted_timeout_ms, loop)
-        self._client.add_listener(lambda state: cross(loop, self._on_state, state, self._client_session_id()))
-        self._client.start_async()
+        self._start_client()
+        assert self._connection is not None
         try:
             async with asyncio.timeout(self._connection_timeout_ms / 1000):
                 await self.connected.wait()
@@ -112,54 +114,74 @@ class ZooKeeperSession:
                 f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
                 "Start it (ottla zookeeper), or correct zookeeper.connect."
             ) from error
-        self._heartbeat = loop.create_task(self._keep_session())
+        self._heartbeat = asyncio.create_task(self._keep_session())
+
+    def _start_client(self) -> None:
+        """kazoo's thread, for a new session or to go on with the one that we have."""
+        loop = asyncio.get_running_loop()
+        client, connection = make_client(self.address, self._wanted_timeout_ms, loop, self._identity)
+        self._client, self._connection = client, connection
+        client.add_listener(lambda state: cross(loop, self._on_state, client, state, client.client_id))
+        client.start_async()
 
     async def close(self) -> None:
         """The session ends: ephemeral nodes go at once, not after the session time."""
         self._is_closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        if self._client is not None:
-            try:
-                await asyncio.wait_for(asyncio.to_thread(self._client.stop), CLOSE_SECONDS_MAX)
-                self._client.close()
-            except Exception:  # noqa: BLE001 (kazoo raises many; the process ends anyway)
-                logger.warning("the connection to ZooKeeper did not close cleanly")
-
-    def _client_session_id(self) -> int:
-        """On kazoo's thread."""
-        identity = self._client.client_id if self._client else None
-        return int(identity[0]) if identity else 0
-
-    def _on_state(self, kazoo_state: str, session_id: int) -> None:
-        if self._is_closing:
+        if self._client is None:
             return
-        before, state = self.state, STATES[kazoo_state]
-        now_ms = self.clock.monotonic_ms()
-        if state is not SessionState.CONNECTED:
-            self.connected.clear()
-            if before is SessionState.CONNECTED:
-                self._lost_ms = now_ms
-                logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
-            if state is SessionState.EXPIRED:
-                logger.warning("the ZooKeeper session 0x%x has expired", self.session_id)
+        # A thread of its own: it must not keep the process from ending when nobody answers.
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_stop, args=(self._client, loop, ended.set), name="zookeeper-stop", daemon=True).start()
+        try:
+            await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
+        except TimeoutError:
+            logger.warning("ZooKeeper does not answer: the session ends after its time-out")
+
+    def _on_state(self, client: KazooClient, kazoo_state: str, identity: Identity | None) -> None:
+        if self._is_closing or client is not self._client:
+            return
+        state = STATES[kazoo_state]
+        if state is SessionState.EXPIRED and self._connection is not None and self._connection.has_ended:
+            state = SessionState.SUSPENDED  # kazoo has given up, not the session: see _revive
+        if state is SessionState.CONNECTED:
+            assert identity is not None
+            self._on_new_connection(identity)
+        else:
+            self._on_lost_connection(state)
+
+    def _on_lost_connection(self, state: SessionState) -> None:
+        self.connected.clear()
+        if self.state is SessionState.CONNECTED:
+            self._lost_ms = self.clock.monotonic_ms()
+            logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
+        if state is SessionState.EXPIRED:
+            self._identity = None
+            logger.warning("the ZooKeeper session 0x%x has expired", self.session_id)
+        if state is not self.state:
             self._tell(state)
-            return
-        is_same = session_id == self.session_id
+
+    def _on_new_connection(self, identity: Identity) -> None:
+        session_id, self._identity = identity[0], identity
+        is_new = session_id != self.session_id
+        if is_new and self.session_id and self.state is not SessionState.EXPIRED:
+            self._tell(SessionState.EXPIRED)
         self.session_id = session_id
-        away_ms = now_ms - self._lost_ms if self._lost_ms is not None else 0
+        away_ms = self.clock.monotonic_ms() - self._lost_ms if self._lost_ms is not None else 0
         self._lost_ms = None
         logger.info(
             "connected to ZooKeeper (%s), session 0x%x%s, time-out %d ms%s",
             self.address,
             session_id,
-            "" if is_same else " (new)",
+            " (new)" if is_new else "",
             self.timeout_ms,
             f", after {away_ms} ms without" if away_ms else "",
         )
         self.connected.set()
         self._is_due.set()  # the session lives: the sooner that is known for sure, the better
-        self._tell(state)
+        self._tell(SessionState.CONNECTED)
         self._on_connected()
 
     def _tell(self, state: SessionState) -> None:
@@ -174,7 +196,11 @@ class ZooKeeperSession:
         """A small read now and then. One that is not answered gives the connection up: kazoo would wait for TCP."""
         while True:
             seconds = self.timeout_ms / 1000 / HEARTBEATS_PER_SESSION
-            await self.connected.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.connected.wait(), seconds)
+            if not self.connected.is_set():
+                self._revive()
+                continue
             self._is_due.clear()
             try:
                 await asyncio.wait_for(self._once(self._send_heartbeat), 2 * seconds)
@@ -186,6 +212,12 @@ class ZooKeeperSession:
                 pass  # whoever must know is told by the state
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_due.wait(), seconds)
+
+    def _revive(self) -> None:
+        """kazoo's thread ends when something happens that it did not expect: the broker must not stay without one."""
+        if self._connection is not None and self._connection.has_ended:
+            logger.error("the connection to ZooKeeper has ended by an error; beginning anew")
+            self._start_client()
 
     def _send_heartbeat(self) -> LoopResult:
         result: LoopResult = self.client.exists_async("/")
@@ -203,6 +235,12 @@ class ZooKeeperSession:
                 return await self.ask(lambda: send_request(self.client, request), deadline_ms)
             except (*AWAY, SessionExpiredError) as error:
                 await self.pause(deadline_ms, error)
+            except UnimplementedError as error:
+                raise StoreUnusableError(
+                    f"the ZooKeeper at {self.address.hosts} is too old: 3.6 or newer is needed. Upgrade it."
+                ) from error
+            except KazooException as error:
+                raise StoreError(f"ZooKeeper refused a request: {error!r}") from error
 
     async def ask(self, send: Callable[[], LoopResult], deadline_ms: int) -> Any:
         """Send when there is a connection, and wait for the answer; raises what kazoo raises, or TimeoutError."""
@@ -233,3 +271,11 @@ class ZooKeeperSession:
                 f"ZooKeeper ({self.address.hosts}) does not answer ({error!r}); whether a change happened is not known"
             ) from error
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _stop(client: KazooClient, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
+    """On a thread: kazoo waits for its own."""
+    with contextlib.suppress(Exception):  # it raises many, and there is nothing left to do
+        client.stop()
+        client.close()
+    cross(loop, tell)

@@ -153,13 +153,15 @@ class Leading:
     ) -> None:
         """A follower asks for records from this offset on: so it has everything before. `end_offset` is ours."""
         self.now_ms = max(self.now_ms, now_ms)
-        if offset >= end_offset:
-            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
-        elif offset >= follower.leader_end_offset:
-            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         if broker_epoch > follower.broker_epoch:
             follower.broker_epoch = broker_epoch
             follower.refused_until_ms = NEVER_MS  # a new life
+        if now_ms < follower.refused_until_ms:
+            pass  # it may be about to stop: were it fresh again, the watermark would wait for it when it is gone
+        elif offset >= end_offset:
+            follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+        elif offset >= follower.leader_end_offset:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.fetched_ms)
         follower.end_offset = offset
         follower.log_start_offset = log_start_offset
         follower.fetched_ms = now_ms
@@ -191,6 +193,14 @@ class Leading:
             if follower.end_offset < lowest and (broker_id in self.maximal_isr or self._is_fresh(follower)):
                 lowest = follower.end_offset
         return lowest
+
+    def forget(self, broker_id: int) -> None:
+        """A broker has died, or begun a new life: nobody waits for it, or proposes it, before it has fetched again."""
+        follower = self.followers.get(broker_id)
+        if follower is not None:
+            follower.caught_up_ms = NEVER_MS
+            if broker_id not in self.maximal_isr:
+                follower.end_offset = UNKNOWN
 
     def low_watermark(self, own_start_offset: int) -> int:
         """Where the logs of all in-sync replicas start, or later."""

@@ -22,11 +22,11 @@ from ottla.base.names import TopicPartition
 from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.following import FetchPosition, followed_watermark, truncation_offset
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
+from ottla.replication.replica import NO_EPOCH, Replica
 from ottla.replication.role import NO_LEADER, Role
-from ottla.replication.waiting import WaitingFetch, WaitingProduce
+from ottla.replication.waiting import WaitingProduce
 from ottla.storage.log import Appended, Log
 
-NO_EPOCH: Final = -1
 UNKNOWN: Final = -1
 UNDAMAGED: Final = -1
 TO_HIGH_WATERMARK: Final = -1
@@ -43,25 +43,19 @@ class ReplicaRead(NamedTuple):
     diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
-class Partition:
+class Partition(Replica):
     """A replica on this broker and what is known about its leader."""
 
     def __init__(
         self, name: TopicPartition, topic_id: UUID, log: Log, node_id: int, traffic: TopicTraffic | None = None
     ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.log = log
-        self.node_id = node_id
+        super().__init__(name, topic_id, log, node_id)
         self.traffic = traffic if traffic is not None else TopicTraffic()  # one for all partitions of the topic
         self.role: Role = NO_ROLE
-        self.leader_id = NO_LEADER
-        self.leader_epoch = NO_EPOCH
         self.in_sync: tuple[int, ...] = ()  # as the controller has confirmed it
         self.replica_count = 1
         self.leading_since = NO_EPOCH  # we lead without a break since this epoch: nobody else has written to the log
         self.lag_ms_max = LAG_MS_MAX
-        self.high_watermark = log.log_start_offset
         self.is_deleted = False
         self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
         self.flush_rolled: Callable[[Partition], None] | None = None  # the same for segments that are full; no hurry
@@ -72,12 +66,6 @@ class Partition:
         self.on_role: Callable[[Partition], None] | None = None  # told of each new role, and of the end
         self.on_isr: Callable[[Partition], None] | None = None  # told when there is something to propose
         self._leading: Leading | None = None  # only with other replicas
-        self._hidden_bytes = 0  # appended, but not visible yet; about
-        self._fetches: dict[WaitingFetch, None] | None = None  # None while nobody waits: most partitions are idle
-        self._replica_fetches: dict[WaitingFetch, None] | None = None
-        self._produces: list[tuple[int, WaitingProduce]] | None = None
-        self._deletions: list[tuple[int, WaitingProduce]] | None = None
-        self._flushes: list[WaitingProduce] | None = None
 
     # ---- who leads
 
@@ -103,8 +91,8 @@ class Partition:
 
     def _role_with_damage(self, role: Role) -> Role:
         """What we do of what the controller wants."""
-        others = [broker_id for broker_id in role.isr if broker_id != self.node_id]
-        if self.node_id in role.isr and others:
+        trusted = frozenset((*role.isr, *role.eligible))
+        if self.node_id in trusted and len(trusted) > 1:
             begins = role.leader == self.node_id != self.leader_id
             return role._replace(leader=NO_LEADER) if begins else role
         if self.node_id not in role.isr and self.damage_offset < self.log.end_offset:
@@ -177,18 +165,6 @@ class Partition:
         """The other replicas, as their leader sees them."""
         return list(self._leading.followers.values()) if self._leading is not None else []
 
-    def require_leader(self, known_epoch: int) -> None:
-        """Refuse a client whose idea of the leader is not ours (KIP-320)."""
-        if self.leader_id != self.node_id:
-            raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
-        self.require_epoch(known_epoch)
-
-    def require_epoch(self, known_epoch: int) -> None:
-        if known_epoch >= 0 and known_epoch != self.leader_epoch:
-            raise KafkaError(
-                Error.FENCED_LEADER_EPOCH if known_epoch < self.leader_epoch else Error.UNKNOWN_LEADER_EPOCH
-            )
-
     def require_known_end(self) -> None:
         """A new leader may not know yet how far the one before him had come (KIP-207)."""
         leading = self._leading
@@ -250,25 +226,6 @@ class Partition:
         if not self.is_flushing:
             self._tell_flushed()
 
-    def _tell_flushed(self) -> None:
-        flushes, self._flushes = self._flushes, None
-        for waiting in flushes or ():
-            waiting.note()
-
-    def wait_for_flush(self, waiting: WaitingProduce) -> None:
-        """Until what was appended so far is on disk."""
-        if self._flushes is None:
-            self._flushes = []
-        self._flushes.append(waiting)
-
-    def is_replicated(self, last_offset: int) -> bool:
-        return self.high_watermark > last_offset
-
-    def wait_for_replication(self, last_offset: int, waiting: WaitingProduce) -> None:
-        if self._produces is None:
-            self._produces = []
-        self._produces.append((last_offset, waiting))
-
     # ---- deleting
 
     def delete_records(self, offset: int, now_ms: int) -> int:
@@ -290,58 +247,6 @@ class Partition:
         leading = self._leading
         start_offset = self.log.log_start_offset
         return start_offset if leading is None else leading.low_watermark(start_offset)
-
-    def wait_for_deletion(self, offset: int, waiting: WaitingProduce) -> None:
-        """Until the low watermark has come so far."""
-        if self._deletions is None:
-            self._deletions = []
-        self._deletions.append((offset, waiting))
-
-    # ---- reading
-
-    def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
-        """A range of whole batches that consumers may see, or None when there is nothing new."""
-        end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
-        if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
-            if offset > self.high_watermark and self.leader_id != self.node_id:
-                raise KafkaError(Error.OFFSET_NOT_AVAILABLE)  # the leader may have it (KIP-392)
-            return None
-        return self.log.read(offset, max_bytes, end_offset, minimum_one)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Up to here every transaction has ended, and all replicas know how; without any, the high watermark."""
-        first_unstable = self.log.first_unstable_below(self.high_watermark)
-        return self.high_watermark if first_unstable < 0 else min(first_unstable, self.high_watermark)
-
-    def wait_for_records(self, waiting: WaitingFetch) -> None:
-        if self._fetches is None:
-            self._fetches = {}
-        self._fetches[waiting] = None
-
-    def wait_for_appends(self, waiting: WaitingFetch) -> None:
-        """The same for a follower, who gets records before they are replicated."""
-        if self._replica_fetches is None:
-            self._replica_fetches = {}
-        self._replica_fetches[waiting] = None
-
-    def forget(self, waiting: WaitingFetch) -> None:
-        fetches = self._fetches
-        if fetches is not None:
-            fetches.pop(waiting, None)
-            if not fetches:
-                self._fetches = None
-        if self._replica_fetches is not None:
-            self._replica_fetches.pop(waiting, None)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The epoch at or below this one and where it ends; ours has not ended, and starts where our log ended."""
-        if epoch == self.leader_epoch:
-            return epoch, self.log.end_offset
-        latest_epoch = self.log.latest_epoch
-        if latest_epoch < epoch < self.leader_epoch:
-            return (epoch if latest_epoch == NO_EPOCH else latest_epoch), self.log.end_offset
-        return self.log.end_offset_for_epoch(epoch)
 
     # ---- as a leader of others
 
@@ -434,6 +339,13 @@ class Partition:
         leading.is_recovering = is_recovering and error is Error.NONE
         self._on_isr_changed(leading)
         return True
+
+    def forget_follower(self, broker_id: int) -> None:
+        """A broker has died, or begun a new life: it holds nobody up."""
+        leading = self._leading
+        if leading is not None:
+            leading.forget(broker_id)
+            self._move_high_watermark(leading)
 
     def _on_isr_changed(self, leading: Leading) -> None:
         self.in_sync = leading.isr
@@ -540,56 +452,12 @@ class Partition:
         own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
         self._set_high_watermark(leading.replicated_offset(own_offset))
 
-    def _set_high_watermark(self, offset: int) -> None:
-        before = self.high_watermark
-        if offset <= before:
-            return
-        self.high_watermark = offset
-        end_offset = self.log.end_offset
-        visible_bytes = self._hidden_bytes
-        if offset < end_offset:
-            visible_bytes = visible_bytes * (offset - before) // (end_offset - before)
-        self._hidden_bytes -= visible_bytes
-        if self._fetches is not None:
-            for waiting in list(self._fetches):
-                waiting.note(max(visible_bytes, 1))
-        if self._produces is not None:
-            self._answer_produces(self._produces)
-
-    def _answer_produces(self, produces: list[tuple[int, WaitingProduce]]) -> None:
-        left = [entry for entry in produces if entry[0] >= self.high_watermark]
-        done = [entry for entry in produces if entry[0] < self.high_watermark]
-        self._produces = left or None
-        for _, waiting in done:
-            waiting.note()
-
     def _answer_deletions(self, deletions: list[tuple[int, WaitingProduce]]) -> None:
         low_watermark = self.low_watermark
         self._deletions = [entry for entry in deletions if entry[0] > low_watermark] or None
         for offset, waiting in deletions:
             if offset <= low_watermark:
                 waiting.note()
-
-    # ---- whoever waits
-
-    def wake_all(self) -> None:
-        """The partition changed hands or is gone: whoever waits gets to know."""
-        fetches, self._fetches = self._fetches, None
-        for waiting_fetch in fetches or ():
-            waiting_fetch.wake()
-        self._wake_replicas()
-        produces, self._produces = self._produces, None
-        deletions, self._deletions = self._deletions, None
-        for _, waiting_produce in produces or ():
-            waiting_produce.note()
-        for _, waiting_deletion in deletions or ():
-            waiting_deletion.note()
-        self._tell_flushed()
-
-    def _wake_replicas(self) -> None:
-        fetches, self._replica_fetches = self._replica_fetches, None
-        for waiting_fetch in fetches or ():
-            waiting_fetch.wake()
 
     def retire(self) -> None:
         """The topic was deleted, or its folder failed: nobody may append or read any more."""

@@ -37,6 +37,7 @@ class ReplicaSet:
         self.damaged: set[TopicPartition] = set()  # others must lead them and mend them
         self.on_damage: Callable[[], None] | None = None  # told when that set changes
         self.lag_ms_max = LAG_MS_MAX  # replica.lag.time.max.ms
+        self.tells_watermark = False  # consumers may read from followers (replica.selector.class)
         self.on_role: Callable[[Partition], None] | None = None  # told of each partition's new role, and of its end
         self.on_isr: Callable[[Partition], None] | None = None  # told when a leader has something to propose
 
@@ -57,6 +58,7 @@ class ReplicaSet:
         partition.flush = self._flush
         partition.flush_rolled = self._flush_rolled
         partition.lag_ms_max = self.lag_ms_max
+        partition.tells_watermark = self.tells_watermark
         partition.on_role = self.on_role
         partition.on_isr = self.on_isr
         partition.on_damage = self._note_damage

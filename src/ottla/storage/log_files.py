@@ -23,6 +23,7 @@ from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
+from ottla.storage.index import POSITION_MASK
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
@@ -181,6 +182,11 @@ class LogFiles:
         """What `flush.messages` limits."""
         return self.end_offset - self.recovery_point
 
+    @property
+    def truncation_count(self) -> int:
+        """Changes when bytes that were there may be others now."""
+        return self._truncations
+
     def fail(self, reason: str) -> None:
         """Take no more writes: what is on disk may not be what we believe."""
         if self.failure is None:
@@ -317,15 +323,24 @@ class LogFiles:
         return [path for segment in due for path in segment.deleted_paths()]
 
     def batch_start(self, offset: int) -> int:
-        """The first offset of the batch that holds this one, by the batches before it: its own header may be wrong."""
+        """The first offset of the batch that holds this one, or of the first before it that is not sound.
+
+        Reads what the index does not save it from. Damaged headers are not believed.
+        """
         segment = self.segments[0]
         for later in self.segments:
             if later.base_offset > offset:
                 break
             segment = later
+        place = segment.index().lookup(offset - segment.base_offset) - 1
+        position = segment.index().entries[place] & POSITION_MASK if place > 0 else 0
+        scan = BatchScan(segment.open_descriptor(), position, segment.size, True)
         start = segment.base_offset
-        scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
-        while scan.advance() and scan.last_offset < offset:
+        if position > 0:
+            if not scan.advance():
+                return start
+            start = scan.last_offset + 1
+        while scan.advance() and start <= scan.base_offset and scan.last_offset < offset:
             start = scan.last_offset + 1
         return start
 

@@ -6,7 +6,8 @@ copy and lets the log go on in it, all in one step: nothing can be appended in b
 
 Rule 1: the old folder goes only after a flush of the new one. Until then both stand under the same name, and the next
 start keeps the one that reaches further (see `LogLoading`): a crash at any moment leaves a complete log.
-Rule 2: a segment that was replaced or deleted meanwhile is copied anew or dropped again.
+Rule 2: a segment that was replaced or deleted meanwhile is copied anew or dropped again. After a truncation all is
+copied anew: what a follower has cut off and got again may be other bytes.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class LogMove:
         self.source_directory = log.directory
         self._copied: dict[int, tuple[Segment, int]] = {}  # by base offset: which segment, how many bytes of its log
         self._complete: set[int] = set()  # base offsets of full segments that are there and synced
+        self._truncation_count = log.truncation_count  # of the log, when the copy was begun
 
     @property
     def copied_bytes(self) -> int:
@@ -88,6 +90,7 @@ class LogMove:
 
     def next_job(self, bytes_max: int = PIECE_BYTES) -> CopyJob | None:
         """The next piece to copy; None when only a small tail is missing."""
+        self._begin_anew_if_truncated()
         segment = self._unfinished()
         if segment is None:
             return None
@@ -97,6 +100,12 @@ class LogMove:
         if is_last:
             segment.write_pending()
         return CopyJob(segment, self.directory, position, length, is_last)
+
+    def _begin_anew_if_truncated(self) -> None:
+        if self._truncation_count != self.log.truncation_count:
+            self._truncation_count = self.log.truncation_count
+            self._copied = {base_offset: (segment, 0) for base_offset, (segment, _) in self._copied.items()}
+            self._complete.clear()
 
     def _unfinished(self) -> Segment | None:
         """The first segment of which more is missing than a small tail of the active one."""
@@ -118,6 +127,8 @@ class LogMove:
 
     def note(self, job: CopyJob) -> None:
         """Take a finished job back."""
+        if self._truncation_count != self.log.truncation_count:
+            return
         base_offset = job.segment.base_offset
         self._copied[base_offset] = (job.segment, job.position + job.length)
         if job.is_last:
@@ -128,6 +139,7 @@ class LogMove:
 
         OSError leaves the log where it was.
         """
+        self._begin_anew_if_truncated()
         if self._unfinished() is not None:
             return False
         self._copy_tail(self.log.active)

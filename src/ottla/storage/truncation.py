@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.base.errors import KafkaError
 from ottla.storage import files
 from ottla.storage.cutting import cut_segment
 from ottla.storage.producers import Producers
 from ottla.storage.replay import load_producers
-from ottla.storage.segment import create_segment
+from ottla.storage.scan import BatchScan
+from ottla.storage.segment import Segment, create_segment
 from ottla.storage.snapshots import list_snapshots
 
 if TYPE_CHECKING:
@@ -23,11 +25,23 @@ def truncate_to(log: LogFiles, offset: int) -> None:
     logger.info("Truncating %s from its end %d to offset %d", log.partition, log.end_offset, offset)
     remove_segments(log, [segment.base_offset for segment in log.segments if segment.base_offset > offset])
     segment = log.segments[-1]
-    cut_segment(segment, segment.find(offset)[0], offset)
+    cut_segment(segment, cutting_position(segment, offset), offset)
     log.end_offset = offset
     log.log_start_offset = min(log.log_start_offset, offset)
     log.epochs.truncate_from_end(offset)
     reload_producers(log)
+
+
+def cutting_position(segment: Segment, offset: int) -> int:
+    """Where the first batch stands that must go. Damaged batches, which nobody is to read, may well be among those."""
+    try:
+        return segment.find(offset)[0]
+    except KafkaError:
+        next_offset = segment.base_offset
+        scan = BatchScan(segment.open_descriptor(), 0, segment.size, False)
+        while scan.advance() and next_offset <= scan.base_offset and scan.last_offset < offset:
+            next_offset = scan.last_offset + 1
+        return scan.position
 
 
 def truncate_fully(log: LogFiles, offset: int) -> None:

@@ -9,6 +9,7 @@ The port stays reserved while the server is down, so that it comes back at the s
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -16,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -90,8 +92,9 @@ class ZooKeeperProcess:
                 stderr=output,
                 env={**os.environ, "KAFKA_HEAP_OPTS": HEAP, **self._environment},
                 process_group=0,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 (it only asks the kernel for a signal)
+                preexec_fn=_die_with_parent if _is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
+        atexit.register(self.kill)
         if wait:
             self.wait_until_ready(position)
         return self
@@ -129,6 +132,7 @@ class ZooKeeperProcess:
 
     def close(self) -> None:
         self.kill()
+        atexit.unregister(self.kill)
         self._reservation.close()
         if self._own_folder is not None:
             self._own_folder.remove()
@@ -171,6 +175,11 @@ class ZooKeeperProcess:
         with self.output.open("rb") as file:
             file.seek(position)
             return file.read().decode("utf-8", "replace")
+
+
+def _is_main_thread() -> bool:
+    """The kernel takes the thread that starts a process for its parent: one that ends would take the server with it."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _die_with_parent() -> None:

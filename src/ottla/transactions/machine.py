@@ -86,12 +86,13 @@ class SendMarkers(NamedTuple):
 
 
 class TransactionMachine:
-    """Decides about transactions; `to_send` is what the driver must do about markers."""
+    """Decides about transactions; `to_send` is what the driver must do about markers. It empties `settled`, too."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
         self.transactions: dict[str, Transaction] = {}
         self.to_send: list[SendMarkers] = []
+        self.settled: list[str] = []  # ids that something was written about, for whoever waits for that
         self._on_the_way: dict[str, Transaction] = {}  # for apply(): the log does not keep everything
         self._abort_due_ms: int | None = None
         self._expiry_due_ms: int | None = None
@@ -343,6 +344,7 @@ class TransactionMachine:
         if not isinstance(event, Changed):
             return []
         self._on_the_way.pop(event.transactional_id, None)
+        self.settled.append(event.transactional_id)
         transaction = self.transactions.get(event.transactional_id)
         if transaction is not None:
             transaction.is_pending = False

@@ -50,7 +50,14 @@ class Client(Process):
     """Asks any broker who leads, and remembers it until that fails."""
 
     def __init__(
-        self, world: World, network: Network, ledger: Ledger, host: int, brokers: tuple[int, ...], topic: str, index: int
+        self,
+        world: World,
+        network: Network,
+        ledger: Ledger,
+        host: int,
+        brokers: tuple[int, ...],
+        topic: str,
+        index: int,
     ) -> None:
         super().__init__(world, host)
         self.network = network
@@ -150,7 +157,9 @@ class Producer(Client):
             case Error.NONE:
                 self._acknowledged(produced)
             case Error.OUT_OF_ORDER_SEQUENCE_NUMBER | Error.INVALID_PRODUCER_EPOCH | Error.UNKNOWN_PRODUCER_ID:
-                is_of_today = self.ledger.is_current(self.leader.topic_id)  # else a deleted topic that lives on somewhere
+                is_of_today = self.ledger.is_current(
+                    self.leader.topic_id
+                )  # else a deleted topic that lives on somewhere
                 if self.acks == -1 and self.ledger.is_clean and is_of_today:
                     self.ledger.break_(f"U: {self.name} sent {self.number} at {self._sequence} and got {produced}")
                 self._start_over()
@@ -187,7 +196,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Reads the partition from its beginning, always from its leader."""
+    """Reads the partition from its beginning, from its leader or from whoever holds a copy."""
 
     def __init__(self, *where: Any, name: str) -> None:
         super().__init__(*where)
@@ -203,18 +212,20 @@ class Reader(Client):
 
     def _fetch(self) -> None:
         topic_id, index, position, epoch = self.leader.topic_id, self.index, self.position, self.leader.epoch
+        is_close = self.world.chance(0.3)  # any replica will do (KIP-392)
+        broker = self.world.random.choice(self._brokers) if is_close else self.leader.broker
         self.network.call(
             self,
-            self.leader.broker,
-            lambda process, answer: process.on_read(self.topic, index, topic_id, position, epoch, answer),
-            self._answered,
+            broker,
+            lambda process, answer: process.on_read(self.topic, index, topic_id, position, epoch, is_close, answer),
+            lambda fetched: self._answered(fetched, is_close),
             lambda why: self._again(),
             PATIENCE_MS,
         )
 
-    def _answered(self, fetched: Fetched) -> None:
+    def _answered(self, fetched: Fetched, is_close: bool) -> None:
         if fetched.error is not Error.NONE:
-            if fetched.error is Error.OFFSET_OUT_OF_RANGE:
+            if fetched.error is Error.OFFSET_OUT_OF_RANGE and not is_close:  # a follower may be behind
                 self._out_of_range()
             self._again()
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from tests.simulation.cluster.broker import Broker
@@ -41,6 +43,7 @@ class Cluster:
             flush_messages=1 if flushes else NEVER_MS,
         )
         self.rules = Rules(MIN_ISR, not is_clean)
+        self.fetch_bytes = world.random.choice((100, 400, 1_000))  # one batch at a time, or several
         self.clock_offsets_ms: dict[int, int] = {}
         self.hosts = tuple(range(1, hosts + 1))
         self.disks = {host: Disk() for host in self.hosts}
@@ -49,7 +52,12 @@ class Cluster:
         self.partition_count = partitions
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
+        self.damaged: set[tuple[int, TopicPartition]] = set()  # in sync for the store, and yet without some records
+        self.on_state_written: Callable[[list[str]], None] = lambda paths: None
+        self._decoded: dict[bytes, Any] = {}
+        self.server.on_change = self.on_store_change
         self.is_creating = False  # the topic, because it was deleted
+        self.is_in_trouble = True  # until all is mended
         self._create_topic()
         for host in self.hosts:
             self.start(host)
@@ -91,6 +99,7 @@ class Cluster:
         broker.die()
         if with_power:
             self.network.dark.add(host)
+            self._damage(host)
             lost = self.disks[host].lose_power()
             self.world.tell(f"broker {host} loses its power, and {lost} records")
             return
@@ -106,6 +115,7 @@ class Cluster:
 
     def wipe(self, host: int) -> None:
         self.world.tell(f"the disk of {host} is emptied")
+        self._damage(host)
         self.disks[host].wipe()
 
     def pause(self, host: int) -> None:
@@ -142,6 +152,44 @@ class Cluster:
         if topic is None or topic.topic_id != partition.topic_id:
             return False
         return topic.partitions[partition.name.partition].leader_epoch == partition.leader_epoch
+
+    def check_commit(self, partition: Partition) -> None:
+        """What a leader commits is on every replica that could be elected: on all that the store has in sync."""
+        state = self._stored_state(partition)
+        if state is None or state.leader_epoch != partition.leader_epoch:
+            return
+        start = memory(partition.log).bytes.find(partition.high_watermark)[0]
+        committed = memory(partition.log).bytes.data[max(0, start - 300) : start]
+        for host in state.isr:
+            log = self.disks[host].logs.get(partition.name)
+            is_there = log is not None and log.bytes.data[max(0, start - 300) : start] == committed
+            if not is_there and (host, partition.name) not in self.damaged:
+                self.ledger.break_(f"D: {partition!r} of {partition.node_id} is ahead of {host} in ISR {state.isr}")
+
+    def _stored_state(self, partition: Partition) -> tree.PartitionState | None:
+        topic, index = partition.name
+        node = self.server.store.get(tree.topic_path(topic))
+        path = tree.partition_state_path(topic, index)
+        stored = self.server.store.get(path)
+        if node is None or stored is None:
+            return None
+        if node.data not in self._decoded:
+            self._decoded[node.data] = tree.decode_topic(topic, node.data).topic_id
+        if stored.data not in self._decoded:
+            self._decoded[stored.data] = tree.decode_partition_state(path, stored.data)
+        state = self._decoded[stored.data]
+        return state if self._decoded[node.data] == partition.topic_id else None
+
+    def _damage(self, host: int) -> None:
+        """Until a replica has left the ISR, nobody can expect anything of it."""
+        self.damaged.update((host, TopicPartition(TOPIC, index)) for index in range(self.partition_count))
+
+    def on_store_change(self, paths: list[str]) -> None:
+        if self.damaged:
+            image = self.image()
+            states = [(host, name, image.partition(*name)) for host, name in self.damaged]
+            self.damaged = {(host, name) for host, name, state in states if state is not None and host in state.isr}
+        self.on_state_written(paths)
 
     def is_whole(self) -> bool:
         """Every replica is alive and in sync: one of them may be damaged without loss."""

@@ -8,22 +8,23 @@ written, and after a write whose fate is not known everything is read again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.cluster.network import Answer, Failure
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.deltas import difference, snapshot
+from ottla.controller.feed import Feed
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.isr import IsrChange, decide_alter_partitions
-from ottla.controller.lives import after_settling, known_lives
 from ottla.controller.liveness import Liveness, Rules
+from ottla.controller.lives import after_settling, known_lives
 from ottla.controller.loading import load_brokers, load_image
 from ottla.controller.machine import Decision
 from ottla.controller.reassignment import decide_next_steps, with_next_steps
 from ottla.controller.settling import decide_brokers
+from ottla.controller.splitting import fenced
 from ottla.controller.store import CheckNode, DeleteNode, Node, TransactionRefusedError
 from ottla.protocol.messages.cluster_poll import MetadataDelta
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 AGAIN_MS = 30
 POLL_WAIT_MS = 150
 PROBE_MS = 150
-DELTAS_MAX = 6  # few, so that slow brokers need snapshots now and then
 
 Decide = Callable[[MetadataImage], Decision[Any]]
 
@@ -55,8 +55,7 @@ class Controlling:
         self._rules = member.cluster.rules
         self._queue: deque[tuple[Decide, Answer]] = deque()
         self._is_busy = False
-        self._sequence = 0
-        self._deltas: deque[MetadataDelta] = deque(maxlen=DELTAS_MAX)
+        self.feed = Feed()
         self._polls: dict[int, tuple[int, Answer]] = {}
 
     def end(self) -> None:
@@ -87,6 +86,7 @@ class Controlling:
             image = image.with_brokers(self.image.brokers)  # who came and went is decided about before it is told
         else:
             self.liveness = Liveness(known=known_lives(nodes, image))
+            self.feed.begin(MetadataImage(), self.epoch)
         self._publish(image)
         self.is_loaded = True
         self._is_busy = False
@@ -172,20 +172,19 @@ class Controlling:
             else:
                 self.load()
 
-        self.member.store.multi((fence, *decision.operations), written, unknown, refused)
+        self.member.store.multi(fenced(fence, decision.operations), written, unknown, refused)
 
     def _publish(self, image: MetadataImage) -> None:
         if image is self.image:
             return
-        self._sequence += 1
-        self._deltas.append(difference(self.image, image, self._sequence))
+        self.feed.publish(image)
         self.image = image
         if not self.is_settled:
             return  # nobody hears of leaders that may not be there any more
         self.member.publish(image)
         polls, self._polls = self._polls, {}
-        for broker, (sequence, answer) in polls.items():
-            self._tell(broker, self.epoch, sequence, answer)
+        for sequence, answer in polls.values():
+            answer(self._polled(Error.NONE, self.feed.unseen(self.epoch, sequence)))
 
     # ---- what brokers ask
 
@@ -195,25 +194,20 @@ class Controlling:
             answer(self._polled(Error.NOT_CONTROLLER))
         elif known.epoch != broker_epoch:
             answer(self._polled(Error.STALE_BROKER_EPOCH))
-        elif epoch == self.epoch and sequence == self._sequence:
+        else:
+            unseen = self.feed.unseen(epoch, sequence)
+            if unseen:
+                answer(self._polled(Error.NONE, unseen))
+                return
             self._polls[broker] = (sequence, answer)
             self.member.after(POLL_WAIT_MS, lambda: self._end_poll(broker, answer))
-        else:
-            self._tell(broker, epoch, sequence, answer)
 
     def _end_poll(self, broker: int, answer: Answer) -> None:
         if self._polls.get(broker, (0, None))[1] is answer:
             del self._polls[broker]
             answer(self._polled(Error.NONE))
 
-    def _tell(self, broker: int, epoch: int, sequence: int, answer: Answer) -> None:
-        if epoch == self.epoch and self._deltas and self._deltas[0].sequence <= sequence + 1:
-            new = tuple(delta for delta in self._deltas if delta.sequence > sequence)
-        else:
-            new = (snapshot(self.image, self._sequence),)
-        answer(self._polled(Error.NONE, new))
-
-    def _polled(self, error: Error, deltas: tuple[MetadataDelta, ...] = ()) -> Any:
+    def _polled(self, error: Error, deltas: Sequence[MetadataDelta] = ()) -> Any:
         from tests.simulation.cluster.membership import Polled  # noqa: PLC0415 (they know each other)
 
         return Polled(error, self.epoch, deltas)
@@ -233,7 +227,7 @@ class Controlling:
         )
 
     def on_reset(self, host: int) -> None:
-        """A broker's connection was reset: if its port refuses, it is dead, and nobody needs to wait for its session."""
+        """A broker's connection was reset: if its port refuses, it is dead, and nobody waits for its session."""
 
         def dead(why: Failure) -> None:
             if why is Failure.REFUSED and not self.is_over:

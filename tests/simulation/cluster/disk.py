@@ -1,7 +1,7 @@
 """Disks in memory: the real `Log` over segments that are byte strings, with a page cache that a power cut empties.
 
-The log's own code decides about offsets, epochs, producers and what may be read. Only where it would touch a file stands
-something simpler here: a segment is a bytearray, cutting it is a slice, syncing it is a number.
+The log's own code decides about offsets, epochs, producers and what may be read. Only where it would touch a file
+stands something simpler here: a segment is a bytearray, cutting it is a slice, syncing it is a number.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class MemoryLog(Log):
 
     __slots__ = ()
 
-    def __init__(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, start_offset: int = 0) -> None:
+    def __init__(
+        self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, start_offset: int = 0
+    ) -> None:
         super().__init__(
             partition,
             "",

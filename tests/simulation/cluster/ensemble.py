@@ -30,6 +30,7 @@ class StoreServer(Process):
         self.store = MemoryStore()
         self.store.on_change = self._changed
         self.changes = 0
+        self.on_change: Callable[[list[str]], None] = lambda paths: None
         self._network = network
         self._clients: dict[int, StoreClient] = {}  # by host
         self._connections: dict[int, int] = {}  # by session: the newest
@@ -42,6 +43,7 @@ class StoreServer(Process):
 
     def _changed(self, paths: list[str]) -> None:
         self.changes += 1
+        self.on_change(paths)
         changes = self.changes
         for host, client in self._clients.items():
             self._network.send(STORE, host, lambda client=client: client.on_push(changes))  # type: ignore[misc]

@@ -139,6 +139,17 @@ def kill_in_sync(cluster: Cluster) -> None:
         cluster.world.after(at_ms, lambda host=host: kill(cluster, host, 300, 1_500))  # type: ignore[misc]
 
 
+def watch_for_moments(cluster: Cluster) -> None:
+    """The leader dies just when the state of its partition has been written: whoever follows it has to do with that."""
+
+    def changed(paths: list[str]) -> None:
+        if cluster.is_in_trouble and any(path.endswith("/state") for path in paths) and cluster.world.chance(0.3):
+            soon_ms = cluster.world.random.choice((0, 1, 2, 4, 8, 25))
+            cluster.world.after(soon_ms, lambda: kill(cluster, a_leader(cluster)) if cluster.is_in_trouble else None)
+
+    cluster.on_state_written = changed
+
+
 # ---- the network
 
 
@@ -178,6 +189,21 @@ def cut_follower_off(cluster: Cluster) -> None:
     """R11."""
     follower = a_follower(cluster)
     cut(cluster, both(follower, [host for host in cluster.hosts if host != follower]))
+
+
+def catch_up_late(cluster: Cluster) -> None:
+    """The leader dies while a follower that was cut off is about to catch up."""
+    follower = a_follower(cluster)
+    ways = both(follower, [host for host in cluster.hosts if host != follower])
+    cluster.world.tell(f"{follower} falls behind")
+    for way in ways:
+        cluster.network.cuts[way] = None
+
+    def back() -> None:
+        mend(cluster, ways)
+        later(cluster, 0, 40, lambda: kill(cluster, a_leader(cluster)) if cluster.is_in_trouble else None)
+
+    later(cluster, 450, 700, back)
 
 
 def swizzle(cluster: Cluster) -> None:
@@ -230,9 +256,7 @@ def move(cluster: Cluster) -> None:
     name = TopicPartition(TOPIC, int(cluster.world.random.random() * cluster.partition_count))
     target = None if cluster.world.chance(0.25) else tuple(cluster.world.random.sample(cluster.hosts, 3))
     cluster.world.tell(f"{name} shall move to {target}")
-    ask_controller(
-        cluster, lambda image: decide_reassignments(image, [Wish(name, target)], Liveness(), cluster.rules)
-    )
+    ask_controller(cluster, lambda image: decide_reassignments(image, [Wish(name, target)], Liveness(), cluster.rules))
 
 
 def delete_topic(cluster: Cluster) -> None:
@@ -278,6 +302,7 @@ class Theme(NamedTuple):
     hosts: int = 3
     is_clean: bool = True  # no unclean elections
     flushes: bool = False  # flush.messages=1: what is acknowledged is on the disk of all in-sync replicas
+    is_sly: bool = False  # leaders die at the worst moment
 
 
 NETWORK = (cut_leader_off, cut_one_way, cut_follower_off, swizzle)
@@ -296,6 +321,7 @@ THEMES: dict[str, Theme] = {
     "swizzle": Theme(3, (swizzle,)),
     "twice": Theme(4, (fail_over_twice, cut_one_way)),
     "in sync": Theme(3, (kill_in_sync, cut_follower_off)),
+    "moments": Theme(12, (catch_up_late, catch_up_late, wipe_follower, kill_anyone, pause_leader), is_sly=True),
     "move": Theme(5, (move, move, kill_anyone, cut_one_way, pause_leader), hosts=4),
     "recreate": Theme(3, (delete_topic, kill_anyone, cut_one_way, pause_leader)),
     "unclean": Theme(3, (kill_in_sync, cut_leader_off, lose_power, wipe_follower), is_clean=False),

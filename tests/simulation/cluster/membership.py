@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.cluster.controlling import Controlling
@@ -13,7 +13,7 @@ from tests.simulation.cluster.store import MemoryStore
 
 from ottla.base.errors import Error
 from ottla.controller import tree
-from ottla.controller.deltas import DeltaMismatchError, apply_delta
+from ottla.controller.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.store import CheckNode, CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.protocol.messages.cluster_poll import MetadataDelta
@@ -32,7 +32,7 @@ class Polled(NamedTuple):
 
     error: Error
     controller_epoch: int = -1
-    deltas: tuple[MetadataDelta, ...] = ()
+    deltas: Sequence[MetadataDelta] = ()
 
 
 class Member(Process):
@@ -49,8 +49,7 @@ class Member(Process):
         self.controlling: Controlling | None = None
         self._controller_node: Node | None = None
         self._epoch_version = -1  # of the node of the controller's epoch, as last seen
-        self._sequence = -1
-        self._sequence_epoch = -1
+        self._place = Place()  # in what the controller has told
         self._is_polling = False
         self._is_looking = False
         self._must_look = False
@@ -134,7 +133,9 @@ class Member(Process):
         self._controller_node = controller
         self._epoch_version = epoch.version if epoch is not None else -1
         self.controller_id = tree.decode_controller(controller.data) if controller is not None else -1
-        if self.controlling is not None and (self.controller_id != self.host or self._epoch_version != self.controlling.epoch_version):
+        if self.controlling is not None and (
+            self.controller_id != self.host or self._epoch_version != self.controlling.epoch_version
+        ):
             self.resign()
         if controller is None:
             self._stand(epoch)
@@ -180,8 +181,7 @@ class Member(Process):
         if self._is_polling or self.controller_id in (-1, self.host):
             return
         self._is_polling = True
-        epoch, sequence, of = self.broker_epoch, self._sequence, self._sequence_epoch
-        controller = self.controller_id
+        epoch, (of, sequence), controller = self.broker_epoch, self._place, self.controller_id
         self.network.call(
             self,
             controller,
@@ -208,20 +208,14 @@ class Member(Process):
         self._poll()
 
     def _apply(self, polled: Polled) -> None:
-        if polled.controller_epoch < max(self._sequence_epoch, self.image.controller_epoch):
+        if polled.controller_epoch < self.image.controller_epoch:
             return  # a controller that is none any more
-        for delta in polled.deltas:
-            if not delta.is_snapshot and (polled.controller_epoch, delta.sequence) != (
-                self._sequence_epoch,
-                self._sequence + 1,
-            ):
-                return
-            try:
-                image = apply_delta(self.image, delta)
-            except DeltaMismatchError:
-                self._sequence = -1
-                return
-            self._sequence, self._sequence_epoch = delta.sequence, polled.controller_epoch
+        try:
+            image, self._place = apply_deltas(self.image, self._place, polled.controller_epoch, polled.deltas)
+        except DeltaMismatchError:
+            self._place = Place()
+            return
+        if polled.deltas:
             self.publish(image)
 
     # ---- asking the controller

@@ -106,7 +106,9 @@ class MemoryStore:
             self.nodes = before
             raise
         self.transactions = number
-        paths = [outcome.path for outcome, each in zip(outcomes, operations, strict=True) if type(each) is not CheckNode]
+        paths = [
+            outcome.path for outcome, each in zip(outcomes, operations, strict=True) if type(each) is not CheckNode
+        ]
         if paths:
             self.on_change(paths)
         return outcomes

@@ -53,6 +53,15 @@ def test_what_one_broker_can_run_with(texts: dict[str, str]) -> None:
         ({"controller.quorum.bootstrap.servers": "a:1,b:1"}, "a cluster needs ZooKeeper"),
         ({"controller.quorum.voters": "abc"}, "Each entry should be in the form `{id}@{host}:{port}`."),
         ({"node.id": "1", "broker.id": "2"}, "You must set `node.id` to the same value as `broker.id`."),
+        (
+            {"zookeeper.connect": "zoo", "broker.id.generation.enable": "false"},
+            "broker.id must be greater than or equal to 0",
+        ),
+        (
+            {"zookeeper.connect": "zoo", "broker.id": "1001"},
+            "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",
+        ),
+        ({"zookeeper.connect": "zoo", "process.roles": "broker,controller"}, "set only one of them"),
         ({"listeners": "SSL://:9093"}, "needs SSL, which is not built yet"),
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "none that clients could use"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot use the nonroutable meta-address 0.0.0.0"),

@@ -30,6 +30,7 @@ PARTICIPATION = "unit/broker/test_participation.py::test_a_coordinator_that_is_b
 FETCHERS = "unit/broker/test_replica_fetcher.py"
 REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
 QUOTA = "unit/broker/test_replication_quota.py"
+UPKEEP = "unit/controller/test_upkeep.py"
 PEERS = "unit/broker/test_peers.py"
 
 TOPIC_KEYS = {
@@ -61,8 +62,13 @@ TOPIC_KEYS = {
     "segment.index.bytes": "unit/storage/test_log.py::test_a_segment_rolls_when_its_index_is_full",
     "segment.jitter.ms": "unit/storage/test_log.py::test_segments_roll_earlier_by_a_random_part_of_the_jitter",
     "segment.ms": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
+    "unclean.leader.election.enable": "unit/controller/test_settling.py::"
+    "test_an_unclean_election_takes_whoever_is_there_and_says_so",
 }
 BROKER_KEYS = {
+    "auto.leader.rebalance.enable": f"{UPKEEP}::test_leadership_stays_where_it_is_if_that_is_wanted",
+    "leader.imbalance.check.interval.seconds": f"{UPKEEP}::test_leadership_goes_back_by_the_clock",
+    "leader.imbalance.per.broker.percentage": f"{UPKEEP}::test_a_little_imbalance_is_left_alone",
     "add.partitions.to.txn.retry.backoff.max.ms": PARTICIPATION,
     "add.partitions.to.txn.retry.backoff.ms": PARTICIPATION,
     "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
@@ -71,6 +77,7 @@ BROKER_KEYS = {
     "broker.rack": "conformance/test_metadata.py",
     "connections.max.idle.ms": "conformance/test_limits.py::test_idle_connections_are_closed",
     "controller.listener.names": "unit/base/test_broker_settings.py::test_the_quick_starts_file_is_one_node",
+    "broker.id.generation.enable": ONE_NODE,
     "controller.quorum.bootstrap.servers": ONE_NODE,
     "controller.quorum.voters": ONE_NODE,
     "cordoned.log.dirs": f"{EFFECTS}::test_a_folder_that_is_closed_gets_no_new_partitions",
@@ -145,6 +152,7 @@ BROKER_KEYS = {
     "replica.selector.class": "unit/broker/test_replica_selection.py",
     "replica.socket.timeout.ms": REPLICA_FETCHES,
     "request.timeout.ms": f"{PEERS}::test_an_answer_is_waited_for_as_long_as_the_settings_say",
+    "reserved.broker.max.id": "cluster/test_broker_ids.py::test_a_number_in_the_folders_stays",
     "security.inter.broker.protocol": f"{PEERS}::test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol",
     "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
     "socket.connection.setup.timeout.max.ms": f"{PEERS}::test_connecting_may_take_longer_and_longer",
@@ -165,11 +173,13 @@ BROKER_KEYS = {
 }
 # Whole families whose tests have a file of their own.
 FAMILIES = {
+    "controlled.shutdown.": "unit/broker/test_hand_over.py",
     "log.cleaner.": "unit/broker/test_cleaning.py",
     "metrics.": "conformance/test_monitoring.py",
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
     "telemetry.": "conformance/test_client_metrics.py",
+    "zookeeper.": "cluster/test_zookeeper_store.py",
 }
 
 

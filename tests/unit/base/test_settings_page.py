@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "settings.md"
 # These act at the start alone: they decide whether the broker can run at all.
 READ_BY_CHECKS = {
     "broker.id",
+    "broker.id.generation.enable",
     "controller.listener.names",
     "controller.quorum.bootstrap.servers",
     "controller.quorum.voters",

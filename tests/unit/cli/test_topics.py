@@ -8,16 +8,19 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
 from ottla.cli import tables, topics
 from ottla.client.admin import Created, Partition, Topic
 from ottla.client.configs import Config
 from ottla.client.errors import refusal
+from ottla.client.reassignments import Reassignment
 
 
 class FakeAdmin:
     """A cluster with two topics."""
 
-    def __init__(self, _client: object = None) -> None:
+    def __init__(self, client: object = None) -> None:
+        self.client = client
         self.done: list[tuple[Any, ...]] = []
 
     def topics(self) -> list[Topic]:
@@ -52,6 +55,8 @@ class FakeAdmin:
 def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     fake = FakeAdmin()
     monkeypatch.setattr(topics, "Admin", lambda _: fake)
+    moving = {TopicPartition("orders", 0): Reassignment([1, 2], [2], [])}
+    monkeypatch.setattr(topics, "moves_of", lambda _client, _topics: moving)
     return fake
 
 
@@ -89,8 +94,29 @@ def test_in_a_pipe_a_list_is_names_without_internal_ones(admin: FakeAdmin, capsy
 def test_in_a_pipe_descriptions_have_kafkas_layout(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
     topics.run(["describe", "orders"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: retention.ms=5")
+    assert lines[0].endswith("\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention.ms=5")
     assert lines[1].startswith("\tTopic: orders\tPartition: 0\tLeader: 1\t")
+    assert "\tIsr: 1\tAdding Replicas: 2\tRemoving Replicas: \tElr: " in lines[1]
+    assert "Adding" not in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("flag", "numbers"),
+    [
+        ("--problems", [1]),
+        ("--under-replicated-partitions", [1]),
+        ("--unavailable-partitions", [1]),
+        ("--under-min-isr-partitions", [1]),
+        ("--at-min-isr-partitions", [0]),
+    ],
+)
+def test_only_partitions_in_trouble_are_shown(
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], flag: str, numbers: list[int]
+) -> None:
+    """A replica that is on its way is not missing."""
+    topics.run(["describe", flag])
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"Partition: {number}" in line for number, line in zip(numbers, lines, strict=True)] == [True]
 
 
 def test_on_a_terminal_there_are_tables(
@@ -101,7 +127,9 @@ def test_on_a_terminal_there_are_tables(
     topics.run(["list"])
     assert "no leader" in capsys.readouterr().out
     topics.run(["describe", "orders"])
-    assert "In sync" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "In sync" in shown
+    assert "+2" in shown
 
 
 def test_a_missing_topic_is_guessed(admin: FakeAdmin) -> None:

@@ -268,6 +268,26 @@ def test_a_dead_controller_is_not_waited_for() -> None:
     run(play)
 
 
+def test_two_brokers_that_cannot_reach_each_other_do_not_depose_each_other_without_end() -> None:
+    async def play(scene: Scene) -> None:
+        await scene.start(1)
+        two = await scene.start(2)
+        scene.answering.clear()
+        await two.membership.suspect_controller(1)
+        await until(lambda: two.membership.is_controller)
+        await two.membership.step_down()
+        two.membership.is_standing = True
+        two.membership._chores.want("controller")
+        await until(lambda: scene.node("/controller") is not None)
+        elected = tree.decode_controller(scene.node("/controller") or b"")
+        if elected == 1:
+            epoch = scene.node("/controller_epoch")
+            await two.membership.suspect_controller(1)
+            assert scene.node("/controller_epoch") == epoch, "whoever was elected since is alive"
+
+    run(play)
+
+
 def test_a_controller_that_answers_is_left_alone() -> None:
     async def play(scene: Scene) -> None:
         one, two = await scene.start(1), await scene.start(2)
@@ -476,6 +496,20 @@ def test_a_topic_that_was_changed_behind_the_controllers_back_heals() -> None:
         await until(lambda: len(one.image.topics["t"].partitions) == 2)
         await until(lambda: [each.leader for each in one.image.topics["t"].partitions] == [1, 1])
         assert one.image.topics["t"].partitions[0].leader_epoch == 10
+
+    run(play)
+
+
+def test_a_state_that_somebody_meddled_with_is_found_by_the_sweep() -> None:
+    async def play(scene: Scene) -> None:
+        one = await scene.start(1)
+        await one.controller.create_topics([NewTopic("t", partition_count=1), NewTopic("u")])
+        await until(lambda: not one.membership.watches._changed_topics)
+        state = tree.encode_partition_state(tree.PartitionState(-1, 9, (1,), 1))
+        scene.ensemble.multi([SetNode("/brokers/topics/t/partitions/0/state", state)])
+        one.membership.watches.want("sweep")
+        await until(lambda: (found := one.image.partition("t", 0)) is not None and found.leader_epoch == 10)
+        assert one.image.partition_leader("t", 0) == 1
 
     run(play)
 

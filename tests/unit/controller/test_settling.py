@@ -2,8 +2,8 @@
 
 from ottla.base.names import TopicPartition
 from ottla.controller.image import MetadataImage, PartitionImage
-from ottla.controller.lives import Returned
 from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
+from ottla.controller.lives import Returned
 from ottla.controller.machine import NewTopic
 from ottla.controller.settling import (
     Present,

@@ -193,3 +193,18 @@ def test_leadership_stays_where_it_is_if_that_is_wanted() -> None:
         assert partition(controller).leader == 1
 
     run(play)
+
+
+def test_a_little_imbalance_is_left_alone() -> None:
+    """Of two partitions that prefer broker 2 one has strayed: half of them."""
+
+    async def play(scene: Scene) -> None:
+        lax = type("Lax", (Settings,), {"leader_imbalance_per_broker_percentage": 50})()
+        controller = await cluster(scene, lax)
+        await stray(controller)
+        await asyncio.sleep(0.05)
+        assert partition(controller).leader == 1
+        lax.leader_imbalance_per_broker_percentage = 49
+        await until(lambda: partition(controller).leader == 2)
+
+    run(play)

@@ -4,6 +4,8 @@ import asyncio
 import struct
 import threading
 
+from kazoo.exceptions import NoAuthError
+
 from ottla.controller.store import Node
 from ottla.controller.zookeeper_client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead
 
@@ -50,6 +52,12 @@ def test_answers_are_nodes_names_and_nothing() -> None:
         ["one", "zw"],
         Found(Node(b"", 3, 11, 12), 12, 77, 5),
     ]
+
+
+def test_a_node_that_may_not_be_read_is_not_a_node_that_does_not_exist() -> None:
+    answer = HEADER.pack(-1, 0, -102) + struct.pack("!i", -102) + END
+    (result,) = MultiRead([]).deserialize(answer, 0)
+    assert isinstance(result, NoAuthError)
 
 
 def test_a_result_crosses_to_the_loop_from_another_thread() -> None:

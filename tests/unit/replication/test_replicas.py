@@ -238,6 +238,19 @@ def test_after_a_refusal_all_is_as_before(stand):
     assert leader.high_watermark == 1
 
 
+def test_nobody_waits_for_a_replica_that_was_refused_and_fetches_on(stand):
+    """A broker that stops in an orderly way fetches to its end; once gone it would hold up the watermark for long."""
+    leader = stand.elect(1, isr=(1, 2))
+    stand.catch_up(3, 1)
+    leader.on_isr_answer(leader.isr_proposal(stand.now_ms), Error.INELIGIBLE_REPLICA)
+    stand.now_ms += 100
+    stand.catch_up(3, 1)
+    stand.append(1, b"a")
+    stand.now_ms += 2_000
+    stand.catch_up(2, 1)
+    assert leader.high_watermark == 1
+
+
 def test_while_the_fate_of_a_proposal_is_unknown_it_counts(stand):
     leader = stand.elect(1, isr=(1, 2))
     stand.catch_up(3, 1)
@@ -279,6 +292,20 @@ def test_nobody_waits_for_a_replica_that_the_controller_has_taken_out(stand):
     stand.append(1, b"a")
     stand.catch_up(2, 1)
     assert leader.high_watermark == 1
+
+
+def test_nobody_waits_for_a_replica_that_fetched_on_and_then_died(stand):
+    leader = stand.elect(1)
+    stand.fetch(2, 1)
+    stand.change_isr(1, (1, 2))
+    stand.fetch(3, 1)  # it is about to stop, but not yet
+    stand.fetch(3, 1)
+    leader.forget_follower(3)
+    stand.append(1, b"a")
+    stand.fetch(2, 1)
+    stand.fetch(2, 1)
+    assert leader.high_watermark == 1
+    assert leader.isr_proposal(stand.now_ms, 101) is None
 
 
 def test_a_leader_after_an_unclean_election_says_that_it_has_recovered(stand):
@@ -574,13 +601,25 @@ def test_a_transaction_whose_marker_is_not_replicated_has_not_ended_for_readers(
     assert leader.last_stable_offset == 2
 
 
+def test_where_consumers_read_from_followers_these_hear_of_the_watermark_at_once(stand):
+    leader = stand.elect(1)
+    leader.tells_watermark = True
+    stand.append(1, b"a")
+    woken = []
+    leader.wait_for_appends(WaitingFetch(1, lambda: woken.append(True)))
+    stand.catch_up(2, 1)
+    assert not woken
+    stand.catch_up(3, 1)
+    assert woken
+
+
 # ---- damage
 
 
-def flip(partition, offset):
-    """One wrong bit in the middle of a stored batch."""
+def flip(partition, offset, place=62):
+    """One wrong bit in a stored batch, among its records or in its header."""
     segment = partition.log.segment_of(offset)
-    position = segment.find(offset)[0] + 62
+    position = segment.find(offset)[0] + place
     byte = os.pread(segment.open_descriptor(), 1, position)[0]
     os.pwrite(segment.open_descriptor(), bytes([byte ^ 1]), position)
 
@@ -596,11 +635,12 @@ def filled(stand):
     return leader
 
 
-def test_a_damaged_leader_says_so_goes_on_until_others_lead_and_is_mended(stand):
+@pytest.mark.parametrize("place", [62, 7, 11, 16, 26])  # a record, offset, length, magic, number of offsets
+def test_a_damaged_leader_says_so_goes_on_until_others_lead_and_is_mended(stand, place):
     leader = filled(stand)
     told = []
     leader.on_damage = lambda partition: told.append(partition.damage_offset)
-    flip(leader, 5)
+    flip(leader, 5, place)
     leader.note_damage(5)
     leader.note_damage(7)
     assert told == [4]  # where its batch begins

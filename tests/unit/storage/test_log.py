@@ -410,7 +410,8 @@ def test_an_unreadable_file_is_told_as_a_storage_error(tmp_path: Path) -> None:
 # --- followers --------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_writes_the_same_bytes_as_its_leader(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fetch_bytes", [700, 2500, 1_000_000])
+def test_a_follower_writes_the_same_bytes_as_its_leader(tmp_path: Path, fetch_bytes: int) -> None:
     (tmp_path / "leader").mkdir()
     (tmp_path / "follower").mkdir()
     leader = new_log(tmp_path / "leader", segment_bytes=3000, index_interval_bytes=100)
@@ -422,12 +423,28 @@ def test_a_follower_writes_the_same_bytes_as_its_leader(tmp_path: Path) -> None:
         sequence += 2
 
     while follower.end_offset < leader.end_offset:
-        follower.append_as_follower(memoryview(bytearray(read_bytes(leader, follower.end_offset, 700))))
+        follower.append_as_follower(memoryview(bytearray(read_bytes(leader, follower.end_offset, fetch_bytes))))
 
     leader.close()
     follower.close()
     for name in os.listdir(leader.directory):
         assert Path(leader.directory, name).read_bytes() == Path(follower.directory, name).read_bytes(), name
+
+
+def test_many_fetched_batches_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = new_log(tmp_path)
+    writes: list[int] = []
+    write_at = files.write_at
+
+    def counted(descriptor: int, data: memoryview, position: int) -> int:
+        writes.append(len(data))
+        return write_at(descriptor, data, position)
+
+    monkeypatch.setattr(files, "write_at", counted)
+    fetched = b"".join(bytes(batch_of(base_offset=offset)) for offset in range(50))
+    log.append_as_follower(memoryview(fetched))
+    assert writes == [len(fetched)]
+    assert log.end_offset == 50
 
 
 def test_a_follower_refuses_corrupt_and_old_batches(tmp_path: Path) -> None:

@@ -198,6 +198,26 @@ def test_a_replaced_segment_is_copied_anew(folders: list[LogDir]) -> None:
     log.abandon()
 
 
+def test_what_was_cut_off_and_written_anew_meanwhile_is_copied_anew(folders: list[LogDir]) -> None:
+    log = new_log(folders[0])
+    append(log, 20)
+    move = LogMove(log, folders[1])
+    move.begin()
+    cuts = [9]
+
+    def cut() -> None:
+        if move.copied_bytes > 2500 and cuts:
+            log.truncate_to(cuts.pop())
+            while log.end_offset < 20:
+                append(log, size=151)
+
+    copy_all(move, cut)
+    assert not cuts
+    assert [len(data) for data in stored(log).values()] == [len(data) for data in stored(reopened(folders[1])).values()]
+    assert len(set(map(len, stored(log).values()))) > 1
+    log.abandon()
+
+
 def test_lag_and_size_tell_how_far_it_is(folders: list[LogDir]) -> None:
     log = new_log(folders[0])
     append(log, 30)

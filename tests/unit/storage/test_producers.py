@@ -170,3 +170,17 @@ def test_snapshots_are_written_on_roll_and_the_newest_two_are_kept(tmp_path: Pat
     names = sorted(path.name for path in Path(log.directory).glob("*.snapshot"))
     assert len(names) == 2
     assert names[-1] == f"{log.active.base_offset:020d}.snapshot"
+
+
+def test_a_transaction_is_open_for_readers_until_its_marker_is_replicated() -> None:
+    producers = Producers(1000)
+    producers.append(1, 0, 0, 0, 3, 3, NOW_MS, True)
+    producers.append(2, 0, 0, 0, 4, 4, NOW_MS, True)
+    assert producers.end_transaction(1, 0, 0, NOW_MS, 5) == 3
+    assert producers.first_unstable_offset() == 4
+    assert producers.first_unstable_below(5) == 3
+    assert producers.first_unstable_below(6) == 4
+    assert producers.end_transaction(2, 0, 0, NOW_MS, 6) == 4
+    assert producers.first_unstable_below(6) == 4
+    producers.forget_ended(7)
+    assert producers.first_unstable_below(0) == -1

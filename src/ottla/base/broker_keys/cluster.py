@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.base.broker_keys.words import (
+    BROKERS_ASK,
     HIGH,
     LOW,
-    NO_CLUSTER,
-    NO_FOLLOWERS,
-    NO_OTHER_SHUTDOWN,
     NO_QUORUM,
     NO_QUOTAS,
     NOTHING_UNFINISHED,
+    SESSIONS_TELL,
 )
 from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Settings
@@ -35,17 +34,16 @@ class ClusterKeys(Settings):
     """Who this node is, and how nodes find each other."""
 
     broker_heartbeat_interval_ms = Int(
-        2000, unused=NO_CLUSTER, note="Time between two heartbeats of a broker to the controller."
+        2000, unused=SESSIONS_TELL, note="Time between two heartbeats of a broker to the controller."
     )
     broker_id = Int(-1, importance=HIGH, note="The node's number in its cluster; the older name of node.id.")
     broker_rack = OptionalText(note="Name of the rack or zone the broker stands in; replicas are spread over racks.")
     broker_session_timeout_ms = Int(
-        9000, unused=NO_CLUSTER, note="Time without a heartbeat after which the controller counts a broker as gone."
+        9000, unused=SESSIONS_TELL, note="Time without a heartbeat after which the controller counts a broker as gone."
     )
     controlled_shutdown_enable = Boolean(
         True,
-        unused=NO_OTHER_SHUTDOWN,
-        note="Whether a stopping broker first hands over what it leads and finishes what it has accepted.",
+        note="Whether a stopping broker of a cluster first hands over what it leads.",
     )
     controller_listener_names = Items(
         None,
@@ -128,11 +126,11 @@ class ClusterKeys(Settings):
         1, at_least=1, importance=LOW, unused=NO_QUOTAS, note="Length of one such window."
     )
     controller_socket_timeout_ms = Int(
-        30_000, unused=NO_FOLLOWERS, note="Time-out of connections from the controller to brokers."
+        30_000, unused=BROKERS_ASK, note="Time-out of connections from the controller to brokers."
     )
     initial_broker_registration_timeout_ms = Int(
         60_000,
-        unused=NO_CLUSTER,
+        unused=SESSIONS_TELL,
         note="Time a starting broker tries to register with the controller before it gives up.",
     )
     internal_metadata_delete_delay_millis = Long(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ottla.base.broker_keys.words import (
     CLUSTER_WIDE,
+    ELECTED_AT_ONCE,
     HIGH,
     LOW,
-    NO_FOLLOWERS,
     NO_QUOTAS,
     NO_WINDOWS,
+    SYSTEM_TUNES,
 )
 from ottla.base.setting_types import LONG_MAX
 from ottla.base.settings import Boolean, Int, Long, OptionalText, Settings
@@ -79,7 +80,7 @@ class ReplicationKeys(Settings):
     replica_socket_receive_buffer_bytes = Int(
         65_536,
         importance=HIGH,
-        unused=NO_FOLLOWERS,
+        unused=SYSTEM_TUNES,
         note="Receive buffer of the connections from followers to leaders.",
     )
     replica_socket_timeout_ms = Int(30_000, importance=HIGH, note="Time-out of those connections.")
@@ -97,14 +98,13 @@ class ReplicationKeys(Settings):
         False,
         importance=HIGH,
         mode=CLUSTER_WIDE,
-        unused=NO_FOLLOWERS,
         note="Whether a replica that is not in sync may lead when no other is left, at the price of lost records.",
     )
     unclean_leader_election_interval_ms = Long(
         300_000,
         at_least=1,
         is_internal=True,
-        unused=NO_FOLLOWERS,
+        unused=ELECTED_AT_ONCE,
         note="Time between two searches for partitions that need such an election.",
     )
     # Never in a file: tools set them for the time of a reassignment, and only then they are shown.

@@ -26,6 +26,8 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
     may_change_factor = request.allow_replication_factor_change
     if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refused(KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED), may_change_factor)
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor, error_message="")
     wishes = [
         Wish(TopicPartition(topic.name, row.partition_index), None if row.replicas is None else tuple(row.replicas))
         for topic in request.topics
@@ -36,6 +38,7 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
         results = await context.broker.controller.change(
             lambda image: decide_reassignments(image, wishes, liveness, rules, may_change_factor=may_change_factor),
             timeout_ms=request.timeout_ms,
+            size=len(wishes),
         )
     except KafkaError as refusal:
         return refused(refusal, may_change_factor)

@@ -26,30 +26,36 @@ if TYPE_CHECKING:
 async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     wanted = None
     if request.topic_partitions is not None:
-        names = [TopicPartition(row.topic, number) for row in request.topic_partitions for number in row.partitions]
-        wanted = list(dict.fromkeys(names))
+        wanted = [TopicPartition(row.topic, number) for row in request.topic_partitions for number in row.partitions]
     if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(wanted, Error.CLUSTER_AUTHORIZATION_FAILED)
+        return refused(wanted, KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED))
+    if request.topic_partitions == []:
+        return ElectLeadersResponse()
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-        return refused(wanted, Error.INVALID_REQUEST)
+        return refused(wanted, KafkaError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}"))
     kind = ElectionType(request.election_type)
     liveness, rules = context.broker.election_facts()
+    image = context.broker.image
     try:
         results = await context.broker.controller.change(
-            lambda image: decide_elections(image, kind, wanted, liveness, rules), timeout_ms=request.timeout_ms
+            lambda image: decide_elections(image, kind, wanted, liveness, rules),
+            timeout_ms=request.timeout_ms,
+            size=image.count_partitions(image.topics) if wanted is None else len(wanted),
         )
     except KafkaError as refusal:
-        return refused(wanted, refusal.error)
-    return ElectLeadersResponse(replica_election_results=rows(results))
+        return refused(wanted, refusal)
+    names = context.broker.image.topics if wanted is None else ()
+    return ElectLeadersResponse(replica_election_results=rows(results, names))
 
 
-def refused(wanted: Sequence[TopicPartition] | None, error: Error) -> ElectLeadersResponse:
-    results = rows(ElectionResult(name, error) for name in wanted or ())
-    return ElectLeadersResponse(error_code=error, replica_election_results=results)
+def refused(wanted: Sequence[TopicPartition] | None, refusal: KafkaError) -> ElectLeadersResponse:
+    results = rows(ElectionResult(name, refusal.error, refusal.message) for name in wanted or ())
+    return ElectLeadersResponse(error_code=refusal.error, replica_election_results=results)
 
 
-def rows(results: Iterable[ElectionResult]) -> list[ReplicaElectionResult]:
-    topics: dict[str, ReplicaElectionResult] = {}
+def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> list[ReplicaElectionResult]:
+    """A row for each topic of the results, and for each of `names`, if only an empty one."""
+    topics = {name: ReplicaElectionResult(topic=name) for name in names}
     for result in results:
         name = result.partition
         row = ElectionPartitionResult(

@@ -153,7 +153,10 @@ def _append_topic(
             answers.append(_error(data.index, Error.INVALID_TOPIC_EXCEPTION, None))
             continue
         partition = context.broker.replicas.get(name, data.index)
-        if partition is None:
+        if partition is not None and topic.topic_id != partition.topic_id and context.api_version >= TOPIC_IDS_SINCE:
+            # It is about to make room for a new topic of the same name.
+            answers.append(_error(data.index, Error.UNKNOWN_TOPIC_ID, None))
+        elif partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
             context.broker.counters.note_error(context.api_key, error)
             answers.append(_elsewhere(_error(data.index, error, None), name, context, unfinished))

@@ -17,6 +17,7 @@ from ottla.broker.monitoring.http import HttpServer
 from ottla.broker.monitoring.loop_watch import LoopWatch
 from ottla.broker.monitoring.own_families import Disk, own_families, read_disks
 from ottla.broker.monitoring.process_beans import ProcessBeans
+from ottla.broker.monitoring.replication_beans import ReplicationBeans
 from ottla.broker.monitoring.routes import Routes
 from ottla.broker.monitoring.state_beans import StateBeans
 from ottla.broker.monitoring.traffic_beans import TrafficBeans
@@ -43,7 +44,8 @@ class Monitor:
         self._traffic = TrafficBeans(services, connections)
         self._state = StateBeans(services, self._loop_watch)
         self._cleaner = CleanerBeans(services)
-        beans = (self._traffic, self._state, self._cleaner, ProcessBeans(self._collector))
+        self._replication = ReplicationBeans(services)
+        beans = (self._traffic, self._state, self._cleaner, self._replication, ProcessBeans(self._collector))
         all_sources = [source for some in beans for source in some.sources]
         self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
         self._server = HttpServer(services.settings.ottla_metrics_host, Routes(self))
@@ -118,6 +120,7 @@ class Monitor:
     async def _tick(self, elapsed_s: float) -> None:
         self._loop_watch.tick()
         self._state.tick(elapsed_s)
+        self._replication.tick(elapsed_s)
         self._look_at_disks()
         until = time.monotonic() + SLICE_SECONDS
         for _ in self._traffic.tick(elapsed_s):

@@ -90,19 +90,12 @@ class StateBeans:
             "LeaderCount": count.leaders,
             "OfflineReplicaCount": offline,
             "PartitionCount": len(replicas.partitions),
-            "ReassigningPartitions": 0,  # one broker has nowhere to move them
+            "ReassigningPartitions": count.reassigning,
             "UnderMinIsrPartitionCount": count.under_min_isr,
             "UnderReplicatedPartitions": count.under_replicated,
         }
         for name, value in numbers.items():
             yield gauge(SERVER, "ReplicaManager", name, value)
-        for name, unit in (
-            ("FailedIsrUpdatesPerSec", "failedUpdates"),
-            ("IsrExpandsPerSec", "expands"),
-            ("IsrShrinksPerSec", "shrinks"),
-        ):
-            attributes = meter_attributes(self._no_meter, 0, time.monotonic(), unit)
-            yield Bean(named(SERVER, "ReplicaManager", name), attributes)
 
     def _replica_count(self, partition: Partition) -> int:
         known = self._services.image.partition(partition.name.topic, partition.name.partition)
@@ -236,7 +229,7 @@ class PartitionCount:
     """Sums over the partitions that this broker leads."""
 
     def __init__(self) -> None:
-        self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = 0
+        self.leaders = self.under_replicated = self.under_min_isr = self.at_min_isr = self.reassigning = 0
 
     def add(self, partition: Partition, replica_count: int) -> None:
         if partition.is_leader:
@@ -244,6 +237,7 @@ class PartitionCount:
             self.under_replicated += len(partition.in_sync) < replica_count
             self.under_min_isr += is_under_min_isr(partition)
             self.at_min_isr += is_at_min_isr(partition)
+            self.reassigning += bool(partition.role.adding or partition.role.removing)
 
 
 class ClusterCount:

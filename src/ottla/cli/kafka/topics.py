@@ -24,6 +24,7 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, shown, warn
 from ottla.cli.topic_report import Filter, describe_lines, kafka_order, old_line, parse_id
 from ottla.client.admin import CLUSTER_DEFAULT, PARTITIONS_PER_ANSWER, Admin, Topic
 from ottla.client.errors import ClientError
+from ottla.client.reassignments import moves_of
 
 TOOL = "kafka-topics.sh"
 SUMMARY = "Create, list, describe, grow and delete topics."
@@ -210,7 +211,8 @@ def _describe(admin: Admin, options: KafkaOptions) -> int:
         only_overrides=options.has("topics-with-overrides"),
     )
     configs = admin.topic_configs(topic.name for topic in topics)
-    for line in describe_lines(kafka_order(topics), configs, admin.live_brokers(), wanted):
+    moves = moves_of(admin.client, topics)
+    for line in describe_lines(kafka_order(topics), configs, admin.live_brokers(), wanted, moves):
         print(old_line(line) if is_of_old(options) else line)
     return 0
 

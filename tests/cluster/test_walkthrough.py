@@ -1,0 +1,111 @@
+"""The walk-through of docs/operations.md, word for word: a broker is added and gets work, another one is taken out."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from faults.loads import LIBRDKAFKA, read_everything
+from ottla.testing.cluster import Cluster
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+RUN_SECONDS_MAX = 60
+RECORDS = 500
+
+
+def commands(section: str) -> list[str]:
+    """What stands behind the dollars of a section."""
+    text = re.search(rf"^## {section}\n(.*?)^## ", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert text, section
+    return re.findall(r"^\$ (.+)$", text.group(1), re.MULTILINE)
+
+
+class Shell:
+    """Types commands in a folder, with the tools under all their names in reach."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder = folder
+        tools = folder / "bin"
+        tools.mkdir()
+        for name, module in (("ottla", "main"), ("kafka-reassign-partitions.sh", "kafka_scripts")):
+            words = f'"{sys.executable}" -m ottla.cli.{module} {name if module == "kafka_scripts" else ""}'
+            (tools / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            (tools / name).chmod(0o755)
+        path = f"{tools}:{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "OTTLA_BOOTSTRAP_SERVER": bootstrap}
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def replicas(cluster: Cluster) -> Counter[int]:
+    with cluster.admin() as admin:
+        rows = [partition.replicas for topic in admin.topics() for partition in topic.partitions]
+    return Counter(broker for row in rows for broker in row)
+
+
+@pytest.mark.parametrize("brokers", [3])
+def test_a_broker_is_added_and_another_one_taken_out(
+    cluster_factory: Callable[..., Cluster], tmp_path: Path, brokers: int
+) -> None:
+    cluster = cluster_factory(brokers=brokers)
+    cluster.create_topic("orders", partitions=6, replicas=2, settings={"min.insync.replicas": 1})
+    cluster.create_topic("payments", partitions=3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **LIBRDKAFKA})
+    for number in range(RECORDS):
+        producer.produce("orders", b"%d" % number, partition=number % 6)
+    assert producer.flush(30) == 0
+    shell = Shell(tmp_path, cluster.bootstrap)
+
+    (start, *adding) = commands("Add a broker and give it work")
+    assert start.startswith("ottla broker ")
+    cluster.add_broker().start()
+    assert replicas(cluster)[4] == 0, "a new broker is idle"
+    for command in adding:
+        shell.run(command)
+        if "fill.json --throttle" in command:
+            assert replicas(cluster)[4] == sum(replicas(cluster).values()) // 4
+
+    for command in commands("Take a broker out"):
+        told = shell.run(command)
+        if "under-replicated" in command:
+            assert told == ""
+    assert replicas(cluster)[2] == 0
+    cluster.broker(2).stop()
+    doctor = shell.run("ottla doctor --json")
+    assert '"problem"' not in doctor
+    assert "throttle" not in doctor
+    survivors = cluster.broker(1).bootstrap_servers
+    found = read_everything(survivors, [("orders", number) for number in range(6)])
+    assert sorted(int(value) for rows in found.values() for _, value in rows) == list(range(RECORDS))
+
+
+def test_the_doctor_sees_a_dead_broker_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("watched", partitions=3)
+    shell = Shell(tmp_path, cluster.bootstrap)
+    store = f"ottla doctor --json --zookeeper {cluster.zookeeper.connect}"
+    assert '"problem"' not in shell.run(store), "whatever other tests have left in the cluster"
+    cluster.broker(3).kill()
+    cluster.wait_for_isr("watched", 0, [1, 2])
+    told = json.loads(shell.run(f"{store} || true"))
+    problems = [finding for finding in told["findings"] if finding["severity"] == "problem"]
+    assert [finding["case"] for finding in problems] == ["F6"]
+    assert problems[0]["what"].startswith("broker 3 is not in the cluster")
+    assert shell.run("ottla doctor > /dev/null 2>&1; echo $?") == "1\n"

@@ -1,0 +1,268 @@
+"""Mistakes that the simulation of the cluster must find: each is a small change to modules that the broker runs.
+
+`python -m tests.simulation.cluster.planted_bugs [NAME]` plays seeds with that change until a promise is broken.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+SEEDS_MAX = 3_000
+
+
+class Change(NamedTuple):
+    """One place in the source."""
+
+    file: str  # below src/ottla
+    right: str
+    wrong: str
+
+
+class PlantedBug(NamedTuple):
+    """What is done wrong."""
+
+    name: str
+    changes: tuple[Change, ...]
+    theme: str = "-"  # "-": any
+
+
+PARTITION = "replication/partition.py"
+REPLICA = "replication/replica.py"
+LEADING = "replication/leading.py"
+LOG = "storage/log.py"
+ISR = "controller/isr.py"
+SETTLING = "controller/settling.py"
+
+BUGS = [
+    PlantedBug(
+        "a new follower cuts its log to the high watermark",
+        (
+            Change(
+                PARTITION,
+                "        self._leading = None\n        if role.leader == self.node_id:\n",
+                "        self._leading = None\n        if role.leader != self.node_id:\n"
+                "            self.log.truncate_to(self.high_watermark)\n        if role.leader == self.node_id:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a replica joins the ISR before it has reached the start of the leader's epoch",
+        (Change(LEADING, "max(high_watermark, self.epoch_start_offset)", "high_watermark"),),
+    ),
+    PlantedBug(
+        "a smaller ISR counts before the controller has confirmed it",
+        (Change(LEADING, "self.maximal_isr = frozenset(self.isr) | ids", "self.maximal_isr = ids"),),
+    ),
+    PlantedBug(
+        "a larger ISR counts only when the controller has confirmed it",
+        (
+            Change(LEADING, "self.maximal_isr = frozenset(self.isr) | ids", "self.maximal_isr = frozenset(self.isr)"),
+            Change(LEADING, " or self._is_fresh(follower)", ""),
+        ),
+    ),
+    PlantedBug(
+        "the high watermark is the largest end of a log",
+        (
+            Change(
+                LEADING,
+                "                lowest = follower.end_offset\n        return lowest\n\n    def low_watermark",
+                "                pass\n        return lowest\n\n    def low_watermark",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "nobody looks at leader epochs",
+        (
+            Change(
+                REPLICA, "        if known_epoch >= 0 and known_epoch != self.leader_epoch:\n", "        if False:\n"
+            ),
+            Change(
+                PARTITION,
+                "return position.leader_epoch == self.leader_epoch and position.offset",
+                "return position.offset",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "fetches of an earlier life of a broker count",
+        (Change(LEADING, "if UNKNOWN < broker_epoch < follower.broker_epoch:", "if False:"),),
+    ),
+    PlantedBug(
+        "an earlier life of a broker may be in the ISR",
+        (Change(ISR, "if known is None or epoch not in (ANY_EPOCH, known.epoch):", "if known is None:"),),
+    ),
+    PlantedBug(
+        "a proposal for an earlier state of the partition is taken",
+        (
+            Change(
+                ISR,
+                "    if change.partition_epoch < partition.partition_epoch:\n"
+                "        return Error.INVALID_UPDATE_VERSION\n",
+                "",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a proposal of an earlier leader is taken",
+        (
+            Change(
+                ISR,
+                "    if change.leader_epoch < partition.leader_epoch:\n        return Error.FENCED_LEADER_EPOCH\n"
+                "    if broker != partition.leader:\n        return Error.INVALID_REQUEST\n"
+                "    if change.partition_epoch < partition.partition_epoch:\n"
+                "        return Error.INVALID_UPDATE_VERSION\n",
+                "",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a controller writes without the check of its epoch",
+        (Change("controller/splitting.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
+    ),
+    PlantedBug(
+        "a leader is elected from outside of the ISR",
+        (
+            Change(
+                SETTLING,
+                "leader = first_of(old.replicas, isr, present.there)",
+                "leader = first_of(old.replicas, old.replicas, present.there)",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a restarted broker stays in the ISR though it may have lost records",
+        (Change(SETTLING, "chosen(without_lost(old, back.lost), present, rules)", "chosen(old, present, rules)"),),
+    ),
+    PlantedBug(
+        "a new controller believes that nobody has been restarted",
+        (
+            Change(
+                "controller/lives.py",
+                "            if node is None or not node.modified_id:\n",
+                "            if True:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a wiped replica is eligible",
+        (
+            Change(
+                SETTLING,
+                "eligible=tuple(broker for broker in old.eligible if broker not in lost),",
+                "eligible=(*old.eligible, *gone),",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a restarted leader goes on in its epoch",
+        (Change(SETTLING, " or (old.leader in back.restarted and new.leader != NO_LEADER)", ""),),
+    ),
+    PlantedBug(
+        "a follower appends without cutting what its leader does not have",
+        (
+            Change(
+                PARTITION,
+                "        diverging = self._divergence(offset, last_fetched_epoch)\n",
+                "        diverging = None\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a follower forgets the producers",
+        (
+            Change(
+                LOG,
+                "        if header.producer_id >= 0:\n"
+                "            self._note_producer(records[place : place + length], header, last_offset)\n",
+                "",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "records count before they are on the disk that flush.messages asks for",
+        (
+            Change(
+                PARTITION,
+                "        own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset\n",
+                "        own_offset = self.log.end_offset\n",
+            ),
+        ),
+        "flush",
+    ),
+    PlantedBug(
+        "deltas of another controller are applied",
+        (
+            Change(
+                "controller/feed.py",
+                "and 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
+                "or 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
+            ),
+            Change(
+                "controller/deltas.py",
+                "        if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "too few replicas in sync commit records",
+        (
+            Change(
+                PARTITION,
+                "        if len(self.in_sync) < self.min_in_sync:\n            return  # as",
+                "        if False:\n            return  # as",
+            ),
+        ),
+    ),
+]
+
+
+def plant(bug: PlantedBug, folder: Path) -> None:
+    """A copy of the source with the mistake in it."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info"))
+    for change in bug.changes:
+        path = folder / "src" / "ottla" / change.file
+        text = path.read_text()
+        assert text.count(change.right) == 1, f"{bug.name}: {change.file} has changed, adapt the planted bug"
+        path.write_text(text.replace(change.right, change.wrong))
+
+
+def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
+    """Plant the bug into a copy of the source and play; what was found, or None."""
+    plant(bug, folder)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder / 'src'}:{ROOT}",
+        "OTTLA_PURE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "tests.simulation.cluster.play", str(seeds), "0", bug.theme]
+    played = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    return None if played.returncode == 0 else (played.stdout + played.stderr).strip()
+
+
+def first_lines(found: str | None) -> str:
+    if found is None:
+        return "not found"
+    lines = found.splitlines()
+    place = next((number for number, line in enumerate(lines) if "Error: " in line), len(lines) - 1)
+    seed = next((line for line in lines[place:] if line.startswith("seed ")), "")
+    return f"{seed}: {lines[place][:150]}"
+
+
+def main() -> None:
+    for bug in BUGS:
+        if len(sys.argv) < 2 or sys.argv[1] in bug.name:
+            with tempfile.TemporaryDirectory() as place:
+                print(f"{bug.name}: {first_lines(hunt(bug, Path(place)))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The loop that brings the controller's deltas to a broker, against a controller that says what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+from uuid import UUID
+
+from ottla.base.errors import Error
+from ottla.broker.peers import Peers
+from ottla.broker.poll_loop import PollLoop
+from ottla.controller.deltas import difference, snapshot
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.membership import Membership
+from ottla.network.peer import PeerError
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
+
+Answer = ClusterPollResponse | PeerError
+
+
+class FakeMembership:
+    """Broker 2, which follows broker 1."""
+
+    def __init__(self, images: ImageHolder) -> None:
+        self._images = images
+        self.node_id = 2
+        self.broker_epoch = 20
+        self.controller_id = 1
+        self.is_controller = False
+        self.controller_changed = asyncio.Event()
+        self.suspected: list[int] = []
+        self.looks = 0
+
+    async def locate(self, broker_id: int) -> BrokerImage:
+        return BrokerImage(broker_id, {"PLAINTEXT": Endpoint("h", 1)}, None, 10)
+
+    async def suspect_controller(self, elected: int) -> None:
+        self.suspected.append(elected)
+
+    def look_at_registration(self) -> None:
+        self.looks += 1
+
+    def take_image(self, image: MetadataImage) -> None:
+        self._images.publish(image)
+
+
+class FakePeer:
+    def __init__(self, controller: FakeController) -> None:
+        self._controller = controller
+
+    async def call(self, request: ClusterPollRequest, _: type[Any], timeout_ms: int) -> ClusterPollResponse:
+        assert timeout_ms > request.max_wait_ms
+        return await self._controller.answer(request)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeController:
+    """Answers one poll after the other; then it is silent."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[int, int]] = []  # epoch and sequence of each poll
+        self.offline: list[list[OfflineReplicas]] = []
+
+    def open(self, broker_id: int, purpose: str) -> FakePeer:
+        assert (broker_id, purpose) == (1, "poll")
+        return FakePeer(self)
+
+    async def answer(self, request: ClusterPollRequest) -> ClusterPollResponse:
+        self.asked.append((request.controller_epoch, request.sequence))
+        self.offline.append(request.offline)
+        if not self.answers:
+            await asyncio.Event().wait()
+        found = self.answers.pop(0)
+        if isinstance(found, PeerError):
+            raise found
+        return found
+
+
+def image_with(*topics: str) -> MetadataImage:
+    image = MetadataImage(cluster_id="c", controller_id=1, controller_epoch=5)
+    rows = [TopicImage(name, UUID(int=ord(name)), (PartitionImage(1, 0, (1,), (1,)),)) for name in topics]
+    return image.with_topics(rows, configs={name: {} for name in topics})
+
+
+def answer(*deltas: Any, epoch: int = 5) -> ClusterPollResponse:
+    return ClusterPollResponse(controller_epoch=epoch, deltas=list(deltas))
+
+
+def run(
+    controller: FakeController,
+    play: Callable[[FakeMembership, ImageHolder, PollLoop], Awaitable[None]],
+    offline: Any = list,
+) -> None:
+    async def whole() -> None:
+        images = ImageHolder()
+        membership = FakeMembership(images)
+        loop = PollLoop(cast("Membership", membership), images, cast("Peers", controller), settle, offline)
+        loop.start()
+        try:
+            async with asyncio.timeout(5):
+                await play(membership, images, loop)
+        finally:
+            loop.stop()
+
+    asyncio.run(whole())
+
+
+async def settle() -> None:
+    await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.001)
+
+
+def test_a_snapshot_then_deltas_are_applied_and_acknowledged_by_the_next_poll() -> None:
+    one, two = image_with("a"), image_with("a", "b")
+    controller = FakeController(answer(snapshot(one, 7)), answer(difference(one, two, 8)), answer())
+
+    async def play(_: FakeMembership, images: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 4)
+        assert set(images.image.topics) == {"a", "b"}
+        assert controller.asked == [(-1, -1), (5, 7), (5, 8), (5, 8)]
+
+    run(controller, play)
+
+
+def test_a_gap_or_a_delta_that_does_not_fit_is_healed_by_a_snapshot() -> None:
+    one, two = image_with("a"), image_with("a", "b")
+    strange = difference(one, two, 8)
+    strange.removed_topics = [UUID(int=77)]
+    controller = FakeController(
+        answer(snapshot(one, 7)), answer(difference(one, two, 9)), answer(snapshot(one, 7)), answer(strange)
+    )
+
+    async def play(_: FakeMembership, images: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 5)
+        assert [sequence for _, sequence in controller.asked] == [-1, 7, -1, 7, -1]
+        assert set(images.image.topics) == {"a"}
+
+    run(controller, play)
+
+
+def test_what_an_older_controller_says_is_not_believed() -> None:
+    older = MetadataImage(cluster_id="c", controller_id=3, controller_epoch=4)
+    controller = FakeController(answer(snapshot(image_with("a"), 1)), answer(snapshot(older, 9), epoch=4))
+
+    async def play(_: FakeMembership, images: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 3)
+        assert images.image.controller_epoch == 5
+
+    run(controller, play)
+
+
+def test_a_connection_that_breaks_makes_the_controller_suspect_and_a_late_answer_does_not() -> None:
+    controller = FakeController(PeerError("late", is_timeout=True), PeerError("reset", is_refused=True))
+
+    async def play(membership: FakeMembership, _: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 3)
+        assert membership.suspected == [1]
+
+    run(controller, play)
+
+
+def test_a_broker_that_is_not_known_looks_at_its_registration() -> None:
+    controller = FakeController(ClusterPollResponse(error_code=Error.STALE_BROKER_EPOCH))
+
+    async def play(membership: FakeMembership, _: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 2)
+        assert membership.looks == 1
+
+    run(controller, play)
+
+
+def test_whoever_becomes_the_controller_polls_no_more_and_begins_anew_later() -> None:
+    controller = FakeController(answer(snapshot(image_with("a"), 1)))
+
+    async def play(membership: FakeMembership, _: ImageHolder, __: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 2)
+        membership.is_controller = True
+        membership.controller_id = 2
+        membership.controller_changed.set()
+        membership.controller_changed = asyncio.Event()
+        await asyncio.sleep(0.01)
+        assert len(controller.asked) == 2
+        membership.is_controller = False
+        membership.controller_id = 1
+        membership.controller_changed.set()
+        membership.controller_changed = asyncio.Event()
+        await until(lambda: len(controller.asked) == 3)
+        assert controller.asked[-1][1] == -1
+
+    run(controller, play)
+
+
+def test_a_failed_folder_is_told_at_once() -> None:
+    controller = FakeController(answer(snapshot(image_with("a"), 1)))
+    offline: list[OfflineReplicas] = []
+
+    async def play(_: FakeMembership, __: ImageHolder, loop: PollLoop) -> None:
+        await until(lambda: len(controller.asked) == 2)
+        offline.append(OfflineReplicas(topic_id=UUID(int=97), partitions=[0]))
+        loop.nudge()
+        await until(lambda: len(controller.asked) == 3)
+        assert controller.offline[-1] == offline
+
+    run(controller, play, offline=lambda: list(offline))
