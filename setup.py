@@ -72,7 +72,6 @@ COMPILED = [
     "src/ottla/broker/fetch_sessions.py",
     "src/ottla/broker/markers.py",
     "src/ottla/broker/replica_reading.py",
-    "src/ottla/broker/replica_selection.py",
     "src/ottla/broker/services.py",
     "src/ottla/broker/transactional_produce.py",
     "src/ottla/broker/waiting_answers.py",

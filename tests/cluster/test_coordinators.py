@@ -308,3 +308,46 @@ def group_offset(consumer: Consumer, topic: str) -> int:
     except KafkaException:
         return 0
     return sum(max(each.offset, 0) for each in found)
+
+
+@pytest.mark.faults
+def test_a_coordinator_that_was_held_still_tells_nothing_old(cluster: Cluster, name: str) -> None:
+    """It has a successor by then, and requests that wait in its sockets; SIGSTOP for two sessions."""
+    cluster.create_topic(name)
+    place = TopicPartition(name, 0)
+    readers = [Consumer(client(cluster, group_id=name)) for _ in range(4)]
+    assert commit(readers[0], name, 5)
+    for reader in readers:
+        assert reader.committed([place], timeout=PATIENCE_SECONDS)[0].offset == 5
+    held = coordinator_of(cluster, KeyType.GROUP, name)
+    held.pause()
+    told: list[int] = []
+    threads = [threading.Thread(target=ask_for_offset, args=(reader, place, told)) for reader in readers]
+    for thread in threads:
+        thread.start()
+    successor = cluster.wait_for(lambda: other_coordinator(cluster, name, held), "a successor")
+    committer = Consumer(client(cluster, group_id=name, bootstrap_servers=successor.bootstrap_servers))
+    assert commit(committer, name, 100)
+    held.resume()
+    for thread in threads:
+        thread.join()
+    assert len(told) > 4
+    assert min(told) >= 100
+    for consumer in (*readers, committer):
+        consumer.close()
+
+
+def other_coordinator(cluster: Cluster, name: str, held: ClusterBroker) -> ClusterBroker | None:
+    found = coordinator_of(cluster, KeyType.GROUP, name)
+    return None if found is held else found
+
+
+def ask_for_offset(reader: Consumer, place: TopicPartition, told: list[int]) -> None:
+    """The first question waits in the socket of whoever is held still; then one after the other for half a second."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    has_answer = False
+    while time.monotonic() < until:
+        with contextlib.suppress(KafkaException):
+            told.append(reader.committed([place], timeout=PATIENCE_SECONDS)[0].offset)
+            if not has_answer:
+                has_answer, until = True, time.monotonic() + 0.5

@@ -21,7 +21,7 @@ from ottla.controller.store import (
     WatchEvent,
     WatchKind,
 )
-from ottla.controller.zookeeper import ZooKeeperStore
+from ottla.controller.zookeeper.store import ZooKeeperStore
 
 SECONDS_MAX = 10.0
 Check = Callable[[MetadataStore], Awaitable[None]]

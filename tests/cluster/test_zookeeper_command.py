@@ -13,7 +13,7 @@ import pytest
 
 from ottla.cli.zookeeper import ask
 from ottla.controller.store import CreateNode, SetNode
-from ottla.controller.zookeeper import ZooKeeperStore
+from ottla.controller.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 60.0

@@ -24,7 +24,7 @@ from ottla.controller.store import (
     TransactionRefusedError,
     WatchEvent,
 )
-from ottla.controller.zookeeper import ZooKeeperStore
+from ottla.controller.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 20.0

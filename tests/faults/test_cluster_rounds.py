@@ -187,7 +187,7 @@ def refuse_none(refused: dict[TopicPartition, Any]) -> None:
 
 def test_a_new_topic_has_nothing_of_an_old_one(cluster_factory: ClusterFactory) -> None:
     """R20: deleted and made again under the same name while brokers die; writers never stop."""
-    cluster = cluster_factory()
+    cluster = cluster_factory(settings={"auto.create.topics.enable": False})
     chance = random.Random(20)
     for number in range(rounds(50)):
         cluster.create_topic("phoenix", 2)

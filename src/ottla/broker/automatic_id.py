@@ -25,7 +25,7 @@ async def with_node_id(settings: BrokerSettings, clock: Clock) -> BrokerSettings
 
 
 async def _new_id(settings: BrokerSettings, clock: Clock) -> int:
-    from ottla.controller.zookeeper import ZooKeeperStore  # noqa: PLC0415 (a broker that is alone has no use for it)
+    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (a broker that is alone has no use for it)
 
     assert settings.zookeeper_connect is not None
     store = ZooKeeperStore(

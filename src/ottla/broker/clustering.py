@@ -26,7 +26,7 @@ from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.membership import Membership
 from ottla.controller.upkeep import Upkeep
-from ottla.controller.zookeeper import ZooKeeperStore
+from ottla.controller.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.storage.life_file import note_life, previous_life

@@ -18,6 +18,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import GroupResourceKeys
 from ottla.broker.context import Context
+from ottla.broker.doubt import Doubt
 from ottla.broker.group_topics import ImageCatalog, matching_topics
 from ottla.broker.guards import Guards
 from ottla.broker.markers import MarkerWriter
@@ -121,6 +122,7 @@ class Coordinators:
         )
         self.transactions.on_settled = self._on_settled
         self._following: asyncio.Task[None] | None = None
+        self._doubt: Doubt | None = None  # only in a cluster
         services.live.on_change(self._change_settings)
 
     def _runtime(self, topic: str, wait_ms_max: int, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
@@ -154,9 +156,18 @@ class Coordinators:
     def follow(self) -> None:
         """The publisher has opened what is new: load what we coordinate from now on."""
         self._times_of = group_times(self._services.image, self._services.settings)
+        if self._doubt is None and self._services.cluster is not None:
+            self._doubt = Doubt(self._services)
+            self._doubt.start()
+            self.groups.is_in_doubt = self.transactions.is_in_doubt = self._doubt.is_there
         for runtime in (self.groups, self.transactions):
             topic = self._services.image.topics.get(runtime.topic)
             runtime.follow(len(topic.partitions) if topic is not None else 0)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether others may coordinate by now what we believe to."""
+        return self._doubt is not None and self._doubt.is_there()
 
     def on_recovered(self, name: TopicPartition) -> None:
         """A partition is back after a crash. Before the first follow() all of them are yet to be looked at."""
@@ -260,6 +271,8 @@ class Coordinators:
         return machine
 
     def close(self) -> None:
+        if self._doubt is not None:
+            self._doubt.close()
         self.groups.close()
         self.transactions.close()
         self._marker_messengers.close()

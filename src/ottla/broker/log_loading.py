@@ -220,17 +220,32 @@ class LogLoading:
         if current is None or current.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "its topic was deleted")
+            self._open_new(found.partition)
             return
         if log.topic_id is not None and log.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "it belongs to another topic of the same name")
+            self._open_new(found.partition)
             return
         self._log_dirs.adopt(found, log)
         watermark = self._log_dirs.folder_of(log).high_watermarks.get(found.partition, 0)
         partition = self._services.replicas.adopt(log, topic.topic_id, watermark)
         state: PartitionImage = current.partitions[found.partition.partition]
+        if self._services.node_id not in state.replicas:  # it was moved away while we were not there
+            self._services.replicas.retire(*found.partition)
+            return
         partition.take_role(role_of(state), self._services.clock.monotonic_ms())
         self._services.coordinators.on_recovered(found.partition)
+
+    def _open_new(self, name: TopicPartition) -> None:
+        """A folder of that name is out of the way: there may be a new topic that has waited for this."""
+        topic = self._services.image.topics.get(name.topic)
+        if topic is None or name.partition >= len(topic.partitions) or name in self._services.replicas.recovering:
+            return
+        state = topic.partitions[name.partition]
+        if self._services.node_id in state.replicas:
+            settings = self._services.live.of_topic(self._services.image, topic.name)
+            self._services.publisher.open_partition(topic, name.partition, state, settings)
 
     def _set_aside(self, found: FoundLog, why: str) -> None:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""

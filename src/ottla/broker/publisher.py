@@ -101,10 +101,10 @@ class Publisher:
     def _open(self, topic: TopicImage, settings: TopicSettings) -> Iterator[None]:
         for index, state in enumerate(topic.partitions):
             if self._node_id in state.replicas:
-                self._open_partition(topic, index, state, settings)
+                self.open_partition(topic, index, state, settings)
                 yield
 
-    def _open_partition(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
+    def open_partition(self, topic: TopicImage, index: int, state: PartitionImage, settings: TopicSettings) -> None:
         name = TopicPartition(topic.name, index)
         if name in self._replicas.recovering or name in self._replicas.offline:
             return  # it joins when its recovery is done, or its folder is back

@@ -49,6 +49,7 @@ class MarkerMessengers:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._errands: Errands[MarkerErrand] = Errands(self._carry)
+        self._silent: set[int] = set()  # brokers that did not answer last: told once
 
     def send(
         self, broker: int, order: SendMarkers, epoch: int, places: list[Place], answered: Callable[[Place, Error], None]
@@ -59,8 +60,11 @@ class MarkerMessengers:
         request = WriteTxnMarkersRequest(markers=[marker_of(errand) for errand in errands])
         try:
             response = await self._call(broker, MARKERS, request, WriteTxnMarkersResponse)
+            self._silent.discard(broker)
         except PeerError as error:
-            logger.info("broker %d did not take the markers of %d transactions: %s", broker, len(errands), error)
+            if broker not in self._silent:
+                logger.info("broker %d did not take the markers of %d transactions: %s", broker, len(errands), error)
+            self._silent.add(broker)
             response = WriteTxnMarkersResponse(markers=[])
         for place, errand in enumerate(errands):
             errors = marker_errors(response, place, errand)
@@ -110,6 +114,7 @@ class PartitionMessengers:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._errands: Errands[PartitionErrand] = Errands(self._carry)
+        self._silent: set[int] = set()
 
     def send(self, broker: int, errand: PartitionErrand) -> None:
         self._errands.send(broker, errand)
@@ -119,9 +124,12 @@ class PartitionMessengers:
         error = Error.NONE
         try:
             response = await self._call(broker, PARTITIONS, request, AddPartitionsToTxnResponse)
+            self._silent.discard(broker)
             error = error_of(response.error_code)
         except PeerError as failure:
-            logger.info("broker %d did not answer for %d transactions: %s", broker, len(errands), failure)
+            if broker not in self._silent:
+                logger.info("broker %d did not answer for %d transactions: %s", broker, len(errands), failure)
+            self._silent.add(broker)
             response = AddPartitionsToTxnResponse()
             error = Error.NETWORK_EXCEPTION
         for place, errand in enumerate(errands):

@@ -67,7 +67,7 @@ def report(moved: Migrated, connect: str, backup: str, node_id: int | None) -> N
 
 
 async def _move(source: dict[str, Node], connect: str) -> Migrated:
-    from ottla.controller.zookeeper import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     store = ZooKeeperStore(connect)
     await store.open()

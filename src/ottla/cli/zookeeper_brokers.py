@@ -30,7 +30,7 @@ def brokers_behind(connect: str) -> list[str]:
 
 
 async def _read_brokers(address: ZooKeeperAddress) -> list[str]:
-    from ottla.controller.zookeeper import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     store = ZooKeeperStore(str(address), connection_timeout_ms=OPEN_MS_MAX, makes_chroot=False)
     await store.open()

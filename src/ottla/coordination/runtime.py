@@ -78,6 +78,7 @@ class Runtime(Generic[M]):
         self._timers: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._is_closed = False
         self.partition_count = 0
+        self.is_in_doubt: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
 
     def now_ms(self) -> int:
@@ -92,6 +93,8 @@ class Runtime(Generic[M]):
         return self.shard_at(partition_for(key, self.partition_count))
 
     def shard_at(self, index: int) -> Shard[M]:
+        if self.is_in_doubt is not None and self.is_in_doubt():
+            raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         shard = self._shards.get(index)
         if shard is not None and shard.is_ours:
             return shard

@@ -149,7 +149,11 @@ class Partition(Replica):
 
     @property
     def min_in_sync(self) -> int:
-        """How many replicas must be in sync for acks=all: never more than there are, as with Kafka 4."""
+        """How many replicas must be in sync for acks=all: never more than there are, as with Kafka 4.
+
+        The controller counts alike: while fewer are in sync the high watermark stands still, and whoever left stays
+        eligible (KIP-966). That is why replicas that are just being added count, too.
+        """
         return min(self.log.settings.min_insync_replicas, self.replica_count)
 
     @property

@@ -4,7 +4,6 @@ The checker must notice (test_cluster_mutations.py). It works on the pure files 
 """
 
 import os
-from typing import Any
 
 from ottla.replication.leading import Leading
 from ottla.storage.producers import Producers
@@ -14,13 +13,6 @@ def acknowledge_what_only_the_leader_has() -> None:
     Leading.replicated_offset = lambda _, own_offset: own_offset  # type: ignore[method-assign]
 
 
-def let_replicas_join_that_are_behind() -> None:
-    def may_join(self: Leading, follower: Any, _high_watermark: int) -> bool:
-        return follower.broker_id not in self.maximal_isr and follower.fetched_ms > 0
-
-    Leading.may_join = may_join  # type: ignore[method-assign]
-
-
 def forget_what_producers_sent() -> None:
     Producers.find_duplicate = lambda *_: None  # type: ignore[method-assign, assignment]
     Producers.check = lambda *_: None  # type: ignore[method-assign, assignment]
@@ -28,6 +20,5 @@ def forget_what_producers_sent() -> None:
 
 {
     "early acknowledgement": acknowledge_what_only_the_leader_has,
-    "early joining": let_replicas_join_that_are_behind,
     "no deduplication": forget_what_producers_sent,
 }[os.environ["OTTLA_TEST_MUTATION"]]()

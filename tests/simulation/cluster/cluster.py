@@ -185,11 +185,26 @@ class Cluster:
         self.damaged.update((host, TopicPartition(TOPIC, index)) for index in range(self.partition_count))
 
     def on_store_change(self, paths: list[str]) -> None:
-        if self.damaged:
-            image = self.image()
-            states = [(host, name, image.partition(*name)) for host, name in self.damaged]
-            self.damaged = {(host, name) for host, name, state in states if state is not None and host in state.isr}
+        if any(path.endswith("/state") for path in paths):
+            topic = self.image().topics.get(TOPIC)
+            for index, state in enumerate(topic.partitions if topic is not None else ()):
+                name = TopicPartition(TOPIC, index)
+                counted = {*state.isr, *state.eligible}
+                self.damaged = {each for each in self.damaged if each[1] != name or each[0] in counted}
+                if topic is not None and self.ledger.is_clean:
+                    self._check_counted(Place(topic.topic_id, index), name, counted)
         self.on_state_written(paths)
+
+    def _check_counted(self, place: Place, name: TopicPartition, counted: set[int]) -> None:
+        """Who may be elected has everything that was ever committed."""
+        known = self.ledger.committed.get(place)
+        for host in sorted(counted) if known is not None and known.size else ():
+            log = self.disks[host].logs.get(name)
+            has_all = log is not None and log.topic_id == place.topic_id and log.bytes.data[: known.size] == known.data
+            if not has_all and (host, name) not in self.damaged:
+                self.ledger.break_(
+                    f"D: {host} may lead {name}, but lacks what was committed: {self.state(name.partition)}"
+                )
 
     def is_whole(self) -> bool:
         """Every replica is alive and in sync: one of them may be damaged without loss."""

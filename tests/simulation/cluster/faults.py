@@ -76,10 +76,21 @@ def kill_anyone(cluster: Cluster) -> None:
     kill(cluster, someone(cluster))
 
 
+def spare(cluster: Cluster) -> list[int]:
+    """Whose disk may be lost: a follower's if all are in sync, or that of one who does not count."""
+    leader = cluster.leader()
+    if cluster.is_whole():
+        return [host for host in cluster.hosts if host != leader]
+    topic = cluster.image().topics.get(TOPIC)
+    states = topic.partitions if topic is not None else ()
+    return [host for host in cluster.hosts if all(host not in (*each.isr, *each.eligible) for each in states)]
+
+
 def wipe_follower(cluster: Cluster) -> None:
     """R3, only while the others have everything."""
-    if cluster.is_whole():
-        host = a_follower(cluster)
+    hosts = spare(cluster)
+    if hosts:
+        host = cluster.world.random.choice(hosts)
         cluster.kill(host)
         cluster.wipe(host)
         later(cluster, 20, 800, lambda: cluster.start(host))

@@ -33,7 +33,7 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 60) -> Wor
         world, hosts=chosen.hosts, partitions=partitions, is_clean=chosen.is_clean, flushes=chosen.flushes
     )
     cluster.network.loss = world.random.choice((0.0, 0.0, 0.01, 0.05))
-    cluster.network.slowness = world.random.choice((0.0, 0.01, 0.05))
+    cluster.network.slowness = world.random.choice((0.0, 0.02, 0.1))
     employ(cluster)
     if chosen.is_sly:
         watch_for_moments(cluster)

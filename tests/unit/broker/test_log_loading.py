@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ottla.base.names import TopicPartition
 from ottla.broker.log_loading import LogLoading, Unclean, measure
-from ottla.controller.image import TopicImage
+from ottla.controller.image import PartitionImage, TopicImage
 from ottla.storage.log_dir import FoundLog
 
 TOPIC = TopicImage("topic", UUID(int=1), ())
@@ -120,3 +120,28 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
     asyncio.run(run())
 
     assert begun == [0]
+
+
+def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() -> None:
+    """It was being recovered when the publisher came by, so nobody else opens the new one."""
+    new = TopicImage("topic", UUID(int=2), (PartitionImage(1, 0, (1,), (1,)),))
+    opened: list[tuple[str, int, UUID]] = []
+    aside: list[FoundLog] = []
+    services = SimpleNamespace(
+        node_id=1,
+        image=SimpleNamespace(topics={"topic": new}),
+        live=SimpleNamespace(of_topic=lambda _image, _name: None),
+        publisher=SimpleNamespace(
+            open_partition=lambda topic, index, _state, _settings: opened.append((topic.name, index, topic.topic_id))
+        ),
+        replicas=SimpleNamespace(
+            recovering=set(), log_dirs=SimpleNamespace(set_aside=lambda found: aside.append(found) or "aside")
+        ),
+    )
+    old_folder = FoundLog(TopicPartition("topic", 0), "folder", False, 0, 0)
+    log = SimpleNamespace(abandon=lambda: None, topic_id=UUID(int=1))
+
+    LogLoading(cast("Any", services))._take(old_folder, cast("Any", log), TOPIC)
+
+    assert aside == [old_folder]
+    assert opened == [("topic", 0, UUID(int=2))]

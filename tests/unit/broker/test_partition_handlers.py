@@ -233,6 +233,7 @@ class Coordinating:
 
     def __init__(self, found: MetadataImage) -> None:
         self._image = found
+        self.is_in_doubt = False
 
     def offsets_topic(self) -> object:
         return "offsets"
@@ -262,6 +263,16 @@ def test_the_coordinator_is_the_leader_at_the_listener_that_was_asked(
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     (row,) = asyncio.run(find_coordinator.handle(request, Asking(broker, 4, listener))).coordinators  # type: ignore[arg-type]
     assert (row.error_code, row.node_id, row.host, row.port) == expected
+
+
+def test_a_broker_in_doubt_names_no_coordinator() -> None:
+    known = image(1, "__consumer_offsets")
+    coordinators = Coordinating(known)
+    coordinators.is_in_doubt = True
+    context: Any = Asking(broker_with(None, image=known, coordinators=coordinators), 4)
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    (row,) = asyncio.run(find_coordinator.handle(request, context)).coordinators
+    assert row.error_code == Error.COORDINATOR_NOT_AVAILABLE
 
 
 def test_internal_topics_of_a_cluster_have_as_many_replicas_as_the_settings_say() -> None:

@@ -8,8 +8,8 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from ottla.controller.store import WatchEvent, WatchKind
-from ottla.controller.zookeeper_client import LoopResult
-from ottla.controller.zookeeper_watches import Watches
+from ottla.controller.zookeeper.client import LoopResult
+from ottla.controller.zookeeper.watches import Watches
 
 
 class Stat(NamedTuple):

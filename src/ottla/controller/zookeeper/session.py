@@ -32,7 +32,7 @@ from kazoo.protocol.states import KazooState
 from ottla.base.clock import Clock
 from ottla.base.zookeeper_connect import ZooKeeperAddress
 from ottla.controller.store import SessionCallback, SessionState, StoreAwayError, StoreError, StoreUnusableError
-from ottla.controller.zookeeper_client import (
+from ottla.controller.zookeeper.client import (
     IN_FLIGHT_MAX,
     Identity,
     LoopResult,

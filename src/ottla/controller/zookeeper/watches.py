@@ -16,7 +16,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import EventType
 
 from ottla.controller.store import WatchCallback, WatchEvent, WatchKind
-from ottla.controller.zookeeper_client import LoopResult, cross
+from ottla.controller.zookeeper.client import LoopResult, cross
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from ottla.controller.store import (
     StoreOperation,
     parent_and_name,
 )
-from ottla.controller.zookeeper_client import Found
+from ottla.controller.zookeeper.client import Found
 
 NO_PROOF = 0  # fits, but proves nothing
 NOT_DONE = -1

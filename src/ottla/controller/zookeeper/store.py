@@ -48,10 +48,10 @@ from ottla.controller.store import (
     TransactionRefusedError,
     WatchCallback,
 )
-from ottla.controller.zookeeper_client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead, Read
-from ottla.controller.zookeeper_session import AWAY, ZooKeeperSession
-from ottla.controller.zookeeper_verdict import judge, sequential_parents, touched_paths
-from ottla.controller.zookeeper_watches import Watches
+from ottla.controller.zookeeper.client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead, Read
+from ottla.controller.zookeeper.session import AWAY, ZooKeeperSession
+from ottla.controller.zookeeper.verdict import judge, sequential_parents, touched_paths
+from ottla.controller.zookeeper.watches import Watches
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,112 @@
+"""A broker that was held still asks whether it still is what it believes to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.broker import doubt as doubt_module
+from ottla.broker.doubt import Doubt
+from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.store import StoreError
+
+ME = 1
+
+
+def me(epoch: int) -> BrokerImage:
+    return BrokerImage(ME, {}, None, epoch)
+
+
+class Stand:
+    """A broker with a clock that a test sets, registered under epoch 7."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.registered: Any = me(7)
+        self.looks = 0
+        self.services: Any = SimpleNamespace(
+            node_id=ME,
+            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
+            settings=SimpleNamespace(zookeeper_session_timeout_ms=6000),
+            image=MetadataImage(brokers={ME: me(7)}),
+            cluster=SimpleNamespace(locate=self.locate),
+            publisher=SimpleNamespace(settled=self.settled),
+        )
+        self.doubt = Doubt(self.services)
+        self.doubt.start()
+
+    async def locate(self, _: int) -> Any:
+        self.looks += 1
+        if isinstance(self.registered, Exception):
+            raise self.registered
+        return self.registered
+
+    async def settled(self) -> None:
+        """All roles are given."""
+
+
+def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[Stand], Awaitable[None]]) -> None:
+    monkeypatch.setattr(doubt_module, "RETRY_SECONDS", 0.001)
+
+    async def whole() -> None:
+        stand = Stand()
+        await scene(stand)
+        stand.doubt.close()
+
+    asyncio.run(whole())
+
+
+def test_short_pauses_raise_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.now_ms += 2000
+        assert not stand.doubt.is_there()
+        assert stand.looks == 0
+
+    play(monkeypatch, scene)
+
+
+def test_whoever_is_registered_as_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.now_ms += 2001
+        assert stand.doubt.is_there()
+        await asyncio.sleep(0.01)
+        assert not stand.doubt.is_there()
+        assert stand.looks == 1
+
+    play(monkeypatch, scene)
+
+
+@pytest.mark.parametrize("registered", [None, me(9), StoreError("no answer")])
+def test_whoever_has_lost_its_registration_waits_for_a_new_image(
+    monkeypatch: pytest.MonkeyPatch, registered: Any
+) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.registered = registered
+        stand.now_ms += 20_000
+        assert stand.doubt.is_there()
+        await asyncio.sleep(0.02)
+        assert stand.doubt.is_there()
+        stand.registered = me(9)
+        stand.services.image = MetadataImage(brokers={ME: me(9)})
+        await asyncio.sleep(0.02)
+        assert not stand.doubt.is_there()
+
+    play(monkeypatch, scene)
+
+
+def test_without_the_store_doubt_ends_after_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.registered = StoreError("no answer")
+        stand.now_ms += 20_000
+        assert stand.doubt.is_there()
+        await asyncio.sleep(0.02)
+        assert stand.doubt.is_there()
+        stand.now_ms += 6000
+        await asyncio.sleep(0.02)
+        assert not stand.doubt.is_there()
+
+    play(monkeypatch, scene)
