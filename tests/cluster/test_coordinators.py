@@ -316,7 +316,7 @@ def test_a_coordinator_that_was_held_still_tells_nothing_old(cluster: Cluster, n
     cluster.create_topic(name)
     place = TopicPartition(name, 0)
     readers = [Consumer(client(cluster, group_id=name)) for _ in range(4)]
-    assert commit(readers[0], name, 5)
+    cluster.wait_for(lambda: commit(readers[0], name, 5) or None, "an answer to a commit")
     for reader in readers:
         assert reader.committed([place], timeout=PATIENCE_SECONDS)[0].offset == 5
     held = coordinator_of(cluster, KeyType.GROUP, name)
@@ -327,7 +327,7 @@ def test_a_coordinator_that_was_held_still_tells_nothing_old(cluster: Cluster, n
         thread.start()
     successor = cluster.wait_for(lambda: other_coordinator(cluster, name, held), "a successor")
     committer = Consumer(client(cluster, group_id=name, bootstrap_servers=successor.bootstrap_servers))
-    assert commit(committer, name, 100)
+    cluster.wait_for(lambda: commit(committer, name, 100) or None, "an answer to a commit")
     held.resume()
     for thread in threads:
         thread.join()

@@ -1,5 +1,6 @@
 """Replicas of real brokers: what is acknowledged is everywhere, byte for byte, whatever happens to one of them."""
 
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +135,7 @@ def test_what_the_new_leader_never_had_is_cut_off(cluster: Cluster, topic: str) 
     others = [broker for broker in cluster.brokers if broker is not leader]
     for broker in others:
         broker.pause()
+    time.sleep(1.0)  # their fetches that wait at the leader would still be answered, and read when they go on
     loose: dict[str, object] = {"acks": 1, "enable.idempotence": False}
     send(leader.bootstrap_servers, topic, [b"only the leader has it"], **loose)
     leader.kill()

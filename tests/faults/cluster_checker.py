@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from faults.cluster_replicas import compare_replicas, read_replica
@@ -239,5 +239,12 @@ def end_offset(bootstrap: str, place: Place) -> int:
     """The high watermark, as a reader of everything is told."""
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "nobody", **LIBRDKAFKA}
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    deadline = time.monotonic() + READ_SECONDS_MAX
     with contextlib.closing(consumer):
-        return int(consumer.get_watermark_offsets(TopicPartition(*place), timeout=30)[1])
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(*place), timeout=30)[1])
+            except KafkaException:  # a new leader does not know it yet (KIP-207)
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)

@@ -181,7 +181,7 @@ class Cluster:
         return state if self._decoded[node.data] == partition.topic_id else None
 
     def _damage(self, host: int) -> None:
-        """Until a replica has left the ISR, nobody can expect anything of it."""
+        """Until the controller knows of it, nobody can expect anything of a replica."""
         self.damaged.update((host, TopicPartition(TOPIC, index)) for index in range(self.partition_count))
 
     def on_store_change(self, paths: list[str]) -> None:
@@ -189,11 +189,20 @@ class Cluster:
             topic = self.image().topics.get(TOPIC)
             for index, state in enumerate(topic.partitions if topic is not None else ()):
                 name = TopicPartition(TOPIC, index)
-                counted = {*state.isr, *state.eligible}
-                self.damaged = {each for each in self.damaged if each[1] != name or each[0] in counted}
                 if topic is not None and self.ledger.is_clean:
-                    self._check_counted(Place(topic.topic_id, index), name, counted)
+                    self._check_counted(Place(topic.topic_id, index), name, {*state.isr, *state.eligible})
         self.on_state_written(paths)
+
+    def review_damage(self) -> None:
+        """The controller has decided about who is there: of whom it knows that he came back empty, nobody expects that
+        he is in sync; from now on it would be a mistake if he were without being so."""
+        image = self.image() if self.damaged else MetadataImage()
+        for host, name in list(self.damaged):
+            state, node = image.partition(*name), self.server.store.get(tree.broker_path(host))
+            terms = [broker.controlling for broker in self.brokers() if broker.controlling is not None]
+            is_known = node is not None and any(node.created_id < term.liveness.known.get(host, 0) for term in terms)
+            if is_known and (state is None or host not in (*state.isr, *state.eligible)):
+                self.damaged.discard((host, name))
 
     def _check_counted(self, place: Place, name: TopicPartition, counted: set[int]) -> None:
         """Who may be elected has everything that was ever committed."""

@@ -117,6 +117,7 @@ class Controlling:
         def settled(reply: Any) -> None:
             if not isinstance(reply, Error):
                 self.liveness = self.liveness._replace(known=after_settling(brokers, self.liveness.known))
+                self.member.cluster.review_damage()
                 if not self.is_settled:
                     self.is_settled = True
                     self.member.publish(self.image)

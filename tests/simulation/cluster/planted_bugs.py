@@ -93,6 +93,7 @@ BUGS = [
     PlantedBug(
         "fetches of an earlier life of a broker count",
         (Change(LEADING, "if UNKNOWN < broker_epoch < follower.broker_epoch:", "if False:"),),
+        "wipe",
     ),
     PlantedBug(
         "an earlier life of a broker may be in the ISR",

@@ -310,7 +310,8 @@ class Replicas(Member):
             partition.on_flushed()
             self.note(partition)
 
-        self.after(1 + int(self.world.random.random() * 15), synced)
+        slowest_ms = 120 if self.world.chance(0.1) else 15  # W4: now and then a disk takes its time
+        self.after(1 + int(self.world.random.random() * slowest_ms), synced)
 
     def _checkpoint(self) -> None:
         random = self.world.random.random
