@@ -23,7 +23,7 @@ from ottla.broker.replica_fetchers import ReplicaFetchers
 from ottla.broker.services import Services
 from ottla.controller.cluster import ClusterController
 from ottla.controller.holder import ImageHolder
-from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.membership import Membership
 from ottla.controller.upkeep import Upkeep
 from ottla.controller.zookeeper.store import ZooKeeperStore
@@ -33,6 +33,8 @@ from ottla.storage.life_file import note_life, previous_life
 
 logger = logging.getLogger(__name__)
 
+LOOK_SECONDS: Final = 0.05
+ELECTION_SECONDS_MAX: Final = 1.5
 SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 
 
@@ -126,18 +128,33 @@ class Clustering:
             return
         await self.membership.step_down()
         for attempt in range(settings.controlled_shutdown_max_retries):
-            if attempt:
-                await asyncio.sleep(settings.controlled_shutdown_retry_backoff_ms / 1000)
+            if attempt and await is_left_alone(services, settings.controlled_shutdown_retry_backoff_ms / 1000):
+                return
             try:
-                remaining = await services.control.controlled_shutdown(SHUTDOWN_MS_MAX)
+                remaining = await self._ask_to_stop(services)
             except KafkaError as refusal:
                 logger.warning("controlled shutdown failed: %s", refusal)
                 continue
+            if remaining is None:
+                logger.info("nobody stands for election: all brokers stop, and there is nobody to hand over to")
+                return
             if not remaining:
                 logger.info("Controlled shutdown request returned successfully")
                 return
             logger.warning("nobody else can lead %s", ", ".join(f"{name}" for name in remaining[:10]))
         logger.warning("Proceeding to do an unclean shutdown as all the controlled shutdown attempts failed")
+
+    async def _ask_to_stop(self, services: Services) -> list[TopicPartition] | None:
+        """What nobody else can lead; None if there has been no controller for longer than an election takes."""
+        call = asyncio.ensure_future(services.control.controlled_shutdown(SHUTDOWN_MS_MAX))
+        looks = 0
+        while not call.done():
+            await asyncio.wait((call,), timeout=LOOK_SECONDS)
+            looks = looks + 1 if self.membership.controller_id == NO_CONTROLLER else 0
+            if looks * LOOK_SECONDS > ELECTION_SECONDS_MAX:
+                call.cancel()
+                return None
+        return call.result()
 
     async def stop(self) -> None:
         """No more copying: what was fetched is in the log."""
@@ -154,6 +171,16 @@ class Clustering:
         await self.membership.close()
         if self._peers is not None:
             self._peers.close()
+
+
+async def is_left_alone(services: Services, seconds: float) -> bool:
+    """Wait so long, or until no other broker is there: all of them were told to stop, and there are no heirs."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while set(services.image.brokers) - {services.node_id}:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    return True
 
 
 def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) -> None:

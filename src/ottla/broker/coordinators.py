@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 MINUTE_MS: Final = 60_000
+COMPLAINT_SECONDS: Final = 10.0  # between two about the same topic
 CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
 
 # What a coordinator that cannot write its records tells its clients.
@@ -313,10 +315,23 @@ def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str,
     )
 
 
+_complaints: dict[str, float] = {}  # by topic: when we last complained
+
+
+def _may_complain(topic: str) -> bool:
+    """Clients ask many times a second; a person reads it once in a while."""
+    now = time.monotonic()
+    if now - _complaints.get(topic, -COMPLAINT_SECONDS) < COMPLAINT_SECONDS:
+        return False
+    _complaints[topic] = now
+    return True
+
+
 def require_brokers(wanted: NewTopic, alive: int) -> None:
     """While a cluster starts it has too few brokers; clients ask again."""
     if wanted.replication_factor > alive:
-        logger.warning(
+        log = logger.warning if _may_complain(wanted.name) else logger.debug
+        log(
             "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
             "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
             wanted.name,

@@ -52,6 +52,7 @@ from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.errors import LogDirError
+from ottla.storage.life_file import has_lived_in_cluster
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -302,6 +303,11 @@ def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
     if failure is not None:
         raise StartError(f"{failure}. This folder, the first of log.dirs, holds the metadata store.")
     store = Path(settings.log_dirs[0]) / METADATA_FILE
+    if not store.exists() and has_lived_in_cluster(log_dirs.dirs):
+        raise StartError(
+            f"{settings.log_dirs[0]} belongs to a broker of a cluster, but zookeeper.connect is not set. Set it to the "
+            "cluster's ZooKeeper, or give this broker a folder of its own."
+        )
     if log_dirs.found and not store.exists():
         raise StartError(
             f"{store} is gone, but the log folders hold {len(log_dirs.found)} partitions. Put it back from a backup: "

@@ -225,7 +225,10 @@ class Membership:
                 return
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
             if node is None:
-                if not self.is_standing or await self._stand(epoch):
+                if not self.is_standing:  # we stop: somebody else will be elected, if anybody is left
+                    self.controller_node, self.controller_id = None, NO_CONTROLLER
+                    return
+                if await self._stand(epoch):
                     return
                 continue
             elected = tree.decode_controller(node.data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -40,6 +41,11 @@ def note_life(dirs: Sequence[LogDir], epoch: int, boot_id: str | None = None) ->
             files.replace_file(f"{log_dir.path}/{FILE_NAME}", json.dumps(fields).encode(), durable=True)
         except OSError as problem:
             logger.warning("cannot note the broker's epoch in %s: %s", log_dir.path, problem)
+
+
+def has_lived_in_cluster(dirs: Sequence[LogDir]) -> bool:
+    """Whether a broker of a cluster has used one of these folders."""
+    return any(os.path.exists(f"{log_dir.path}/{FILE_NAME}") for log_dir in dirs)
 
 
 def life_of(log_dir: LogDir, boot_id: str) -> int:

@@ -170,7 +170,7 @@ class Producers:
         self.open_transactions.pop(producer_id, None)
         producer.coordinator_epoch = coordinator_epoch
         producer.last_timestamp = timestamp
-        if first_offset != NO_OFFSET and marker_offset != NO_OFFSET:
+        if NO_OFFSET not in (first_offset, marker_offset):
             self._note_end(first_offset, marker_offset)
         return first_offset
 

@@ -52,7 +52,7 @@ class Cluster:
         self.partition_count = partitions
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
-        self.damaged: set[tuple[int, TopicPartition]] = set()  # in sync for the store, and yet without some records
+        self.damaged: dict[tuple[int, TopicPartition], int] = {}  # since which transaction a replica lacks records
         self.on_state_written: Callable[[list[str]], None] = lambda paths: None
         self._decoded: dict[bytes, Any] = {}
         self.server.on_change = self.on_store_change
@@ -182,7 +182,8 @@ class Cluster:
 
     def _damage(self, host: int) -> None:
         """Until the controller knows of it, nobody can expect anything of a replica."""
-        self.damaged.update((host, TopicPartition(TOPIC, index)) for index in range(self.partition_count))
+        names = (TopicPartition(TOPIC, index) for index in range(self.partition_count))
+        self.damaged.update(((host, name), self.server.store.transactions) for name in names)
 
     def on_store_change(self, paths: list[str]) -> None:
         if any(path.endswith("/state") for path in paths):
@@ -197,12 +198,13 @@ class Cluster:
         """The controller has decided about who is there: of whom it knows that he came back empty, nobody expects that
         he is in sync; from now on it would be a mistake if he were without being so."""
         image = self.image() if self.damaged else MetadataImage()
-        for host, name in list(self.damaged):
+        for (host, name), damaged_id in list(self.damaged.items()):
             state, node = image.partition(*name), self.server.store.get(tree.broker_path(host))
             terms = [broker.controlling for broker in self.brokers() if broker.controlling is not None]
-            is_known = node is not None and any(node.created_id < term.liveness.known.get(host, 0) for term in terms)
+            is_new_life = node is not None and node.created_id > damaged_id
+            is_known = is_new_life and any(node.created_id < term.liveness.known.get(host, 0) for term in terms)
             if is_known and (state is None or host not in (*state.isr, *state.eligible)):
-                self.damaged.discard((host, name))
+                del self.damaged[host, name]
 
     def _check_counted(self, place: Place, name: TopicPartition, counted: set[int]) -> None:
         """Who may be elected has everything that was ever committed."""

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.life_file import FILE_NAME, UNKNOWN, current_boot_id, note_life, previous_life
+from ottla.storage.life_file import (
+    FILE_NAME,
+    UNKNOWN,
+    current_boot_id,
+    has_lived_in_cluster,
+    note_life,
+    previous_life,
+)
 from ottla.storage.log_dir import LogDir, write_clean_shutdown_marker
 
 
@@ -72,3 +79,10 @@ def test_a_damaged_file_tells_of_loss(tmp_path: Path, text: str) -> None:
 
 def test_this_machine_has_a_boot_id() -> None:
     assert current_boot_id() == current_boot_id() != ""
+
+
+def test_a_folder_tells_whether_it_was_in_a_cluster(tmp_path: Path) -> None:
+    dirs = folders(tmp_path)
+    assert not has_lived_in_cluster(dirs)
+    note_life(dirs[1:], 7, "boot")
+    assert has_lived_in_cluster(dirs)
