@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.zookeeper import ask
-from ottla.controller.store import CreateNode, SetNode
+from ottla.cli.zookeeper import EFFECTIVE_FILE, ask
+from ottla.controller.store import CreateNode, SetNode, StoreError
 from ottla.controller.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
 
@@ -51,6 +51,25 @@ def test_a_port_that_is_in_use_is_one_line(zookeeper: ZooKeeperProcess, tmp_path
     assert ended.returncode == 1
     assert "already in use" in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_folder_in_use_is_one_line_and_left_as_it_is(zookeeper: ZooKeeperProcess) -> None:
+    folder = zookeeper.folder / "data"
+    before = (folder / EFFECTIVE_FILE).read_bytes()
+    ended = run_command("--port", str(free_port()), "--data", str(folder))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"another ZooKeeper runs on {folder}" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert (folder / EFFECTIVE_FILE).read_bytes() == before
+
+
+def test_a_host_that_nobody_knows_is_named() -> None:
+    async def body() -> None:
+        store = ZooKeeperStore("nowhere.invalid:2181", connection_timeout_ms=500)
+        with pytest.raises(StoreError, match=r"the host name is not known: nowhere\.invalid"):
+            await store.open()
+
+    asyncio.run(body())
 
 
 def test_kafkas_script_and_file_start_it_and_sigterm_ends_it(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_new_topic_has_nothing_of_an_old_one(cluster_factory: ClusterFactory) 
             killer.join()
         if chance.random() < 0.5:
             victim.start()
-        cluster.create_topic("phoenix", 2)
+        cluster.create_topic("phoenix", 2, replicas=2)  # whoever is there: the victim may be away
         cluster.start_brokers()
         cluster.wait_until_whole()
         stored = read_everything(cluster.bootstrap, [("phoenix", 0), ("phoenix", 1)])

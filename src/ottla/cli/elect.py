@@ -10,7 +10,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
-from ottla.cli.elections import parse_partitions
+from ottla.cli.elections import check_json, parse_partitions
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
 from ottla.client.admin import Admin
@@ -21,9 +21,12 @@ from ottla.client.errors import RefusedError
 EXAMPLES = """
 ottla elect                                     the preferred replicas lead, wherever they do not
 ottla elect --topic orders --partition 2
-ottla elect --election-type unclean --topic orders
+ottla elect --election-type unclean --topic orders          asks first; --yes does not, and is needed in scripts
 """
 UNCLEAN_QUESTION = "The new leader may lack acknowledged records, and they are lost then. Elect it?"
+UNCLEAN_REFUSAL = (
+    "an unclean election may lose acknowledged records: give --yes, as nobody is at a terminal to be asked"
+)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -33,11 +36,19 @@ def run(arguments: Sequence[str]) -> int:
         raise UsageError("--partition goes with --topic")
     if sum((options.all_topic_partitions, options.topic is not None, options.path_to_json_file is not None)) > 1:
         raise UsageError("give one of --topic, --path-to-json-file and --all-topic-partitions")
-    is_asked = kind is Election.UNCLEAN and not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout)
-    if is_asked and not confirm(UNCLEAN_QUESTION):
+    listed = None if options.path_to_json_file is None else _read_partitions(options.path_to_json_file)
+    if kind is Election.UNCLEAN and not options.yes and not _is_agreed():
         return EXIT_FAILED
     with client_of(options) as client:
-        return _report(client, elect_leaders(client, kind, _wanted(client, options)))
+        wanted = _wanted(client, options) if listed is None else listed
+        return _report(client, elect_leaders(client, kind, wanted))
+
+
+def _is_agreed() -> bool:
+    """Records may be lost, so silence is no consent: without a terminal somebody must have said it before."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise UsageError(UNCLEAN_REFUSAL)
+    return confirm(UNCLEAN_QUESTION)
 
 
 def _parser() -> Parser:
@@ -58,10 +69,14 @@ def _parser() -> Parser:
     return parser
 
 
+def _read_partitions(path: str) -> list[TopicPartition]:
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    check_json(text, path)
+    return parse_partitions(text)
+
+
 def _wanted(client: Client, options: argparse.Namespace) -> list[TopicPartition] | None:
-    if options.path_to_json_file is not None:
-        with open(options.path_to_json_file, encoding="utf-8") as file:
-            return parse_partitions(file.read())
     if options.topic is None:
         return None
     if options.partition is not None:

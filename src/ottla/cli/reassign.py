@@ -11,7 +11,7 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.reassign_balance import plan_drain, plan_fill
+from ottla.cli.reassign_balance import plan_drain, plan_factor, plan_fill
 from ottla.cli.reassign_plan import (
     Plan,
     PlanError,
@@ -27,6 +27,7 @@ from ottla.cli.reassign_progress import bar, look, wait_for_moves
 from ottla.cli.reassigning import (
     Progress,
     check_brokers,
+    check_holders,
     clear_broker_throttles,
     clear_topic_throttles,
     current_rows,
@@ -49,6 +50,7 @@ EXAMPLES = """
 ottla reassign generate --fill 4 --output plan.json       broker 4 is new: give it its share
 ottla reassign generate --drain 2 --output plan.json      broker 2 goes: move everything off it
 ottla reassign generate orders --brokers 1,2,3            spread a topic over these brokers
+ottla reassign generate orders --replication-factor 3     more replicas, or fewer
 ottla reassign execute plan.json --throttle 50000000 --wait
 ottla reassign list
 ottla reassign cancel plan.json
@@ -84,12 +86,13 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
 
     generate = commands.add_parser("generate", help="make a plan; nothing is moved yet")
-    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default with --drain and --fill: all topics")
+    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default, but with --brokers: all topics")
     generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
     how = generate.add_mutually_exclusive_group(required=True)
     how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
     how.add_argument("--drain", metavar="N", help="move everything off these brokers, and nothing else")
     how.add_argument("--fill", metavar="N", help="give these new brokers their share, and move nothing else")
+    how.add_argument("--replication-factor", type=positive, metavar="N", help="more or fewer replicas; the rest stays")
     generate.add_argument("--disable-rack-aware", action="store_true", help="do not look at the racks of brokers")
     generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
     generate.set_defaults(action=_generate)
@@ -146,7 +149,11 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         made = make_plan(topics, wanted, racks, SystemRandom())
         plan = {name: row for name, row in made.items() if row != rows[name]}
     elif options.drain is not None:
-        plan = plan_drain(rows, parse_brokers(options.drain), list(racks), racks)
+        gone = parse_brokers(options.drain)
+        check_holders(admin, gone)
+        plan = plan_drain(rows, gone, list(racks), racks)
+    elif options.replication_factor is not None:
+        plan = plan_factor(rows, options.replication_factor, list(racks), racks)
     else:
         new = parse_brokers(options.fill)
         check_brokers(admin, new)

@@ -1,15 +1,18 @@
-"""Plans that move as little as possible: take everything off brokers that go, give new brokers their share.  Pure.
+"""Plans that move as little as possible: off brokers that go, to new brokers, more or fewer replicas.  Pure.
 
 Nothing moves that need not: every other replica stays where it is and in its place in the row, so most leaders stay.
-A replica goes where the least lies; a rack that has none of the partition's replicas comes first.
+A replica goes where the least lies; a rack that has the fewest of the partition's replicas comes first.
+A new broker gets its share of every topic, not of the first ones only: one that holds nothing but offsets of groups
+would stay idle.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
-from ottla.base.names import TopicPartition
+from ottla.base.names import INTERNAL_TOPICS, TopicPartition
 from ottla.cli.reassign_plan import PlanError
 
 Rows = Mapping[TopicPartition, Sequence[int]]
@@ -50,13 +53,13 @@ def best(
     if not free:
         raise PlanError(
             f"{partition} has {len(row)} replicas, but only {len(brokers)} brokers are left to hold them: give the "
-            "topic fewer replicas first, or add a broker"
+            "topic fewer replicas first (--replication-factor), or add a broker"
         )
-    used = {racks.get(other) for number, other in enumerate(row) if number != place}
+    used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
+    del used[None]  # no rack is no place that could fail as a whole
 
-    def cost(broker: int) -> tuple[bool, int, int, int]:
-        is_same_rack = racks.get(broker) is not None and racks.get(broker) in used
-        return is_same_rack, leads[broker] if place == 0 else 0, load[broker], broker
+    def cost(broker: int) -> tuple[int, int, int, int]:
+        return used[racks.get(broker)], leads[broker] if place == 0 else 0, load[broker], broker
 
     return min(free, key=cost)
 
@@ -73,13 +76,16 @@ def plan_fill(
     leads = Counter(dict.fromkeys(brokers, 0))
     leads.update(row[0] for row in rows.values() if row)
     for broker in sorted(new):
-        take(current, broker, leads, load, racks, len(rows) // len(set(brokers)), is_first=True)
-        take(current, broker, load, leads, racks, sum(map(len, rows.values())) // len(set(brokers)), is_first=False)
+        topics = topics_of(current, len(load), is_first=True)
+        take(current, topics, broker, leads, load, racks, len(rows) // len(load), is_first=True)
+        topics = topics_of(current, len(load), is_first=False)
+        take(current, topics, broker, load, leads, racks, sum(map(len, rows.values())) // len(load), is_first=False)
     return {partition: row for partition, row in sorted(current.items()) if row != list(rows[partition])}
 
 
 def take(
     rows: dict[TopicPartition, list[int]],
+    topics: list[TopicShare],
     broker: int,
     counted: Counter[int],
     other: Counter[int],
@@ -88,27 +94,90 @@ def take(
     *,
     is_first: bool,
 ) -> None:
-    """Give a broker replicas of those who have most, until it has its share. `is_first`: of leaders."""
-    while counted[broker] < share:
-        found = next(
-            (
-                (partition, place)
-                for giver, count in counted.most_common()
-                if giver != broker and count > share
-                for partition, row in sorted(rows.items())
-                for place in ((0,) if is_first else range(1, len(row)))
-                if row[place] == giver and may_replace(row, place, broker, racks)
-            ),
-            None,
-        )
-        if found is None:
-            return
+    """Give a broker replicas, topic by topic, until it has its share of all. `is_first`: of leaders."""
+    while topics and counted[broker] < share:
+        topic = min(topics, key=lambda one: one.turn(broker))
+        found = giving(topic, rows, broker, counted, racks, share, is_first=is_first)
+        if found is None:  # others only ever give more away, so this topic will have nothing later either
+            topics.remove(topic)
+            continue
         partition, place = found
         giver = rows[partition][place]
         rows[partition][place] = broker
-        for counter in (counted, other) if is_first else (counted,):
+        for counter in (topic.held, counted, other) if is_first else (topic.held, counted):
             counter[giver] -= 1
             counter[broker] += 1
+
+
+class TopicShare(NamedTuple):
+    """Who holds how much of a topic, and how much of it each of the brokers should hold."""
+
+    name: str
+    partitions: list[TopicPartition]
+    held: Counter[int]
+    fair: int
+    left_over: int
+
+    def turn(self, broker: int) -> tuple[int, bool, int, str]:
+        """Whose turn it is, the smallest first: topics below the fair share, then one round for each more.
+
+        Topics of users come before the brokers' own, and those of whose last round most is left over before others.
+        """
+        return max(0, self.held[broker] + 1 - self.fair), self.name in INTERNAL_TOPICS, -self.left_over, self.name
+
+
+def topics_of(rows: Rows, broker_count: int, *, is_first: bool) -> list[TopicShare]:
+    partitions: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(rows):
+        partitions.setdefault(partition.topic, []).append(partition)
+    found = []
+    for name, own in partitions.items():
+        held = Counter(broker for partition in own for broker in (rows[partition][:1] if is_first else rows[partition]))
+        found.append(TopicShare(name, own, held, *divmod(held.total(), broker_count)))
+    return found
+
+
+def giving(
+    topic: TopicShare,
+    rows: Rows,
+    broker: int,
+    counted: Counter[int],
+    racks: Racks,
+    share: int,
+    *,
+    is_first: bool,
+) -> tuple[TopicPartition, int] | None:
+    """Which replica of a topic the broker takes over: one of those who hold most of it."""
+    givers = [giver for giver in topic.held if giver != broker and counted[giver] > share]
+    return next(
+        (
+            (partition, place)
+            for giver in sorted(givers, key=lambda one: (-topic.held[one], -counted[one], one))
+            for partition in topic.partitions
+            for place in ((0,) if is_first else range(1, len(rows[partition])))
+            if rows[partition][place] == giver and may_replace(rows[partition], place, broker, racks)
+        ),
+        None,
+    )
+
+
+def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks) -> dict[TopicPartition, list[int]]:
+    """The rows that change so that every partition has this many replicas: more at the end, or the last ones go."""
+    living = sorted(brokers)
+    if factor > len(living):
+        raise PlanError(f"Replication factor: {factor} larger than available brokers: {len(living)}.")
+    load = loads(rows, living)
+    for row in rows.values():
+        load.subtract(broker for broker in row[factor:] if broker in load)
+    plan = {}
+    for partition, row in sorted(rows.items()):
+        new = list(row[:factor])
+        while len(new) < factor:
+            new.append(best(new, len(new), living, racks, load, Counter(), partition))
+            load[new[-1]] += 1
+        if new != list(row):
+            plan[partition] = new
+    return plan
 
 
 def may_replace(row: Sequence[int], place: int, broker: int, racks: Racks) -> bool:

@@ -24,6 +24,7 @@ from ottla.controller.placement import place_replicas
 ANY_FOLDER = "any"
 VERSION = 1
 LOT_MAX = 2**30
+WORD_LENGTH_MAX = 60
 
 Rows = Mapping[TopicPartition, Sequence[int]]
 
@@ -80,17 +81,18 @@ def parse_plan(text: str) -> Plan:
     folders: dict[PlacedReplica, str] = {}
     repeated = []
     try:
-        for row in fields.get("partitions", ()):
-            partition = TopicPartition(str(row["topic"]), int(row["partition"]))
+        for row in list_in({"partitions": []} | fields, "partitions"):
+            partition = partition_in(row)
             repeated += [partition] if partition in replicas else []
-            replicas[partition] = [int(broker) for broker in row["replicas"]]
-            places = [str(place) for place in row.get("log_dirs", [ANY_FOLDER] * len(replicas[partition]))]
+            replicas[partition] = [number(broker, '"replicas"') for broker in list_in(row, "replicas")]
+            anywhere = {"log_dirs": [ANY_FOLDER] * len(replicas[partition])}
+            places = [str(place) for place in list_in(anywhere | row, "log_dirs")]
             check_folders(partition, replicas[partition], places)
             for broker, place in zip(replicas[partition], places, strict=True):
                 if place != ANY_FOLDER:
                     folders[PlacedReplica(partition, broker)] = place
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise PlanError(f"the plan cannot be read: {problem!r}") from None
+    except ValueError as problem:
+        raise PlanError(f"the plan cannot be read: {problem}") from None
     return Plan(dict(sorted(replicas.items())), dict(sorted(folders.items())), tuple(repeated))
 
 
@@ -130,6 +132,38 @@ def as_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{type(value).__name__} instead of an object")
     return value
+
+
+def partition_in(row: Any) -> TopicPartition:
+    """The partition that an entry of a file names; ValueError says what is wrong with it."""
+    return TopicPartition(str(field_in(row, "topic")), number(field_in(row, "partition"), '"partition"'))
+
+
+def list_in(row: Any, name: str) -> list[Any]:
+    found = field_in(row, name)
+    if not isinstance(found, list):
+        raise ValueError(f'"{name}" must be a list, not {json_word(found)}')
+    return found
+
+
+def field_in(row: Any, name: str) -> Any:
+    if not isinstance(row, dict):
+        raise ValueError(f'{json_word(row)} stands where an object with the field "{name}" should be')
+    if name not in row:
+        raise ValueError(f'the field "{name}" is missing in {json_word(row)}')
+    return row[name]
+
+
+def number(value: Any, what: str) -> int:
+    if type(value) is not int:  # true is an int for Python, but none for Kafka
+        raise ValueError(f"{what} must be whole numbers, not {json_word(value)}")
+    return value
+
+
+def json_word(value: Any) -> str:
+    """A value as its file has it, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WORD_LENGTH_MAX else f"{text[:WORD_LENGTH_MAX]}..."
 
 
 def doubled(items: Iterable[Any]) -> list[Any]:

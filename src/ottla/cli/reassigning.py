@@ -69,9 +69,18 @@ def current_rows(admin: Admin, plan: Plan) -> dict[TopicPartition, list[int]]:
 
 
 def check_brokers(admin: Admin, brokers: Collection[int]) -> None:
-    living = set(admin.live_brokers())
+    check_known(brokers, admin.live_brokers())
+
+
+def check_holders(admin: Admin, brokers: Collection[int]) -> None:
+    """Each must be alive or hold something: a broker that is dead can be drained, too."""
+    rows = replicas_of(admin.topics())
+    check_known(brokers, {*admin.live_brokers(), *(broker for row in rows.values() for broker in row)})
+
+
+def check_known(brokers: Collection[int], known: Collection[int]) -> None:
     for broker in sorted(brokers):
-        if broker not in living:
+        if broker not in known:
             raise PlanError(f"Unknown broker id {broker}")
 
 

@@ -17,6 +17,7 @@ START_SCRIPT = "kafka-server-start.sh"
 CLASS_SCRIPT, BROKER_CLASS = "kafka-run-class.sh", "kafka.Kafka"
 MODULE = "ottla.cli.kafka_scripts"
 ID_KEYS = ("node.id", "broker.id")
+FOLDER_KEYS = ("log.dirs", "log.dir")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,15 +46,19 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def find_brokers(proc: Path, node_id: str | None = None) -> list[int]:
-    """Process ids of ottla brokers, this process left out."""
+def find_brokers(proc: Path, node_id: str | None = None, data: Path | None = None) -> list[int]:
+    """Process ids of ottla brokers, this process left out; of those whose log folders lie in `data`, if it is given."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
         try:
             words = [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")][:-1]
-            if is_broker(words) and (node_id is None or _node_id(words, folder / "cwd") == node_id):
+            if (
+                is_broker(words)
+                and (node_id is None or _setting(ID_KEYS, words, folder / "cwd") == node_id)
+                and (data is None or _keeps_data_in(data, words, folder / "cwd"))
+            ):
                 found.append(int(folder.name))
         except OSError:
             continue  # gone, or not ours to look at
@@ -84,12 +89,18 @@ def program_of(words: Sequence[str]) -> list[str]:
     return left
 
 
-def _node_id(words: Sequence[str], cwd: Path) -> str | None:
-    """The id on the command line, else the one in the properties file that it names."""
-    for word in words:
-        key, _, value = word.removeprefix("--override=").partition("=")
-        if key in ID_KEYS:
-            return value
+def _keeps_data_in(data: Path, words: Sequence[str], cwd: Path) -> bool:
+    """Whether all log folders of a broker are this folder or lie in it, as far as its command line tells."""
+    value = _setting(FOLDER_KEYS, words, cwd)
+    folders = [(cwd / each.strip()).resolve() for each in (value or "").split(",") if each.strip()]
+    return bool(folders) and all(folder.is_relative_to(data.resolve()) for folder in folders)
+
+
+def _setting(keys: Sequence[str], words: Sequence[str], cwd: Path) -> str | None:
+    """What the command line says, else the properties file that it names; the first of these keys that there is."""
+    given = dict(word.removeprefix("--override=").partition("=")[::2] for word in words)
+    if named := next((given[key] for key in keys if key in given), None):
+        return named
     for word in words:
         path = cwd / word.removeprefix("--config=")
         if word.endswith(".properties") and path.is_file():
@@ -97,5 +108,5 @@ def _node_id(words: Sequence[str], cwd: Path) -> str | None:
                 properties = read_properties(path.read_text("utf-8", "replace"))
             except PropertiesError:
                 return None
-            return next((properties[key] for key in ID_KEYS if key in properties), None)
+            return next((properties[key] for key in keys if key in properties), None)
     return None

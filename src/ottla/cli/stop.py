@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from ottla.cli.arguments import Parser, positive
 from ottla.cli.server_stop import PROC, find_brokers
@@ -20,6 +21,7 @@ LOOK_SECONDS = 0.05
 EXAMPLES = """
 ottla stop
 ottla stop --node-id=2
+ottla stop --data ./ottla-data --node-id=2
 """
 
 
@@ -27,10 +29,11 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if not PROC.is_dir():
         raise ToolError("brokers can only be found on Linux: stop them by their process ids with kill -TERM")
-    pids = find_brokers(PROC, options.node_id)
+    pids = find_brokers(PROC, options.node_id, None if options.data is None else Path(options.data))
     if not pids:
         which = "" if options.node_id is None else f" with the id {options.node_id}"
-        raise ToolError(f"no broker{which} runs on this machine")
+        where = "" if options.data is None else f" on data in {options.data}"
+        raise ToolError(f"no broker{which} runs{where} on this machine")
     deadline = time.monotonic() + options.seconds
     for pid in reversed(pids):
         _send(pid)
@@ -49,6 +52,7 @@ def _parser() -> Parser:
         examples=EXAMPLES,
     )
     parser.add_argument("--node-id", metavar="N", help="only the broker with this id")
+    parser.add_argument("--data", metavar="DIR", help="only brokers whose log folders lie in this folder (ottla up)")
     parser.add_argument(
         "--seconds", type=positive, default=WAIT_SECONDS_MAX, metavar="N", help="how long to wait for all of them"
     )

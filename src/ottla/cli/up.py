@@ -24,6 +24,7 @@ from ottla.cli.supervisor import Child, Supervisor
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.cli.top_reading import METRICS_PORT
 from ottla.cli.up_cluster import (
+    ZOOKEEPER_FOLDER,
     ClusterPlan,
     ClusterScreen,
     broker_count,
@@ -32,6 +33,7 @@ from ottla.cli.up_cluster import (
     children,
     prepare_cluster_folder,
 )
+from ottla.cli.zookeeper_lock import check_unlocked
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -67,8 +69,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_cluster(options: argparse.Namespace) -> int:
     plan = ClusterPlan(options)
-    prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
     check_ports(plan)
+    check_unlocked(plan.data / ZOOKEEPER_FOLDER)
+    prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
     return Supervisor(children(plan), ClusterScreen(plan, shows_all=options.verbose).on_line, _say).run()
 
 

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.client_settings import parse_pairs
+from ottla.cli.server_stop import PROC, find_brokers
 from ottla.cli.supervisor import Child
 from ottla.cli.terminal import ToolError, is_terminal
-from ottla.cli.top_reading import METRICS_PORT
 
 HOST = "127.0.0.1"
+PORT = 9092
+PORT_MAX = 65_535
 BROKERS_MAX = 32
 REPLICAS_MAX = 3
 ZOOKEEPER_FOLDER = "zookeeper"
 ZOOKEEPER_PORT = 2181
 BROKER_FOLDER = re.compile(r"broker-([1-9]\d*)")
 READY = re.compile(r"ottla (broker|zookeeper)(?: (-?\d+))? ready on (\S+)")
+METRICS = re.compile(r".* metrics on (http://\S+)(?: .*)?")
+METRICS_PORT_KEY = "ottla.metrics.port"
 CHATTER = re.compile(r"\[[^]]*\] (INFO|DEBUG|TRACE) ")
 STOPPED_JAVA = frozenset({0, 143, -15})  # what SIGTERM makes of a Java process
 
@@ -37,9 +42,11 @@ class ClusterPlan:
     def __init__(self, options: argparse.Namespace) -> None:
         self.data = Path(options.data)
         self.brokers: int = options.brokers
-        self.ports = [options.port + index if options.port else free_port() for index in range(self.brokers)]
-        self.zookeeper_port = options.zookeeper_port or (ZOOKEEPER_PORT if is_free(ZOOKEEPER_PORT) else free_port())
-        self.metrics_ports = [METRICS_PORT + index for index in range(self.brokers)]
+        self.ports: list[int] = []
+        for index in range(self.brokers):
+            self.ports.append(options.port + index if options.port else free_port(self.ports))
+        has_usual_port = ZOOKEEPER_PORT not in self.ports and is_free(ZOOKEEPER_PORT)
+        self.zookeeper_port = options.zookeeper_port or (ZOOKEEPER_PORT if has_usual_port else free_port(self.ports))
         self.may_auto_create = not options.no_auto_create
         self.overrides = parse_pairs(options.override, allow_bare=False)
 
@@ -71,10 +78,12 @@ class ClusterPlan:
             "share.coordinator.state.topic.replication.factor": str(replicas),
             "share.coordinator.state.topic.min.isr": str(in_sync),
             "group.initial.rebalance.delay.ms": "0",
+            METRICS_PORT_KEY: "0",  # any free one: a port that somebody else has is no reason not to start
         }
-        if is_free(self.metrics_ports[index]):
-            settings["ottla.metrics.port"] = str(self.metrics_ports[index])
-        return settings | self.overrides
+        settings |= self.overrides
+        if settings[METRICS_PORT_KEY].isdecimal() and int(settings[METRICS_PORT_KEY]):
+            settings[METRICS_PORT_KEY] = str(int(settings[METRICS_PORT_KEY]) + index)  # one cannot serve them all
+        return settings
 
     def __repr__(self) -> str:
         return f"<ClusterPlan {self.bootstrap} zookeeper={self.zookeeper} data={self.data}>"
@@ -135,15 +144,35 @@ def prepare_cluster_folder(data: Path, brokers: int, alone: str) -> None:
 
 
 def check_ports(plan: ClusterPlan) -> None:
-    """Say at once, and with the cure, that somebody else has a port."""
+    """Say at once, and with the cure, which ports cannot be had."""
+    first, last = plan.ports[0], plan.ports[-1]
+    if last > PORT_MAX:
+        raise ToolError(
+            f"the ports {first} to {last} of {plan.brokers} brokers go past {PORT_MAX}: choose a lower --port, "
+            f"{PORT_MAX - plan.brokers + 1} at most"
+        )
+    if plan.zookeeper_port in plan.ports:
+        raise ToolError(
+            f"--zookeeper-port {plan.zookeeper_port} is one of the brokers' ports ({first} to {last}): choose another"
+        )
     for port in plan.ports:
-        if port > 65_535 or not is_free(port):
-            raise ToolError(
-                f"port {port} on {HOST} is not free: brokers may be running already. Stop them (ottla stop), "
-                f"or choose others: ottla up --brokers {plan.brokers} --port {plan.ports[0] + 100}"
-            )
+        if not is_free(port):
+            raise ToolError(_taken(plan, port))
     if not is_free(plan.zookeeper_port):
         raise ToolError(f"port {plan.zookeeper_port} on {HOST} is not free: choose another with --zookeeper-port N")
+
+
+def _taken(plan: ClusterPlan, port: int) -> str:
+    """Whose it is, if it is ours: nobody is invited to stop the brokers of others."""
+    if PROC.is_dir() and find_brokers(PROC, data=plan.data):
+        return f"port {port} on {HOST} is not free: brokers of {plan.data} run already. To stop them: {stop(plan.data)}"
+    other = plan.ports[0] + 100 if plan.ports[-1] + 100 <= PORT_MAX else PORT
+    return f"port {port} on {HOST} is not free. Choose others: ottla up --brokers {plan.brokers} --port {other}"
+
+
+def stop(data: Path) -> str:
+    """The command that stops the brokers of this cluster, and no others."""
+    return f"ottla stop --data {shlex.quote(str(data.resolve()))}"
 
 
 class ClusterScreen:
@@ -153,12 +182,17 @@ class ClusterScreen:
         self.plan = plan
         self.shows_all = shows_all
         self.ready: set[str] = set()
+        self.metrics: dict[str, str] = {}
         self.is_greeted = False
 
     def on_line(self, child: Child, line: str) -> bool:
         ready = READY.fullmatch(line.strip())
         if ready is None:
-            if self.shows_all or not CHATTER.match(line):
+            metrics = METRICS.fullmatch(line)
+            if metrics is not None:
+                self.metrics[child.name] = metrics[1]
+            is_news = metrics is not None and self.is_greeted  # after a restart it is another port
+            if self.shows_all or is_news or not CHATTER.match(line):
                 print(f"{child.name}: {line}", file=sys.stderr, flush=True)
             return False
         if not is_terminal(sys.stdout) or self.is_greeted:
@@ -166,14 +200,15 @@ class ClusterScreen:
         self.ready.add(child.name)
         if len(self.ready) > self.plan.brokers and not self.is_greeted:
             self.is_greeted = True
-            print(cluster_banner(self.plan, is_coloured=is_terminal(sys.stdout)), flush=True)
+            print(cluster_banner(self.plan, self.metrics, is_coloured=is_terminal(sys.stdout)), flush=True)
         return True
 
     def __repr__(self) -> str:
         return f"<ClusterScreen ready={sorted(self.ready)} is_greeted={self.is_greeted}>"
 
 
-def cluster_banner(plan: ClusterPlan, *, is_coloured: bool) -> str:
+def cluster_banner(plan: ClusterPlan, metrics: Mapping[str, str], *, is_coloured: bool) -> str:
+    addresses = [metrics[name] for name in sorted(metrics, key=lambda name: (len(name), name))]
     bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured else ("", "")
     return "\n".join(
         [
@@ -183,7 +218,8 @@ def cluster_banner(plan: ClusterPlan, *, is_coloured: bool) -> str:
             f"  brokers    {bold}{plan.bootstrap}{plain}",
             f"  zookeeper  {plan.zookeeper}",
             f"  data       {plan.data.resolve()}",
-            "  stop       Ctrl-C (one broker: ottla stop --node-id=2)",
+            *(f"  {'' if index else 'metrics':9}  {address}" for index, address in enumerate(addresses)),
+            f"  stop       Ctrl-C (one broker: {stop(plan.data)} --node-id 2)",
             "",
             "Next, in another terminal:",
             f"  export OTTLA_BOOTSTRAP_SERVER={plan.bootstrap}",
@@ -191,6 +227,7 @@ def cluster_banner(plan: ClusterPlan, *, is_coloured: bool) -> str:
             "  ottla topics describe orders",
             "  ottla produce orders 'first order'",
             "  ottla consume orders --from-beginning",
+            *(f"  ottla top --url {address}" for address in addresses[:1]),
             "",
         ]
     )
@@ -206,10 +243,13 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def free_port(taken: Container[int] = ()) -> int:
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port = int(probe.getsockname()[1])
+        if port not in taken:
+            return port
 
 
 def broker_count(text: str) -> int:

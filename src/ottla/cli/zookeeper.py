@@ -1,7 +1,8 @@
 """`ottla zookeeper`: a real Apache ZooKeeper in the foreground.
 
 This process becomes the server: the interpreter is replaced by Java, so signals to its process id reach ZooKeeper
-itself. A small helper that stays behind says when it serves, and ends.
+itself. A small helper that stays behind says when it serves, and ends. The locks of the data folders are inherited by
+Java: they last exactly as long as the server does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ottla.cli.arguments import Parser, positive
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.cli.zookeeper_config import HOST, PORT, Config, ConfigError, Wish, jvm_options, make_config, to_text
 from ottla.cli.zookeeper_jars import find_jars
+from ottla.cli.zookeeper_lock import lock_folder
 
 MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JAVA_VERSION_MIN: Final = 11
@@ -88,7 +90,7 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
     except ConfigError as problem:
         raise UsageError(str(problem)) from None
     check_port(config)
-    folder = prepare_folder(config)
+    folder, locks = prepare_folder(config)
     try:
         runtime = java.choose(java.candidates(), "ZooKeeper", JAVA_VERSION_MIN)
     except java.NoJavaError as problem:
@@ -107,7 +109,7 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
         str(folder / EFFECTIVE_FILE),
     ]
     (folder / LOGGING_FILE).write_text(LOGGING.format(level=log_level), encoding="utf-8")
-    announce(config.host, config.port)
+    announce(config.host, config.port, locks)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 (a java program that the user has installed)
 
@@ -138,11 +140,15 @@ def check_port(config: Config) -> None:
             raise ToolError(f"cannot listen on {address}:{config.port}: {cause}. Choose another with --port") from None
 
 
-def prepare_folder(config: Config) -> Path:
-    """The data folder with the configuration in it, and the number of the server in an ensemble."""
+def prepare_folder(config: Config) -> tuple[Path, list[int]]:
+    """The data folder with the configuration in it, and the number of the server in an ensemble; and its locks.
+
+    Nothing in it is written before it is ours alone: another server may run on it.
+    """
     folder = Path(config.data)
+    folders = dict.fromkeys(Path(each).resolve() for each in (config.data, config.properties.get("dataLogDir")) if each)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        locks = [lock_folder(each) for each in folders]
         if config.server_id is not None:
             number = folder / ID_FILE
             if number.exists() and number.read_text(encoding="utf-8").strip() != str(config.server_id):
@@ -152,16 +158,18 @@ def prepare_folder(config: Config) -> Path:
     except OSError as problem:
         cause = (problem.strerror or str(problem)).lower()
         raise ToolError(f"cannot use {folder} as data folder: {cause}. Choose another with --data DIR") from None
-    return folder.resolve()
+    return folder.resolve(), locks
 
 
-def announce(host: str, port: int) -> None:
+def announce(host: str, port: int, locks: Sequence[int] = ()) -> None:
     """Leave a process behind that prints the ready line. Forked twice, so that Java has no child to care for."""
     server = os.getpid()
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
+    for lock in locks:
+        os.close(lock)  # it must not outlive the server here
     if os.fork() == 0 and wait_until_serving(server, host, port):
         shown = f"[{host}]" if ":" in host else host
         os.write(sys.stdout.fileno(), f"ottla zookeeper ready on {shown}:{port}\n".encode())

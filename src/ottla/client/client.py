@@ -203,7 +203,13 @@ class Client:
         for broker in self.cluster().brokers:
             if broker.node_id == broker_id:
                 address = Address(broker.host, broker.port)
-                return self.connections.get(address) or self._connect(address)
+                try:
+                    return self.connections.get(address) or self._connect(address)
+                except ClientError as problem:
+                    if len(self.cluster().brokers) > 1 and problem.error is Error.BROKER_NOT_AVAILABLE:
+                        # It has just died: another one takes its place in a moment, and fresh metadata will tell.
+                        raise ClientError(str(problem), Error.LEADER_NOT_AVAILABLE) from None
+                    raise
         raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
 
     def _connect(self, address: Address) -> Connection:

@@ -5,8 +5,9 @@ acknowledged as a follower. As long as it counts as in sync (or as eligible) it 
 would be gone everywhere. So it counts no more (KIP-966), unless it says which life it goes on with (`previous_epoch`)
 and that is the life that the ISRs mean.
 
-Which life that is, the active controller remembers (`Liveness.known`). A new one finds it in the store: who was in an
-ISR when its node was last written had registered before, so a registration that is younger than the node is a new life.
+Which life that is, the active controller remembers (`Liveness.known`). A new one finds it in the store: each state says
+which registrations its writer knew, so one that is younger is a new life. (States that others wrote do not say so; then
+a registration that is younger than the node is a new life.)
 """
 
 from __future__ import annotations
@@ -31,12 +32,22 @@ def known_lives(nodes: Mapping[str, Node], image: MetadataImage) -> dict[int, in
     known: dict[int, int] = {}
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
-            node = nodes.get(tree.partition_state_path(topic.name, index))
-            if node is None or not node.modified_id:
-                continue
-            for broker in {partition.leader, *partition.isr, *partition.eligible}:
-                known[broker] = min(known.get(broker, node.modified_id), node.modified_id)
+            path = tree.partition_state_path(topic.name, index)
+            bound = bound_of(path, nodes.get(path))
+            for broker in {partition.leader, *partition.isr, *partition.eligible} if bound else ():
+                known[broker] = min(known.get(broker, bound), bound)
     return known
+
+
+def bound_of(path: str, node: Node | None) -> int:
+    """The lives with an epoch below are those that a state means; 0 if nobody can say.
+
+    Who wrote it may not have noticed a registration that was there already; so it wrote down which ones it knew.
+    """
+    if node is None or not node.modified_id:
+        return 0
+    known_life = tree.decode_partition_state(path, node.data).known_life
+    return known_life + 1 if known_life >= 0 else node.modified_id
 
 
 def returned(image: MetadataImage, brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> Returned:

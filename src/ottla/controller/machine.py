@@ -267,8 +267,14 @@ def encode_state(image: MetadataImage, partition: PartitionImage) -> bytes:
             partition.leader_recovery_state,
             partition.eligible,
             partition.last_known_eligible,
+            known_life(image, partition),
         )
     )
+
+
+def known_life(image: MetadataImage, partition: PartitionImage) -> int:
+    """Which registrations the decision was made with; of no interest where a broker holds the only copy."""
+    return max((broker.epoch for broker in image.brokers.values()), default=-1) if len(partition.replicas) > 1 else -1
 
 
 def config_operations(

@@ -67,6 +67,7 @@ CONTROLLER_NODE_VERSION: Final = 2
 FEATURE_NODE_VERSION: Final = 2
 FEATURES_ENABLED: Final = 1
 ELIGIBLE: Final = "eligible_leader_replicas"  # Kafka of ZooKeeper mode knows neither key and leaves them alone
+KNOWN_LIFE: Final = "known_broker_epoch"  # a broker that registered later may have lost what it had (lives.py)
 LAST_KNOWN_ELIGIBLE: Final = "last_known_eligible_leader_replicas"
 
 _json = json.JSONEncoder(separators=(",", ":"))
@@ -95,6 +96,7 @@ class PartitionState(NamedTuple):
     leader_recovery_state: int = 0
     eligible: tuple[int, ...] = ()
     last_known_eligible: tuple[int, ...] = ()
+    known_life: int = -1  # the newest registration of a broker that its writer knew; -1: it does not say
 
 
 class ProducerIdBlock(NamedTuple):
@@ -216,6 +218,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
         extra += f',"{ELIGIBLE}":[{",".join(map(str, state.eligible))}]'
     if state.last_known_eligible:
         extra += f',"{LAST_KNOWN_ELIGIBLE}":[{",".join(map(str, state.last_known_eligible))}]'
+    if state.known_life >= 0:
+        extra += f',"{KNOWN_LIFE}":{state.known_life}'
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
         f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{extra}}}'
@@ -233,6 +237,7 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
             fields.get("leader_recovery_state", 0),
             tuple(fields.get(ELIGIBLE, ())),
             tuple(fields.get(LAST_KNOWN_ELIGIBLE, ())),
+            fields.get(KNOWN_LIFE, -1),
         )
 
 

@@ -72,8 +72,8 @@ BUGS = [
         (
             Change(
                 LEADING,
-                "                lowest = follower.end_offset\n        return lowest\n\n    def low_watermark",
-                "                pass\n        return lowest\n\n    def low_watermark",
+                "            if follower.end_offset < lowest and (broker_id in self.maximal_isr or",
+                "            if False and (broker_id in self.maximal_isr or",
             ),
         ),
     ),
@@ -146,8 +146,8 @@ BUGS = [
         (
             Change(
                 "controller/lives.py",
-                "            if node is None or not node.modified_id:\n",
-                "            if True:\n",
+                "    if node is None or not node.modified_id:\n",
+                "    if True:\n",
             ),
         ),
     ),

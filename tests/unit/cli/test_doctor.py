@@ -303,6 +303,22 @@ def test_logs_are_searched_for_known_words() -> None:
     assert signs_in(lines)[0].last_line == lines[2]
 
 
+def test_replicas_that_fall_out_are_counted_and_those_that_come_back_are_not() -> None:
+    lines = [
+        "INFO orders-0: in sync are [1, 2, 3, 4] now, before [1, 2, 4]",
+        "INFO orders-0: in sync are [1, 2, 4] now, before [1, 2, 3, 4]",
+        "INFO orders-1: in sync are [1] now, before [1, 12]",
+        "INFO orders-1: in sync are [1, 12] now, before [1]",
+        "INFO orders-2: in sync are [1, 2] now, before [2, 3]",
+        "INFO orders-3: in sync are [2] now, before []",
+        "INFO Shrinking ISR from 1,2 to 1",
+        "INFO replicas that are in sync are never held up",
+    ]
+    (sign,) = signs_in(lines)
+    assert (sign.case, sign.times, sign.last_line) == ("F3", 4, lines[6])
+    assert signs_in(lines[:1]) == []
+
+
 def test_the_command_reads_logs_and_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "server.log"
     log.write_text("TopicAuthorizationException: Not authorized to access topics: [orders]\n")

@@ -1,17 +1,23 @@
 """Plans to move replicas: reading them, making them, slowing them down, and what is told about them."""
 
 import json
+import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
 from random import Random
+from typing import cast
 from uuid import UUID
 
 import pytest
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.cli import elect
 from ottla.cli.elections import ElectionFileError, parse_partitions
 from ottla.cli.kafka.reassign_partitions import folder_line, is_moving, move_line, partition_line
-from ottla.cli.reassign_balance import plan_drain, plan_fill
+from ottla.cli.reassign_balance import plan_drain, plan_factor, plan_fill
 from ottla.cli.reassign_plan import (
     Plan,
     PlanError,
@@ -25,8 +31,9 @@ from ottla.cli.reassign_plan import (
     throttles,
 )
 from ottla.cli.reassign_progress import MoveProgress, bar, move_progress
-from ottla.cli.reassigning import FolderState, Progress, progress
-from ottla.client.admin import Partition, Topic
+from ottla.cli.reassigning import FolderState, Progress, check_brokers, check_holders, check_known, progress
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
+from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.log_dirs import PlacedReplica
 from ottla.client.reassignments import Reassignment
 
@@ -85,6 +92,65 @@ def test_files_that_are_no_plans(text: str) -> None:
         parse_plan(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"partitions": 5}', '"partitions" must be a list, not 5'),
+        ('{"partitions": [5]}', '5 stands where an object with the field "topic" should be'),
+        ('{"partitions": [{"topic": "a"}]}', 'the field "partition" is missing in {"topic": "a"}'),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": ["a"]}]}',
+            '"replicas" must be whole numbers, not "a"',
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1.5]}]}',
+            '"replicas" must be whole numbers, not 1.5',
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": true, "replicas": [1]}]}',
+            '"partition" must be whole numbers, not true',
+        ),
+        (
+            '{"partitions": [{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": 3}]}',
+            '"log_dirs" must be a list, not 3',
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said(text: str, what: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_plan(text)
+    assert str(caught.value) == f"the plan cannot be read: {what}"
+
+
+def test_a_plan_without_partitions_is_empty_as_with_kafka() -> None:
+    assert parse_plan('{"version": 1}') == Plan({}, {})
+
+
+def test_brokers_that_nobody_knows() -> None:
+    check_known([1, 3], [1, 2, 3])
+    with pytest.raises(PlanError, match=r"^Unknown broker id 99$"):
+        check_known([99, 1], [1, 2])
+
+
+class Brokers:
+    """Brokers 1 and 2 live; 3 is dead, but holds a replica."""
+
+    def live_brokers(self) -> list[int]:
+        return [1, 2]
+
+    def topics(self) -> list[Topic]:
+        return [topic("a", [1, 3])]
+
+
+def test_a_dead_broker_can_be_drained_but_no_unknown_one() -> None:
+    admin = cast("Admin", Brokers())
+    check_holders(admin, [2, 3])
+    with pytest.raises(PlanError, match=r"^Unknown broker id 99$"):
+        check_holders(admin, [99])
+    with pytest.raises(PlanError, match=r"^Unknown broker id 3$"):
+        check_brokers(admin, [3])
+
+
 def test_lists_of_topics_and_brokers() -> None:
     assert parse_topics('{"topics": [{"topic": "a"}, {"topic": "b"}]}') == ["a", "b"]
     for text in ("nonsense", "[]", '{"version": 2}', '{"topics": [{"topic": "a"}, {"topic": "a"}]}'):
@@ -101,6 +167,67 @@ def test_lists_of_partitions_to_elect_in() -> None:
     for text in ("", "{}", '{"partitions": [{"topic": "a"}]}', '{"partitions": 5}'):
         with pytest.raises(ElectionFileError):
             parse_partitions(text)
+    with pytest.raises(ElectionFileError, match='the field "partition" is missing in'):
+        parse_partitions('{"partitions": [{"topic": "a"}]}')
+    with pytest.raises(ElectionFileError, match=r"^Replica election data is empty$"):
+        parse_partitions("{nonsense")  # Kafka's words, which Kafka's tool keeps
+
+
+# ---- elections
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{nonsense", "is not valid JSON: Expecting property name"),
+        ("", "is not valid JSON: Expecting value"),
+        ("[]", 'is missing "partitions" field'),
+        ('{"partitions": [{"topic": "a", "partition": "x"}]}', '"partition" must be whole numbers, not "x"'),
+    ],
+)
+def test_a_file_of_partitions_that_cannot_be_read_is_explained(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "partitions.json"
+    path.write_text(content)
+    with pytest.raises(ElectionFileError) as caught:
+        elect.run(["--path-to-json-file", str(path)])
+    assert message in str(caught.value)
+
+
+class ReachedError(Exception):
+    """The command would go ahead now."""
+
+
+@pytest.fixture
+def people(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """What somebody at the terminal answers; None: nobody is there."""
+
+    def connect(_options: object) -> None:
+        raise ReachedError
+
+    def answer(text: str | None) -> None:
+        monkeypatch.setattr(elect, "client_of", connect)
+        monkeypatch.setattr(elect, "is_terminal", lambda _stream: text is not None)
+        monkeypatch.setattr(sys, "stdin", StringIO(text))
+
+    return answer
+
+
+def test_an_unclean_election_without_a_terminal_needs_consent(people: Callable[[str | None], None]) -> None:
+    people(None)
+    with pytest.raises(UsageError, match="give --yes") as caught:
+        elect.run(["--election-type", "unclean"])
+    assert caught.value.code == EXIT_USAGE
+    for arguments in (["--election-type", "unclean", "--yes"], ["--election-type", "preferred"], []):
+        with pytest.raises(ReachedError):
+            elect.run(arguments)
+
+
+def test_an_unclean_election_at_a_terminal_is_asked_for(people: Callable[[str | None], None]) -> None:
+    people("n\n")
+    assert elect.run(["--election-type", "unclean"]) == EXIT_FAILED
+    people("y\n")
+    with pytest.raises(ReachedError):
+        elect.run(["--election-type", "unclean"])
 
 
 # ---- plans that are made
@@ -131,13 +258,78 @@ def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     assert plan_fill(after, [4], [1, 2, 3, 4], {}) == {}, "a second time nothing is left to do"
 
 
+def rows_of(replicas: int, **partitions: int) -> dict[TopicPartition, list[int]]:
+    """Topics spread over brokers 1 to 3."""
+    return {
+        TopicPartition(name, number): [1 + (number + place) % 3 for place in range(replicas)]
+        for name, count in partitions.items()
+        for number in range(count)
+    }
+
+
+def held(rows: Mapping[TopicPartition, list[int]], broker: int, *, is_first: bool) -> Counter[str]:
+    return Counter(name.topic for name, row in rows.items() if broker in (row[:1] if is_first else row))
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_a_new_broker_gets_its_share_of_every_topic(replicas: int) -> None:
+    rows = rows_of(replicas, __consumer_offsets=48, __transaction_state=48, clicks=12, orders=8)
+    plan = plan_fill(rows, [4], [1, 2, 3, 4], {})
+    after = rows | plan
+    leads = {"__consumer_offsets": 12, "__transaction_state": 12, "clicks": 3, "orders": 2}
+    assert held(after, 4, is_first=True) == leads
+    assert held(after, 4, is_first=False) == {name: count * replicas for name, count in leads.items()}
+    assert all(len(set(row)) == replicas for row in after.values())
+    assert plan == plan_fill(dict(reversed(rows.items())), [4], [4, 3, 2, 1], {}), "the same plan each time"
+
+
+def test_what_is_left_over_comes_from_topics_of_users() -> None:
+    rows = rows_of(1, __consumer_offsets=5, a=1, b=1, c=1)
+    plan = plan_fill(rows, [4], [1, 2, 3, 4], {})
+    assert [name.topic for name in plan] == ["__consumer_offsets", "a"]
+    assert [name.topic for name in plan_fill(rows_of(1, __consumer_offsets=3, a=3), [4], [1, 2, 3, 4], {})] == ["a"]
+
+
+# ---- other numbers of replicas
+
+
+def test_more_replicas_are_spread_and_nobody_loses_its_place() -> None:
+    rows = {TopicPartition("a", number): [1] for number in range(6)}
+    plan = plan_factor(rows, 3, [1, 2, 3, 4], {})
+    assert list(plan) == list(rows)
+    assert all(row[0] == 1 and len(set(row)) == 3 for row in plan.values())
+    assert Counter(broker for row in plan.values() for broker in row[1:]) == {2: 4, 3: 4, 4: 4}
+    assert plan_factor(plan, 3, [1, 2, 3, 4], {}) == {}
+
+
+def test_more_replicas_go_to_other_racks() -> None:
+    racks = {1: "x", 2: "x", 3: "y", 4: "y", 5: "z"}
+    assert plan_factor({A0: [1]}, 3, racks, racks) == {A0: [1, 3, 5]}
+    crowded = {A0: [1, 2, 3], A1: [5], B0: [5]}
+    assert plan_factor(crowded, 4, racks, racks)[A0] == [1, 2, 3, 5], "a rack without any, although broker 4 has less"
+    assert plan_factor({A0: [1, 2, 3, 5]}, 5, racks, racks) == {A0: [1, 2, 3, 5, 4]}
+    uneven = {1: "x", 2: "x", 3: "y", 4: "x", 5: "y"}
+    assert plan_factor({A0: [1, 2, 3]}, 4, uneven, uneven) == {A0: [1, 2, 3, 5]}, "the rack with fewer of them"
+
+
+def test_fewer_replicas_are_the_first_ones() -> None:
+    assert plan_factor({A0: [3, 1, 2], A1: [2], B0: [2, 3]}, 2, [1, 2, 3], {}) == {A0: [3, 1], A1: [2, 1]}
+
+
+def test_a_dead_replica_is_kept_and_more_replicas_than_brokers_are_refused() -> None:
+    assert plan_factor({A0: [9, 1]}, 3, [1, 2, 3], {}) == {A0: [9, 1, 2]}
+    with pytest.raises(PlanError) as caught:
+        plan_factor({A0: [1]}, 3, [1, 2], {})
+    assert str(caught.value) == "Replication factor: 3 larger than available brokers: 2."
+
+
 def test_a_broker_that_goes_leaves_nothing_behind() -> None:
     plan = plan_drain(ROWS, [3], [1, 2, 3, 4], {})
     after = {name: plan.get(name, row) for name, row in ROWS.items()}
     assert all(3 not in row and len(set(row)) == 2 for row in after.values())
     assert all(name in plan for name, row in ROWS.items() if 3 in row)
-    kept = [(old, new) for name, new in plan.items() for old, new in zip(ROWS[name], new, strict=True) if old != 3]
-    assert all(old == new for old, new in kept), "whoever stays keeps its place"
+    pairs = [pair for name, row in plan.items() for pair in zip(ROWS[name], row, strict=True)]
+    assert all(old == new for old, new in pairs if old != 3), "whoever stays keeps its place"
     counts = Counter(broker for row in after.values() for broker in row)
     assert max(counts.values()) - min(counts.values()) <= 1
 

@@ -63,6 +63,24 @@ def test_brokers_are_found_by_their_id(tmp_path: Path) -> None:
     assert find_brokers(tmp_path, "9") == []
 
 
+def test_brokers_are_known_by_their_folders(tmp_path: Path) -> None:
+    proc, mine, other = tmp_path / "proc", tmp_path / "mine", tmp_path / "mine-too"
+    (tmp_path / "server.properties").write_text(f"broker.id=2\nlog.dirs={mine}/broker-2,{mine}/more\n")
+    for pid, words in {
+        "10": ["--override", f"log.dirs={mine}/broker-1", "--override", "broker.id=1"],
+        "11": ["--config", str(tmp_path / "server.properties")],
+        "12": ["--override", f"log.dirs={other}/broker-2", "--override", "broker.id=2"],
+        "13": ["--override", f"log.dirs={mine}/a,{other}/b", "--override", "broker.id=2"],
+        "14": ["--override", "broker.id=2"],
+    }.items():
+        (proc / pid).mkdir(parents=True)
+        line = ["python3", "-m", "ottla.cli.main", "broker", *words]
+        (proc / pid / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in line))
+    assert find_brokers(proc, data=mine) == [10, 11]
+    assert find_brokers(proc, "2", mine) == [11]
+    assert find_brokers(proc, "2") == [11, 12, 13, 14]
+
+
 def test_overrides_are_read_in_both_forms() -> None:
     assert parse_overrides(["--override", "a=b", "--override=c=d=e"]) == {"a": "b", "c": "d=e"}
     with pytest.raises(ToolError, match="USAGE"):

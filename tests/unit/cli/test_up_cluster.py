@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import socket
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from ottla.cli import up, up_cluster
 from ottla.cli.terminal import ToolError
 from ottla.cli.up_cluster import ClusterPlan, ClusterScreen, brokers_in, children, prepare_cluster_folder
+from ottla.cli.zookeeper_lock import lock_folder
 
 
 def plan(data: Path, brokers: int = 3, **details: object) -> ClusterPlan:
@@ -38,6 +40,15 @@ def test_a_person_has_the_last_word(tmp_path: Path) -> None:
     settings = plan(tmp_path, override=["default.replication.factor=1"], no_auto_create=True).settings(1)
     assert settings["default.replication.factor"] == "1"
     assert settings["auto.create.topics.enable"] == "false"
+
+
+def test_metrics_take_any_port_unless_a_person_names_the_first(tmp_path: Path) -> None:
+    def ports(*override: str) -> list[str]:
+        return [plan(tmp_path, override=list(override)).settings(index)["ottla.metrics.port"] for index in range(3)]
+
+    assert ports() == ["0", "0", "0"]
+    assert ports("ottla.metrics.port=9404") == ["9404", "9405", "9406"]
+    assert ports("ottla.metrics.port=-1") == ["-1", "-1", "-1"]
 
 
 def test_folders_are_made_for_their_owner_only(tmp_path: Path) -> None:
@@ -76,6 +87,41 @@ def test_a_port_in_use_is_told_with_its_cure(tmp_path: Path) -> None:
             up_cluster.check_ports(plan(tmp_path, zookeeper_port=port))
 
 
+def test_ports_that_cannot_be_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"ports 65535 to 65537 of 3 brokers go past 65535: .* 65533 at most"):
+        up_cluster.check_ports(plan(tmp_path, port=65_535))
+    with pytest.raises(ToolError, match="--zookeeper-port 21702 is one of the brokers' ports"):
+        up_cluster.check_ports(plan(tmp_path, zookeeper_port=21_702))
+    assert plan(tmp_path, port=2180, zookeeper_port=0).zookeeper_port not in (2180, 2181, 2182)
+
+
+def test_nobody_is_invited_to_stop_the_brokers_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, data = tmp_path / "proc", tmp_path / "data"
+    (proc / "10").mkdir(parents=True)
+    monkeypatch.setattr(up_cluster, "PROC", proc)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = plan(data, port=server.getsockname()[1] - 1)
+        for folder, has_hint in ((tmp_path / "other", False), (data / "broker-1", True)):
+            words = ["python3", "-m", "ottla.cli.main", "broker", "--override", f"log.dirs={folder}"]
+            (proc / "10" / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+            with pytest.raises(ToolError) as problem:
+                up_cluster.check_ports(taken)
+            assert (f"ottla stop --data {data}" in str(problem.value)) == has_hint
+            assert ("ottla stop" in str(problem.value)) == has_hint
+
+
+def test_a_folder_in_use_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_cluster_folder(tmp_path, 3, "broker")
+    lock = lock_folder(tmp_path / "zookeeper")
+    monkeypatch.setattr(up, "check_ports", lambda _plan: None)
+    try:
+        with pytest.raises(ToolError, match=f"another ZooKeeper runs on {tmp_path}/zookeeper"):
+            up.run(["--brokers", "4", "--data", str(tmp_path)])
+    finally:
+        os.close(lock)
+    assert brokers_in(tmp_path) == 3
+
+
 def test_brokers_need_zookeeper_and_not_each_other(tmp_path: Path) -> None:
     zookeeper, *brokers = children(plan(tmp_path))
     assert zookeeper.name == "ZooKeeper"
@@ -89,13 +135,16 @@ def test_the_banner_comes_when_all_are_ready(tmp_path: Path, capsys: pytest.Capt
     assert screen.on_line(zookeeper, "ottla zookeeper ready on 127.0.0.1:21790")
     assert not screen.on_line(brokers[1], "something to tell")
     for number, broker in enumerate(brokers, 1):
+        log = f"[2026-11-15 20:02:10,927] INFO metrics on http://127.0.0.1:4000{number}/metrics (ottla.broker)"
+        assert not screen.on_line(broker, log)
         assert "is up" not in capsys.readouterr().out
         assert screen.on_line(broker, f"ottla broker {number} ready on 127.0.0.1:{21_699 + number}")
+    shown = capsys.readouterr().out
     assert re.search(
-        r"a cluster of 3 brokers.*127\.0\.0\.1:21700,127\.0\.0\.1:21701,127\.0\.0\.1:21702",
-        capsys.readouterr().out,
-        re.DOTALL,
+        r"a cluster of 3 brokers.*127\.0\.0\.1:21700,127\.0\.0\.1:21701,127\.0\.0\.1:21702", shown, re.DOTALL
     )
+    assert re.search(r"metrics +http://127\.0\.0\.1:40001/metrics\n +http://127\.0\.0\.1:40002/metrics\n", shown)
+    assert f"(one broker: ottla stop --data {tmp_path} --node-id 2)" in shown
     screen.on_line(brokers[1], "something to tell")
     assert capsys.readouterr().err == "broker 2: something to tell\n"
 

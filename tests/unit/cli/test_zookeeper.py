@@ -1,6 +1,7 @@
 """What a ZooKeeper server is told, where its jars come from, and who is stopped."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.cli.main import main
 from ottla.cli.terminal import ToolError
 from ottla.cli.zookeeper_config import ConfigError, Wish, jvm_options, make_config, to_text
 from ottla.cli.zookeeper_jars import ARTIFACTS, Artifact, find_jars, from_maven, has_zookeeper
+from ottla.cli.zookeeper_lock import check_unlocked, lock_folder
 from ottla.cli.zookeeper_stop import find_servers
 
 ALONE = Wish(data="/data")
@@ -106,6 +108,20 @@ def test_bad_input_ends_with_2_and_a_line(
     assert "ottla zookeeper: " in said.err
     assert "Traceback" not in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_has_one_server_and_is_free_when_that_has_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    check_unlocked(folder)
+    lock = lock_folder(folder)
+    assert os.get_inheritable(lock), "Java must keep it"
+    with pytest.raises(ToolError, match=f"another ZooKeeper runs on {folder}"):
+        lock_folder(folder)
+    with pytest.raises(ToolError, match=f"another ZooKeeper runs on {folder}"):
+        check_unlocked(folder)
+    os.close(lock)
+    check_unlocked(folder)
+    os.close(lock_folder(folder))
 
 
 def test_kafkas_scripts_are_there(capsys: pytest.CaptureFixture[str]) -> None:

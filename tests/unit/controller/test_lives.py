@@ -48,9 +48,21 @@ def test_a_new_controller_finds_out_who_registered_after_an_isr_was_written() ->
     topics = {"t": TopicImage("t", UUID(int=1), (partition,))}
     brokers = {1: broker(1, 10), 2: broker(2, 60), 3: broker(3, 70, 12)}
     loaded = MetadataImage(brokers=brokers, topics=topics)
-    known = known_lives({tree.partition_state_path("t", 0): Node(b"", 7, 5, 50)}, loaded)
+    path = tree.partition_state_path("t", 0)
+    foreign = tree.encode_partition_state(tree.PartitionState(1, 5, (1, 2), 3, eligible=(3,)))
+    known = known_lives({path: Node(foreign, 7, 5, 50)}, loaded)
     assert known == {1: 50, 2: 50, 3: 50}
     assert returned(loaded, brokers, known) == (frozenset({2, 3}), frozenset({2}))
+
+
+def test_a_registration_that_the_writer_of_an_isr_had_not_noticed_is_a_new_life() -> None:
+    topics = {"t": TopicImage("t", UUID(int=1), (PartitionImage(1, 5, (1, 2), (1, 2), 7),))}
+    brokers = {1: broker(1, 10), 2: broker(2, 40)}
+    loaded = MetadataImage(brokers=brokers, topics=topics)
+    path = tree.partition_state_path("t", 0)
+    state = tree.encode_partition_state(tree.PartitionState(1, 5, (1, 2), 3, known_life=12))
+    known = known_lives({path: Node(state, 7, 5, 50)}, loaded)
+    assert returned(loaded, brokers, known).lost == {2}, "it came before the write, and yet the writer meant another"
 
 
 def test_a_store_that_does_not_say_when_it_was_written_accuses_nobody() -> None:

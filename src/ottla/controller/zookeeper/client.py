@@ -119,6 +119,16 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
             self.problem = f"{host}:{port}: {str(error).removeprefix('socket connection error: ') or 'no answer'}"
             raise
 
+    def _expand_client_hosts(self) -> Any:
+        unknown = f"the host name is not known: {', '.join(sorted({host for host, _ in self.client.hosts}))}"
+        self.problem = self.problem or unknown  # looking it up can take longer than anybody waits
+        found = super()._expand_client_hosts()
+        if not found:
+            self.problem = unknown
+        elif self.problem == unknown:
+            self.problem = ""
+        return found
+
     @property
     def has_ended(self) -> bool:
         """Whether kazoo's thread is over: after a stop, or because of an error that kazoo did not expect."""
