@@ -22,13 +22,16 @@ class Stage:
         self.asked = 0
         self.slept: list[float] = []
         self.stepped_down = 0
-        self.membership = SimpleNamespace(is_in_touch=lambda: is_in_touch, step_down=self._step_down)
+        self.membership = SimpleNamespace(is_in_touch=lambda: is_in_touch, step_down=self._step_down, controller_id=2)
         self.services = SimpleNamespace(
             settings=BrokerSettings(settings),
             node_id=1,
             image=SimpleNamespace(brokers=dict.fromkeys(range(1, 2 + others))),
             control=SimpleNamespace(controlled_shutdown=self._controlled_shutdown),
         )
+
+    async def _ask_to_stop(self, services: Any) -> object:
+        return await Clustering._ask_to_stop(cast("Clustering", self), services)
 
     async def _step_down(self) -> None:
         self.stepped_down += 1
@@ -41,11 +44,12 @@ class Stage:
         return answer
 
     def hand_over(self, monkeypatch: pytest.MonkeyPatch) -> "Stage":
-        async def sleep(seconds: float) -> None:
+        async def is_left_alone(_services: object, seconds: float) -> bool:
             self.slept.append(seconds)
+            return False
 
         with monkeypatch.context() as patch:
-            patch.setattr("ottla.broker.clustering.asyncio.sleep", sleep)
+            patch.setattr("ottla.broker.clustering.is_left_alone", is_left_alone)
             asyncio.run(Clustering.hand_over(cast("Clustering", self), cast("Any", self.services)))
         return self
 
