@@ -21,6 +21,7 @@ from conformance.in_process import run_here
 from conformance.java_tools import JavaTools
 from conformance.peer import Peer
 from conformance.test_tools_admin import NO_BROKER, run
+from ottla.cli.kafka.java_order import hash_map_order
 
 GROUPS, LISTING, TRANSACTIONS = "kafka-consumer-groups.sh", "kafka-groups.sh", "kafka-transactions.sh"
 ASSIGNED_SECONDS_MAX = 30
@@ -198,9 +199,19 @@ def java(kafka_jars: Path) -> Iterator[JavaTools]:
         yield tools
 
 
+def is_without_chance(group: str) -> bool:
+    """Whether Java lists these groups in one order only: those that share a bucket come as their answers came."""
+    together = (("not-there", "classic"), ("empty", "x", "y"))
+    return all(
+        hash_map_order(names, size) == hash_map_order(names[::-1], size)
+        for size in (2, 4, 8, 16)
+        for names in [[f"{group}-{suffix}" for suffix in suffixes] for suffixes in together]
+    )
+
+
 @pytest.fixture(scope="module")
 def scene(bootstrap: str, topic_names: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    tag = uuid.uuid4().hex[:6]
+    tag = next(tag for tag in iter(lambda: uuid.uuid4().hex[:6], None) if is_without_chance(f"g-{tag}"))
     scene = Scene(topic_names(), topic_names(), f"g-{tag}", f"id-{tag}", tmp_path_factory.mktemp("groups"))
     with Peer(bootstrap) as peer:
         peer.create_topic(scene.topic, 3)
