@@ -69,7 +69,8 @@ clients: install
 	$(BIN)/pytest tests/conformance -m other_languages
 
 faults: install
-	$(BIN)/pytest tests/faults tests/pipelines -m faults
+	$(BIN)/pytest tests/faults tests/cluster tests/pipelines -m faults
+	OTTLA_PURE=1 $(BIN)/pytest tests/simulation/cluster -m faults
 
 bench: install
 	$(BIN)/python -m bench

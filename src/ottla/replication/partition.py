@@ -114,6 +114,7 @@ class Partition(Replica):
                 self.on_damage(self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
+        self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
         if self.leader_id != self.node_id or role.leader != self.node_id:
             self.leading_since = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
         self.leader_id = role.leader

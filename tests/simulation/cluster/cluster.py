@@ -186,13 +186,27 @@ class Cluster:
         self.damaged.update(((host, name), self.server.store.transactions) for name in names)
 
     def on_store_change(self, paths: list[str]) -> None:
-        if any(path.endswith("/state") for path in paths):
+        written = [path for path in paths if path.endswith("/state")]
+        if written:
+            self._check_writer(written)
             topic = self.image().topics.get(TOPIC)
             for index, state in enumerate(topic.partitions if topic is not None else ()):
                 name = TopicPartition(TOPIC, index)
                 if topic is not None and self.ledger.is_clean:
                     self._check_counted(Place(topic.topic_id, index), name, {*state.isr, *state.eligible})
         self.on_state_written(paths)
+
+    def _check_writer(self, paths: list[str]) -> None:
+        """R6: a controller that is none any more changes nothing."""
+        current = self.server.store.get(tree.CONTROLLER_EPOCH)
+        for path in paths:
+            node = self.server.store.get(path)
+            if node is not None and current is not None:
+                epoch = tree.decode_partition_state(path, node.data).controller_epoch
+                if epoch < tree.decode_number(tree.CONTROLLER_EPOCH, current.data):
+                    self.ledger.break_(
+                        f"Z: a controller of epoch {epoch} writes {path}, but now it is {current.data!r}"
+                    )
 
     def review_damage(self) -> None:
         """The controller has decided about who is there: of whom it knows that he came back empty, nobody expects that

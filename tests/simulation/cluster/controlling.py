@@ -52,6 +52,7 @@ class Controlling:
         self._is_reading = False
         self._must_read = False
         self.liveness = Liveness()
+        self._brokers: dict[int, BrokerImage] = {}  # as last read
         self._rules = member.cluster.rules
         self._queue: deque[tuple[Decide, Answer]] = deque()
         self._is_busy = False
@@ -90,9 +91,9 @@ class Controlling:
         self._publish(image)
         self.is_loaded = True
         self._is_busy = False
-        brokers = load_brokers(nodes)
+        self._brokers = load_brokers(nodes)
         self._first(lambda known: decide_next_steps(known, known.topics, self.liveness, self._rules), ignore)
-        self._first(*self._settling(brokers))
+        self._first(*self._settling())
 
     def read_brokers(self) -> None:
         """Somebody came or went; one question at a time, so that no answer overtakes another."""
@@ -107,22 +108,29 @@ class Controlling:
 
     def _read(self, nodes: dict[str, Node]) -> None:
         self._is_reading = False
-        brokers = load_brokers(nodes)
-        if not self.is_over and dict(self.image.brokers) != brokers:
-            self.change(*self._settling(brokers))
+        self._brokers = load_brokers(nodes)
+        if not self.is_over and dict(self.image.brokers) != self._brokers:
+            self.change(*self._settling())
         if self._must_read:
             self.read_brokers()
 
-    def _settling(self, brokers: dict[int, BrokerImage]) -> tuple[Decide, Answer]:
+    def _settling(self) -> tuple[Decide, Answer]:
+        """When its turn comes, it is about who is there then."""
+        seen: dict[int, BrokerImage] = {}
+
+        def decide(image: MetadataImage) -> Decision[Any]:
+            seen.update(self._brokers)
+            return decide_brokers(image, self._brokers, self.liveness, self._rules)
+
         def settled(reply: Any) -> None:
             if not isinstance(reply, Error):
-                self.liveness = self.liveness._replace(known=after_settling(brokers, self.liveness.known))
+                self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
                 self.member.cluster.review_damage()
                 if not self.is_settled:
                     self.is_settled = True
                     self.member.publish(self.image)
 
-        return lambda image: decide_brokers(image, brokers, self.liveness, self._rules), settled
+        return decide, settled
 
     # ---- one change after the other
 

@@ -90,10 +90,13 @@ def wipe_follower(cluster: Cluster) -> None:
     """R3, only while the others have everything."""
     hosts = spare(cluster)
     if hosts:
-        host = cluster.world.random.choice(hosts)
-        cluster.kill(host)
-        cluster.wipe(host)
-        later(cluster, 20, 800, lambda: cluster.start(host))
+        wipe(cluster, cluster.world.random.choice(hosts))
+
+
+def wipe(cluster: Cluster, host: int) -> None:
+    cluster.kill(host)
+    cluster.wipe(host)
+    later(cluster, 20, cluster.world.random.choice((60, 800)), lambda: cluster.start(host))
 
 
 def lose_power(cluster: Cluster) -> None:
@@ -159,6 +162,16 @@ def watch_for_moments(cluster: Cluster) -> None:
             cluster.world.after(soon_ms, lambda: kill(cluster, a_leader(cluster)) if cluster.is_in_trouble else None)
 
     cluster.on_state_written = changed
+
+
+def watch_for_slow_messages(cluster: Cluster) -> None:
+    """A broker loses its disk and starts again while a message of its earlier life is still on its way."""
+
+    def slow(source: int) -> None:
+        if cluster.is_in_trouble and source in cluster.hosts and cluster.world.chance(0.2):
+            cluster.world.after(0, lambda: wipe(cluster, source) if source in spare(cluster) else None)
+
+    cluster.network.on_slow = slow
 
 
 # ---- the network
@@ -313,7 +326,7 @@ class Theme(NamedTuple):
     hosts: int = 3
     is_clean: bool = True  # no unclean elections
     flushes: bool = False  # flush.messages=1: what is acknowledged is on the disk of all in-sync replicas
-    is_sly: bool = False  # leaders die at the worst moment
+    watch: Callable[[Cluster], None] | None = None  # for the worst moment
 
 
 NETWORK = (cut_leader_off, cut_one_way, cut_follower_off, swizzle)
@@ -324,7 +337,7 @@ THEMES: dict[str, Theme] = {
     "kill leader": Theme(4, (kill_leader,)),
     "kill controller": Theme(3, (kill_controller,)),
     "kill anyone": Theme(4, (kill_anyone, kill_leader)),
-    "wipe": Theme(4, (wipe_follower, kill_leader, kill_controller)),
+    "wipe": Theme(4, (wipe_follower, kill_leader, kill_controller), watch=watch_for_slow_messages),
     "power": Theme(4, (lose_power, kill_leader, kill_controller)),
     "pause": Theme(4, PAUSES),
     "cut leader": Theme(3, (cut_leader_off, cut_one_way)),
@@ -332,7 +345,9 @@ THEMES: dict[str, Theme] = {
     "swizzle": Theme(3, (swizzle,)),
     "twice": Theme(4, (fail_over_twice, cut_one_way)),
     "in sync": Theme(3, (kill_in_sync, cut_follower_off)),
-    "moments": Theme(12, (catch_up_late, catch_up_late, wipe_follower, kill_anyone, pause_leader), is_sly=True),
+    "moments": Theme(
+        12, (catch_up_late, catch_up_late, wipe_follower, kill_anyone, pause_leader), watch=watch_for_moments
+    ),
     "move": Theme(5, (move, move, kill_anyone, cut_one_way, pause_leader), hosts=4),
     "recreate": Theme(3, (delete_topic, kill_anyone, cut_one_way, pause_leader)),
     "unclean": Theme(3, (kill_in_sync, cut_leader_off, lose_power, wipe_follower), is_clean=False),

@@ -95,6 +95,7 @@ class Network:
         self.slowness = 0.0
         self.delay_ms = 4
         self.slow_ms = 1_200
+        self.on_slow: Callable[[int], None] = lambda source: None  # a message from this host takes its time
         self._calls: dict[int, dict[Call, None]] = {}  # by target
 
     def reaches(self, source: int, target: int) -> bool:
@@ -125,6 +126,7 @@ class Network:
         delay_ms = 1 + int(self._chance() * self.delay_ms)
         if self.slowness and self._chance() < self.slowness:
             delay_ms += int(self._chance() * self.slow_ms)
+            self.on_slow(source)
         self._world.after(delay_ms, event)
 
     def _arrive(self, call: Call, request: Callable[[Any, Answer], None]) -> None:

@@ -98,6 +98,7 @@ BUGS = [
     PlantedBug(
         "an earlier life of a broker may be in the ISR",
         (Change(ISR, "if known is None or epoch not in (ANY_EPOCH, known.epoch):", "if known is None:"),),
+        "wipe",
     ),
     PlantedBug(
         "a proposal for an earlier state of the partition is taken",
@@ -160,10 +161,6 @@ BUGS = [
                 "eligible=(*old.eligible, *gone),",
             ),
         ),
-    ),
-    PlantedBug(
-        "a restarted leader goes on in its epoch",
-        (Change(SETTLING, " or (old.leader in back.restarted and new.leader != NO_LEADER)", ""),),
     ),
     PlantedBug(
         "a follower appends without cutting what its leader does not have",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tests.simulation.cluster.clients import Producer, Reader
 from tests.simulation.cluster.cluster import TOPIC, Cluster
-from tests.simulation.cluster.faults import THEMES, Fault, create_topic, watch_for_moments
+from tests.simulation.cluster.faults import THEMES, Fault, create_topic
 from tests.simulation.world import World
 
 TROUBLE_MS = 4_000
@@ -35,8 +35,8 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 60) -> Wor
     cluster.network.loss = world.random.choice((0.0, 0.0, 0.01, 0.05))
     cluster.network.slowness = world.random.choice((0.0, 0.02, 0.1))
     employ(cluster)
-    if chosen.is_sly:
-        watch_for_moments(cluster)
+    if chosen.watch is not None:
+        chosen.watch(cluster)
     meddle(cluster, chosen.faults)
     world.run(TROUBLE_MS, 100_000)
     heal(cluster)
@@ -47,12 +47,15 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 60) -> Wor
 def employ(cluster: Cluster) -> None:
     world = cluster.world
     host = -10
+    pauses_ms = (900,) if world.chance(0.2) else (30, 80)  # now and then there is little to do
     for index in range(cluster.partition_count):
         for acks in (-1, world.random.choice((-1, 1))):
             host -= 1
             where = (world, cluster.network, cluster.ledger, host, cluster.hosts, TOPIC, index)
             name = f"{'p' if acks == -1 else 'q'}{-host}"
-            producer = Producer(*where, name=name, producer_id=-host, acks=acks, pause_ms=world.random.choice((30, 80)))
+            producer = Producer(
+                *where, name=name, producer_id=-host, acks=acks, pause_ms=world.random.choice(pauses_ms)
+            )
             cluster.producers.append(producer)
             producer.after(50, producer.live)
         host -= 1

@@ -260,7 +260,7 @@ class Replicas(Member):
             return
         self._is_proposing = True
         sent = list(self._proposals.items())
-        self.world.tell(f"{self.host} proposes {[(str(name), proposal.isr_ids) for name, proposal in sent]}")
+        self.world.tell(f"{self.host} proposes {[(str(name), proposal.isr) for name, proposal in sent]}")
         epoch = self.broker_epoch
         self.ask_controller(
             lambda process, answer: process.on_alter_partitions(
