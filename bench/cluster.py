@@ -292,8 +292,8 @@ def measure(system: System, options: argparse.Namespace) -> dict[str, Any]:
         "rolling restart": lambda: rolling_restart(system, 1 if quick else 5),
         "throughput": lambda: throughput(system, 5 if quick else 20),
         "refill": lambda: refill(system, 200 if quick else 2000),
-        "2,000 partitions": lambda: many_partitions(system, 300 if quick else 2000),
-        "3,000 partitions": lambda: many_partitions(system, 300 if quick else 3000),
+        "2000 partitions": lambda: many_partitions(system, 300 if quick else 2000),
+        "3000 partitions": lambda: many_partitions(system, 300 if quick else 3000),
     }
     found: dict[str, Any] = {}
     for name, section in sections.items():
