@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from ottla.base.log4j import VARIABLE as LOG4J_VARIABLE
 from ottla.cli import broker
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.kafka.options import KAFKA_VERSION
+from ottla.cli.start_script import log_folder, start_in_background, take_flags
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 
 TOOL = "kafka-server-start.sh"
@@ -23,12 +22,7 @@ LOG_FILE = "kafkaServer.out"
 
 def run(arguments: Sequence[str]) -> int:
     words = list(arguments)
-    is_daemon = False
-    while words and words[0] in ("-daemon", "-loggc", "-name"):
-        word = words.pop(0)
-        is_daemon |= word == "-daemon"
-        if word == "-name" and words:
-            words.pop(0)
+    is_daemon = take_flags(words)
     if words and words[0] in ("--help", "-help"):
         print(USAGE)
         return 0
@@ -41,7 +35,9 @@ def run(arguments: Sequence[str]) -> int:
     overrides = parse_overrides(words[1:])
     if not Path(words[0]).is_file():
         raise ToolError(f"there is no file {words[0]}: name the broker's server.properties")
-    return _start_in_background(words) if is_daemon else broker.start(words[0], overrides, os.environ)
+    if is_daemon:
+        return start_in_background(TOOL, words, LOG_FILE, {LOG4J_VARIABLE: log4j_options(log_folder())})
+    return broker.start(words[0], overrides, os.environ)
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, str]:
@@ -62,19 +58,3 @@ def log4j_options(folder: Path) -> str:
     """Kafka's own scripts pass the folder of log files on like this; a folder that is given already stays."""
     given = os.environ.get(LOG4J_VARIABLE, "")
     return f"-Dkafka.logs.dir={shlex.quote(str(folder))} {given}".strip()
-
-
-def _start_in_background(words: Sequence[str]) -> int:
-    """Start a broker that outlives this terminal; its output and its log go to files, as Kafka's do."""
-    folder = Path(os.environ.get("LOG_DIR") or "logs")
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOG_FILE, "ab") as log:
-        subprocess.Popen(  # noqa: S603 (our own command line)
-            [sys.executable, "-m", "ottla.cli.kafka_scripts", TOOL, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=os.environ | {LOG4J_VARIABLE: log4j_options(folder)},
-        )
-    return 0

@@ -7,14 +7,14 @@ epoch: a leader that knows the old epoch must not get an answer to a proposal th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.controller.image import MetadataImage, PartitionImage
+from ottla.controller.leaders import leader_operations
 from ottla.controller.liveness import Liveness
-from ottla.controller.machine import encode_state
-from ottla.controller.store import CreateNode, SetNode, StoreOperation
+from ottla.controller.store import SetNode, StoreOperation
 
 PartitionChanges = Mapping[TopicPartition, PartitionImage]
 
@@ -35,7 +35,7 @@ def commit_partitions(
         if any(has_other_replicas(old.partitions[index], new.partitions[index]) for index in partitions):
             operations.append(SetNode(tree.topic_path(name), tree.encode_topic(new.topic_id, new.partitions)))
         for index in partitions:
-            operations.extend(state_operations(image, old, index, new.partitions[index]))
+            operations.extend(leader_operations(image, old, index, new.partitions[index]))
     return tuple(operations), image.with_topics(topics)
 
 
@@ -49,19 +49,6 @@ def by_topic(changes: PartitionChanges) -> dict[str, dict[int, PartitionImage]]:
 def has_other_replicas(old: PartitionImage, new: PartitionImage) -> bool:
     before = (old.replicas, old.adding_replicas, old.removing_replicas)
     return before != (new.replicas, new.adding_replicas, new.removing_replicas)
-
-
-def state_operations(
-    image: MetadataImage, topic: TopicImage, index: int, new: PartitionImage
-) -> Iterator[StoreOperation]:
-    """Replace the state of one partition, or create it if nobody lived to do so when the topic was made."""
-    old = topic.partitions[index]
-    path = tree.partition_state_path(topic.name, index)
-    if old.partition_epoch < 0:
-        yield CreateNode(tree.partition_path(topic.name, index))
-        yield CreateNode(path, encode_state(image, new))
-    else:
-        yield SetNode(path, encode_state(image, new), old.partition_epoch)
 
 
 def without(brokers: Iterable[int], gone: Iterable[int]) -> tuple[int, ...]:
