@@ -7,9 +7,9 @@ import pytest
 
 from ottla.base.broker_settings import load_broker_settings
 from ottla.base.clock import SystemClock
-from ottla.broker.automatic_id import with_node_id
-from ottla.controller.broker_ids import allocate_broker_id
-from ottla.controller.zookeeper.store import ZooKeeperStore
+from ottla.broker.cluster.automatic_id import with_node_id
+from ottla.controller.cluster.broker_ids import allocate_broker_id
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.storage.errors import LogDirError
 from ottla.storage.meta_properties import write_meta_properties
 from ottla.testing.zookeeper import ZooKeeperProcess

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.embedded import EmbeddedStore
-from ottla.controller.store import (
+from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
     DeleteNode,
@@ -21,7 +21,7 @@ from ottla.controller.store import (
     WatchEvent,
     WatchKind,
 )
-from ottla.controller.zookeeper.store import ZooKeeperStore
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 
 SECONDS_MAX = 10.0
 Check = Callable[[MetadataStore], Awaitable[None]]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.zookeeper import EFFECTIVE_FILE, ask
-from ottla.controller.store import CreateNode, SetNode, StoreError
-from ottla.controller.zookeeper.store import ZooKeeperStore
+from ottla.controller.stores.store import CreateNode, SetNode, StoreError
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 60.0

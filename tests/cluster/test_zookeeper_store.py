@@ -10,7 +10,7 @@ import pytest
 
 from cluster.zookeeper_proxy import Fault, ZooKeeperProxy
 from ottla.base.clock import SystemClock
-from ottla.controller.store import (
+from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
     DeleteNode,
@@ -24,7 +24,7 @@ from ottla.controller.store import (
     TransactionRefusedError,
     WatchEvent,
 )
-from ottla.controller.zookeeper.store import ZooKeeperStore
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 20.0

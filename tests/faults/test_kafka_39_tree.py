@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from conformance.conftest import find_jars
 from faults.zookeeper_kafka import KAFKA_VERSION, ZooKeeperKafka
-from ottla.controller.zookeeper.store import ZooKeeperStore
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import KafkaError
-from ottla.broker.otlp import FIELDS_MAX, Point, read_metrics
+from ottla.broker.telemetry.otlp import FIELDS_MAX, Point, read_metrics
 
 # Tags and small lengths that lead far into the format, mixed with anything.
 PIECES = st.one_of(st.sampled_from([b"\x0a\x04", b"\x12\x06", b"\x2a\x03", b"\x3a\x09", b"\x21", b"\x31"]), st.binary())

@@ -13,7 +13,7 @@ from tests.dialogues.stage import with_error
 from tests.simulation.world import SimulatedPartition, World
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.markers import append_marker
+from ottla.broker.coordinators.markers import append_marker
 from ottla.coordination.machine import Decision, Reply, Stamp
 from ottla.coordination.shard import Shard
 from ottla.groups.catalog import TopicFacts

@@ -23,7 +23,7 @@ PACKAGE: Final = "ottla"
 SERVER_FILE: Final = "server.log"
 FILES: Final = {  # file name -> the loggers that write to it, too
     "controller.log": ("ottla.controller",),
-    "log-cleaner.log": ("ottla.broker.cleaning", "ottla.broker.cleaner", "ottla.storage.clean"),
+    "log-cleaner.log": ("ottla.broker.logs.cleaning", "ottla.broker.logs.cleaner", "ottla.storage.clean"),
 }
 WAITING_MAX: Final = 10_000  # lines
 STOP_SECONDS_MAX: Final = 2.0

@@ -23,8 +23,8 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
-from ottla.broker.replica_reading import FetchingReplica
-from ottla.broker.replica_selection import NONE_PREFERRED, preferred_replica
+from ottla.broker.replicas.replica_reading import FetchingReplica
+from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

@@ -24,30 +24,30 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
-from ottla.broker.automatic_id import with_node_id
-from ottla.broker.cleaning import Cleaning
+from ottla.broker.cluster.automatic_id import with_node_id
+from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.failed_folders import FailedFolders
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.file_limits import raise_file_limit
-from ottla.broker.flusher import Flusher
 from ottla.broker.handlers.api_versions import unsupported_version
 from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
-from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.live_settings import LiveSettings
-from ottla.broker.log_loading import LogLoading
 from ottla.broker.log_options import start_broker_logging
+from ottla.broker.logs.cleaning import Cleaning
+from ottla.broker.logs.failed_folders import FailedFolders
+from ottla.broker.logs.flusher import Flusher
+from ottla.broker.logs.housekeeping import Housekeeping
+from ottla.broker.logs.log_loading import LogLoading
 from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
 from ottla.broker.workers import Workers
-from ottla.controller.embedded import FILE_NAME as METADATA_FILE
-from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
-from ottla.controller.store import StoreUnusableError
+from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
+from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.controller.stores.store import StoreUnusableError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
@@ -56,7 +56,7 @@ from ottla.storage.life_file import has_lived_in_cluster
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
-    from ottla.broker.clustering import Clustering
+    from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.monitoring.monitor import Monitor
 
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Broker:
         live = LiveSettings(settings)
         images = ImageHolder()
         if settings.zookeeper_connect:
-            from ottla.broker.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
+            from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
             self._cluster = Clustering(settings.zookeeper_connect, settings, live, self._clock, images)
             controller: ControllerService = self._cluster.controller

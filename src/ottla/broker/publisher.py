@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.live_settings import LiveSettings
-from ottla.broker.roles import role_of
+from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.replicas.roles import role_of
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 

@@ -9,32 +9,32 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.checkpointing import CheckpointWriter
-from ottla.broker.client_metrics import ClientMetrics
-from ottla.broker.control import Control
-from ottla.broker.controller_link import ControllerLink
-from ottla.broker.coordinators import Coordinators
+from ottla.broker.cluster.control import Control
+from ottla.broker.cluster.controller_link import ControllerLink
+from ottla.broker.cluster.forwarding import Forwarding
+from ottla.broker.cluster.peers import Peers
+from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.coordinators.runtimes import Coordinators
 from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.flusher import Flusher
-from ottla.broker.forwarding import Forwarding
-from ottla.broker.index_rebuilds import IndexRebuilds
-from ottla.broker.live_settings import LiveSettings
+from ottla.broker.logs.checkpointing import CheckpointWriter
+from ottla.broker.logs.flusher import Flusher
+from ottla.broker.logs.index_rebuilds import IndexRebuilds
+from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
-from ottla.broker.moving import Moves
-from ottla.broker.peers import Peers
 from ottla.broker.publisher import Publisher
+from ottla.broker.telemetry.client_metrics import ClientMetrics
+from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
-from ottla.controller.liveness import Liveness, Rules
 from ottla.controller.service import ControllerService
 from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
 
 if TYPE_CHECKING:
-    from ottla.broker.isr_changes import IsrChanges
-    from ottla.broker.replica_fetchers import ReplicaFetchers
-    from ottla.broker.replication_quota import ReplicationQuota
-    from ottla.controller.membership import Membership
+    from ottla.broker.replicas.isr_changes import IsrChanges
+    from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
+    from ottla.broker.replicas.replication_quota import ReplicationQuota
+    from ottla.controller.cluster.membership import Membership
 
 
 class Authorizer(Protocol):

@@ -14,7 +14,7 @@ from pathlib import Path
 from ottla.cli.arguments import Parser
 from ottla.cli.metadata_tree import Tree, open_tree, open_zookeeper, tree_lines
 from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal
-from ottla.controller.store import Node, StoreError
+from ottla.controller.stores.store import Node, StoreError
 
 EXAMPLES = """
 ottla metadata ls /brokers --data ottla-data

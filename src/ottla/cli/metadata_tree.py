@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.cli.terminal import ToolError
-from ottla.controller.embedded import FILE_NAME
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.store import Node
+from ottla.controller.stores.embedded import FILE_NAME
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import Node
 
 if TYPE_CHECKING:
-    from ottla.controller.zookeeper.store import ZooKeeperStore
+    from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 
 PLACES = ("", "broker")  # a log folder itself, or the folder of `ottla up` that holds it
 DATA_LENGTH_MAX = 120  # of what a line of the tree shows
@@ -50,7 +50,7 @@ class ZooKeeperTree:
 @contextmanager
 def open_zookeeper(connect: str) -> Iterator[ZooKeeperTree]:
     """The tree below the chroot of a connect string, for reading only."""
-    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+    from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     with asyncio.Runner() as runner:
         store = ZooKeeperStore(connect, makes_chroot=False)

@@ -23,12 +23,12 @@ from ottla.cli.meter import ByteMeter
 from ottla.cli.migration_plan import Choice, Plan, PlannedTopic, make_plan
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
-from ottla.controller.adoption import AdoptedTopic, write_store
-from ottla.controller.embedded import FILE_NAME as METADATA_FILE
-from ottla.controller.kraft_log import KraftMetadata, read_kraft_log
-from ottla.controller.store import StoreError
+from ottla.controller.migration.adoption import AdoptedTopic, write_store
+from ottla.controller.migration.kraft_log import KraftMetadata, read_kraft_log
+from ottla.controller.migration.zookeeper_commands import commands
+from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
+from ottla.controller.stores.store import StoreError
 from ottla.controller.tree import encode_uuid
-from ottla.controller.zookeeper_commands import commands
 from ottla.storage.adoption import ForeignFolder, look_at
 from ottla.storage.arrival import Arrival
 from ottla.storage.errors import LogDirError

@@ -9,15 +9,15 @@ import os
 from ottla.base.zookeeper_connect import parse_connect
 from ottla.cli.arguments import Parser
 from ottla.cli.terminal import ToolError, UsageError
-from ottla.controller.cluster_migration import (
+from ottla.controller.migration.cluster_migration import (
     Migrated,
     MigrationRefusedError,
     migrate,
     read_nodes,
     set_aside,
 )
-from ottla.controller.embedded import FILE_NAME
-from ottla.controller.store import Node, StoreError
+from ottla.controller.stores.embedded import FILE_NAME
+from ottla.controller.stores.store import Node, StoreError
 from ottla.controller.tree import DamagedNodeError
 from ottla.storage.adoption import look_at
 from ottla.storage.errors import LogDirError
@@ -67,7 +67,7 @@ def report(moved: Migrated, connect: str, backup: str, node_id: int | None) -> N
 
 
 async def _move(source: dict[str, Node], connect: str) -> Migrated:
-    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+    from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     store = ZooKeeperStore(connect)
     await store.open()

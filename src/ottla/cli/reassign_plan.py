@@ -19,7 +19,7 @@ from ottla.cli.terminal import ToolError
 from ottla.client.admin import Topic
 from ottla.client.log_dirs import PlacedReplica
 from ottla.client.reassignments import Reassignment
-from ottla.controller.placement import place_replicas
+from ottla.controller.decisions.placement import place_replicas
 
 ANY_FOLDER = "any"
 VERSION = 1

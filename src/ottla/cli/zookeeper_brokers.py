@@ -8,7 +8,7 @@ from typing import Final
 
 from ottla.base.zookeeper_connect import ZooKeeperAddress, parse_connect
 from ottla.controller import tree
-from ottla.controller.store import StoreError
+from ottla.controller.stores.store import StoreError
 
 CONNECT_SECONDS_MAX: Final = 1.0
 OPEN_MS_MAX: Final = 3000
@@ -30,7 +30,7 @@ def brokers_behind(connect: str) -> list[str]:
 
 
 async def _read_brokers(address: ZooKeeperAddress) -> list[str]:
-    from ottla.controller.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
+    from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (kazoo is slow to load)
 
     store = ZooKeeperStore(str(address), connection_timeout_ms=OPEN_MS_MAX, makes_chroot=False)
     await store.open()

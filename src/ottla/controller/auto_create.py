@@ -15,7 +15,7 @@ from typing import Final
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import INTERNAL_TOPICS
-from ottla.controller.machine import NewTopic, TopicResult
+from ottla.controller.decisions.machine import NewTopic, TopicResult
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.base.errors import KafkaError
-from ottla.controller.store import StoreError, StoreUnusableError
+from ottla.controller.stores.store import StoreError, StoreUnusableError
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.controller import tree
 from ottla.controller.image import NO_CONTROLLER, NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.store import Node
+from ottla.controller.stores.store import Node
 
 MISSING_STATE = tree.PartitionState(leader=NO_LEADER, leader_epoch=-1, isr=(), controller_epoch=0)
 MISSING_EPOCH = -1  # the partition epoch of a partition that has no state node yet

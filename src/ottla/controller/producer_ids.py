@@ -12,9 +12,9 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
+from ottla.controller.decisions.machine import Decision
 from ottla.controller.image import MetadataImage
-from ottla.controller.machine import Decision
-from ottla.controller.store import CreateNode, Node, SetNode, StoreOperation
+from ottla.controller.stores.store import CreateNode, Node, SetNode, StoreOperation
 
 BLOCK_SIZE: Final = 1000
 PRODUCER_ID_MAX: Final = 2**63 - 1

@@ -4,7 +4,7 @@ The order of a change: decide on the current image, commit to the store, take th
 answer. So nobody ever sees an image that a crash could take back, and a listener has seen the new topics before the
 client that created them gets its answer. When the store fails, the image is loaded again before the next change.
 
-This is the controller of a broker that is alone, always active; cluster.py has what is more to it in a cluster.
+This is the controller of a broker that is alone, always active; cluster/controller.py has what a cluster adds to it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from uuid import UUID
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
-from ottla.controller import machine, tree
+from ottla.controller import tree
 from ottla.controller.auto_create import AutoCreation
+from ottla.controller.decisions import machine
+from ottla.controller.decisions.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
+from ottla.controller.decisions.splitting import fenced
 from ottla.controller.holder import ImageHolder, ImageListener
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.loading import load_image
-from ottla.controller.machine import Decision, Lot, MorePartitions, NewTopic, TopicDefaults, TopicResult
 from ottla.controller.producer_ids import ProducerIds, decide_producer_ids
-from ottla.controller.splitting import fenced
 from ottla.controller.start import decide_start
-from ottla.controller.store import (
+from ottla.controller.stores.store import (
     CheckNode,
     MetadataStore,
     Node,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.controller import tree
+from ottla.controller.decisions.leaders import decide_leaders
+from ottla.controller.decisions.machine import Decision
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.leaders import decide_leaders
-from ottla.controller.machine import Decision
-from ottla.controller.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 
 def decide_start(

@@ -1,7 +1,7 @@
 """Looking at a log folder that Apache Kafka (or another ottla) left behind, without changing a byte of it.
 
 What is found is judged here, partition by partition: whether its files can be read, which topic it belongs to, how far
-it goes. `copying.py` brings it over; `controller/adoption.py` makes the metadata that goes with it.
+it goes. `copying.py` brings it over; `controller/migration/adoption.py` makes the metadata that goes with it.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from tests.simulation.world import World
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import NEVER_MS, TopicSettings
 from ottla.controller import tree
+from ottla.controller.decisions.liveness import Rules
+from ottla.controller.decisions.machine import TopicResult, create_operations
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
-from ottla.controller.liveness import Rules
 from ottla.controller.loading import load_image
-from ottla.controller.machine import TopicResult, create_operations
 from ottla.replication.partition import Partition
 
 TOPIC = "t"

@@ -15,17 +15,17 @@ from tests.simulation.cluster.network import Answer, Failure
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.feed import Feed
+from ottla.controller.cluster.feed import Feed
+from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.lives import after_settling, known_lives
+from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.reassignment import decide_next_steps, with_next_steps
+from ottla.controller.decisions.settling import decide_brokers
+from ottla.controller.decisions.splitting import fenced
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.isr import IsrChange, decide_alter_partitions
-from ottla.controller.liveness import Liveness, Rules
-from ottla.controller.lives import after_settling, known_lives
 from ottla.controller.loading import load_brokers, load_image
-from ottla.controller.machine import Decision
-from ottla.controller.reassignment import decide_next_steps, with_next_steps
-from ottla.controller.settling import decide_brokers
-from ottla.controller.splitting import fenced
-from ottla.controller.store import CheckNode, DeleteNode, Node, TransactionRefusedError
+from ottla.controller.stores.store import CheckNode, DeleteNode, Node, TransactionRefusedError
 from ottla.protocol.messages.cluster_poll import MetadataDelta
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.simulation.cluster.network import STORE, Answer, Failure, Network, Pr
 from tests.simulation.cluster.store import MemoryStore, SessionGoneError
 from tests.simulation.world import World
 
-from ottla.controller.store import Outcome, StoreOperation, TransactionRefusedError
+from ottla.controller.stores.store import Outcome, StoreOperation, TransactionRefusedError
 
 SESSION_MS = 600
 PING_MS = SESSION_MS // 3

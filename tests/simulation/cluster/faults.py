@@ -15,9 +15,8 @@ from tests.simulation.cluster.ensemble import SESSION_MS
 from tests.simulation.cluster.network import STORE
 
 from ottla.base.names import TopicPartition
-from ottla.controller.image import MetadataImage
-from ottla.controller.liveness import Liveness
-from ottla.controller.machine import (
+from ottla.controller.decisions.liveness import Liveness
+from ottla.controller.decisions.machine import (
     Decision,
     Lot,
     NewTopic,
@@ -25,8 +24,9 @@ from ottla.controller.machine import (
     decide_create_topics,
     decide_delete_topics,
 )
-from ottla.controller.preferred import ElectionType, decide_elections
-from ottla.controller.reassignment import Wish, decide_reassignments
+from ottla.controller.decisions.preferred import ElectionType, decide_elections
+from ottla.controller.decisions.reassignment import Wish, decide_reassignments
+from ottla.controller.image import MetadataImage
 
 Fault = Callable[[Cluster], None]
 

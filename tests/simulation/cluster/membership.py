@@ -13,9 +13,9 @@ from tests.simulation.cluster.store import MemoryStore
 
 from ottla.base.errors import Error
 from ottla.controller import tree
-from ottla.controller.deltas import DeltaMismatchError, Place, apply_deltas
+from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.controller.store import CheckNode, CreateNode, DeleteNode, Node, SetNode, StoreOperation
+from ottla.controller.stores.store import CheckNode, CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.protocol.messages.cluster_poll import MetadataDelta
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ PARTITION = "replication/partition.py"
 REPLICA = "replication/replica.py"
 LEADING = "replication/leading.py"
 LOG = "storage/log.py"
-ISR = "controller/isr.py"
-SETTLING = "controller/settling.py"
+ISR = "controller/decisions/isr.py"
+SETTLING = "controller/decisions/settling.py"
 
 BUGS = [
     PlantedBug(
@@ -126,7 +126,7 @@ BUGS = [
     ),
     PlantedBug(
         "a controller writes without the check of its epoch",
-        (Change("controller/splitting.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
+        (Change("controller/decisions/splitting.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
     ),
     PlantedBug(
         "a leader is elected from outside of the ISR",
@@ -146,7 +146,7 @@ BUGS = [
         "a new controller believes that nobody has been restarted",
         (
             Change(
-                "controller/lives.py",
+                "controller/decisions/lives.py",
                 "    if node is None or not node.modified_id:\n",
                 "    if True:\n",
             ),
@@ -198,12 +198,12 @@ BUGS = [
         "deltas of another controller are applied",
         (
             Change(
-                "controller/feed.py",
+                "controller/cluster/feed.py",
                 "and 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
                 "or 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
             ),
             Change(
-                "controller/deltas.py",
+                "controller/cluster/deltas.py",
                 "        if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):\n",
                 "        if False:\n",
             ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ottla.controller import tree
-from ottla.controller.store import (
+from ottla.controller.stores.store import (
     ANY_VERSION,
     CheckNode,
     CreateNode,

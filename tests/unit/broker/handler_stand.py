@@ -10,11 +10,11 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
-from ottla.broker.control import Control
+from ottla.broker.cluster.control import Control
 from ottla.broker.metadata_topics import MetadataTopics
-from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
+from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 

@@ -15,7 +15,7 @@ from ottla.base.clock import SystemClock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.checkpointing import CheckpointWriter
+from ottla.broker.logs.checkpointing import CheckpointWriter
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
 from ottla.replication.replica_set import ReplicaSet

@@ -1,6 +1,6 @@
 """The cleaner on a disk that is full: fewer and fewer tries, one message."""
 
-from ottla.broker.cleaner_backoff import WAIT_MS_MAX, CleanerBackoff
+from ottla.broker.logs.cleaner_backoff import WAIT_MS_MAX, CleanerBackoff
 
 
 def test_each_failure_in_a_row_doubles_the_wait_up_to_a_minute() -> None:

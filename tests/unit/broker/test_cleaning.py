@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.cleaning import (
+from ottla.broker.logs.cleaning import (
     MAP_BYTES_MAX,
     Chosen,
     cleaner_settings,

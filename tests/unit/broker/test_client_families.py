@@ -1,7 +1,7 @@
 """Metrics of clients on the Prometheus page: nothing that a client says may spoil it."""
 
-from ottla.broker.client_metrics import Sample
 from ottla.broker.monitoring.client_families import client_families
+from ottla.broker.telemetry.client_metrics import Sample
 
 CLIENT = {
     "client_id": 'a"b',

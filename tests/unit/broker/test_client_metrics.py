@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker import client_metrics
-from ottla.broker.client_metrics import ClientMetrics, subscription_id
-from ottla.broker.otlp import Point
+from ottla.broker.telemetry import client_metrics
+from ottla.broker.telemetry.client_metrics import ClientMetrics, subscription_id
+from ottla.broker.telemetry.otlp import Point
 
 MINUTE_MS = 60_000
 FACTS = {"client_id": "orders-1", "client_software_name": "librdkafka"}

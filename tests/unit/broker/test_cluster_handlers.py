@@ -13,7 +13,7 @@ from ottla.broker.handlers import (
     find_coordinator,
     init_producer_id,
 )
-from ottla.controller.machine import NewTopic
+from ottla.controller.decisions.machine import NewTopic
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
 from ottla.protocol.messages.groups import FindCoordinatorRequest

@@ -14,9 +14,9 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
-from ottla.broker.config_entries import Source
+from ottla.broker.configs.entries import Source
 from ottla.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
-from ottla.controller.config_changes import ConfigResourceType, OperationType
+from ottla.controller.decisions.config_changes import ConfigResourceType, OperationType
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.messages.configs import (
     AlterableConfig,

@@ -9,11 +9,11 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker import control
-from ottla.broker.control import IsrVerdict
+from ottla.broker.cluster import control
+from ottla.broker.cluster.control import IsrVerdict
+from ottla.controller.decisions.isr import IsrAnswer, IsrChange
+from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import PartitionImage
-from ottla.controller.isr import IsrAnswer, IsrChange
-from ottla.controller.machine import NewTopic
 from ottla.protocol.messages.inter_broker import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ottla.broker import doubt as doubt_module
-from ottla.broker.doubt import Doubt
+from ottla.broker.cluster import doubt as doubt_module
+from ottla.broker.cluster.doubt import Doubt
 from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.store import StoreError
+from ottla.controller.stores.store import StoreError
 
 ME = 1
 

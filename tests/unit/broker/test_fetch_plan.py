@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.broker.fetch_plan import FOREVER_MS, FetchPlan
+from ottla.broker.replicas.fetch_plan import FOREVER_MS, FetchPlan
 from ottla.replication.following import FetchPosition
 
 TOPIC_ID = UUID(int=1)

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.security import ANONYMOUS
-from ottla.broker import controller_link, forwarding
-from ottla.broker.forwarding import (
+from ottla.broker.cluster import controller_link, forwarding
+from ottla.broker.cluster.forwarding import (
     FORWARDED,
     decode_host,
     decode_principal,
@@ -17,7 +17,7 @@ from ottla.broker.forwarding import (
     encode_principal,
     says_not_controller,
 )
-from ottla.broker.forwarding_errors import error_answer
+from ottla.broker.cluster.forwarding_errors import error_answer
 from ottla.broker.handlers.table import HANDLERS
 from ottla.network.peer import PeerError
 from ottla.protocol.apis import APIS
@@ -201,8 +201,8 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     levels = {}
-    monkeypatch.setattr("ottla.broker.config_alterations.check_logger", lambda *_: None)
-    monkeypatch.setattr("ottla.broker.config_alterations.set_logger", lambda name, level: levels.update({name: level}))
+    monkeypatch.setattr("ottla.broker.configs.alterations.check_logger", lambda *_: None)
+    monkeypatch.setattr("ottla.broker.configs.alterations.set_logger", lambda name, level: levels.update({name: level}))
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         client = Asker(two)

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.clustering import Clustering
+from ottla.broker.cluster.clustering import Clustering
 
 RETRIES = "controlled.shutdown.max.retries"
 BACKOFF = "controlled.shutdown.retry.backoff.ms"
@@ -49,7 +49,7 @@ class Stage:
             return False
 
         with monkeypatch.context() as patch:
-            patch.setattr("ottla.broker.clustering.is_left_alone", is_left_alone)
+            patch.setattr("ottla.broker.cluster.clustering.is_left_alone", is_left_alone)
             asyncio.run(Clustering.hand_over(cast("Clustering", self), cast("Any", self.services)))
         return self
 

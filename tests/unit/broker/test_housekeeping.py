@@ -7,7 +7,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.topic_settings import NEVER_MS, TopicSettings
-from ottla.broker.housekeeping import Housekeeping, _is_flush_due
+from ottla.broker.logs.housekeeping import Housekeeping, _is_flush_due
 
 
 class Noting(Housekeeping):

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker import isr_changes
-from ottla.broker.control import IsrVerdict
-from ottla.broker.isr_changes import IsrChanges
+from ottla.broker.cluster.control import IsrVerdict
+from ottla.broker.replicas import isr_changes
+from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.replication.leading import REFUSED_MS
 from unit.replication.stand import Stand
 

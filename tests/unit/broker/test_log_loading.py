@@ -10,7 +10,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
-from ottla.broker.log_loading import LogLoading, Unclean, measure
+from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
 from ottla.controller.image import PartitionImage, TopicImage
 from ottla.storage.log_dir import FoundLog
 

@@ -12,8 +12,8 @@ import pytest
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.guards import Guards
-from ottla.broker.markers import MarkerWriter, Place
+from ottla.broker.coordinators.guards import Guards
+from ottla.broker.coordinators.markers import MarkerWriter, Place
 from ottla.groups.machine import GroupMachine
 from ottla.groups.offsets import Committed, committed_value
 from ottla.groups.settings import GroupSettings

@@ -9,7 +9,7 @@ import pytest
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers import metadata
-from ottla.controller.machine import NewTopic
+from ottla.controller.decisions.machine import NewTopic
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from unit.broker.handler_stand import Broker, Client, with_broker
 

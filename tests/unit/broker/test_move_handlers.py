@@ -6,9 +6,9 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers import alter_partition_reassignments, elect_leaders, list_partition_reassignments
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import BrokerImage, PartitionImage
-from ottla.controller.liveness import Liveness, Rules
-from ottla.controller.machine import NewTopic
 from ottla.protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.otlp import ATTRIBUTES_MAX, POINTS_MAX, TEXT_MAX, Point, read_metrics
+from ottla.broker.telemetry.otlp import ATTRIBUTES_MAX, POINTS_MAX, TEXT_MAX, Point, read_metrics
 
 
 def varint(number: int) -> bytes:

@@ -11,14 +11,14 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.errands import Errands
-from ottla.broker.participation import Participation, answer_to
-from ottla.broker.transaction_messages import (
+from ottla.broker.cluster.errands import Errands
+from ottla.broker.coordinators.participation import Participation, answer_to
+from ottla.broker.coordinators.transaction_messages import (
     MarkerMessengers,
     PartitionMessengers,
     Place,
 )
-from ottla.broker.transactional_produce import told
+from ottla.broker.coordinators.transactional_produce import told
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.transaction_steps import (

@@ -14,7 +14,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators import offsets_topic, require_brokers, transactions_topic
+from ottla.broker.coordinators.runtimes import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.peers import Peers, inter_broker_endpoint
+from ottla.broker.cluster.peers import Peers, inter_broker_endpoint
 from ottla.controller.image import BrokerImage, Endpoint
 from ottla.network import peer as peer_module
 from ottla.network.peer import PeerError

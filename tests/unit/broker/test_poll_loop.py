@@ -8,12 +8,12 @@ from typing import Any, cast
 from uuid import UUID
 
 from ottla.base.errors import Error
-from ottla.broker.peers import Peers
-from ottla.broker.poll_loop import PollLoop
-from ottla.controller.deltas import difference, snapshot
+from ottla.broker.cluster.peers import Peers
+from ottla.broker.cluster.poll_loop import PollLoop
+from ottla.controller.cluster.deltas import difference, snapshot
+from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.membership import Membership
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 

@@ -11,9 +11,9 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
 from ottla.base.setting_types import LONG_MAX
-from ottla.broker.replica_fetcher import ReplicaFetcher
-from ottla.broker.replica_fetchers import ReplicaFetchers
-from ottla.broker.replication_quota import ReplicationQuota
+from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
+from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.role import Role

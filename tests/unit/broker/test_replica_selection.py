@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.broker.replica_selection import preferred_replica
+from ottla.broker.replicas.replica_selection import preferred_replica
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: "c"}

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from ottla.base.setting_types import LONG_MAX
-from ottla.broker.replication_quota import ReplicationQuota, throttles
+from ottla.broker.replicas.replication_quota import ReplicationQuota, throttles
 
 
 class Clock:

@@ -8,7 +8,7 @@ import pytest
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers import create_partitions, create_topics, delete_topics
-from ottla.controller.machine import NewTopic
+from ottla.controller.decisions.machine import NewTopic
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -7,23 +7,23 @@ from typing import Any
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
-from ottla.broker.control import Control
-from ottla.broker.controller_link import ControllerLink
+from ottla.broker.cluster.control import Control
+from ottla.broker.cluster.controller_link import ControllerLink
+from ottla.broker.cluster.forwarding import Forwarding, opened
+from ottla.broker.cluster.peers import Peers
+from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.fetch_sessions import FetchSessions
-from ottla.broker.flusher import Flusher
-from ottla.broker.forwarding import Forwarding, opened
 from ottla.broker.handlers import api_versions
 from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
-from ottla.broker.live_settings import LiveSettings
-from ottla.broker.peers import Peers
+from ottla.broker.logs.flusher import Flusher
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
 from ottla.broker.workers import Workers
-from ottla.controller.embedded import EmbeddedStore
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
+from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.connection import Connection
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener

@@ -10,8 +10,8 @@ import pytest
 from ottla.cli import metadata
 from ottla.cli.metadata import checked_path
 from ottla.cli.terminal import ToolError
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.store import CreateNode
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import CreateNode
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ottla.base.clock import Clock
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.store import (
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
     DeleteNode,

@@ -4,9 +4,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.controller.loading import load_image
-from ottla.controller.machine import (
+from ottla.controller.decisions.machine import (
     Decision,
     Lot,
     MorePartitions,
@@ -17,8 +15,10 @@ from ottla.controller.machine import (
     decide_create_topics,
     decide_delete_topics,
 )
-from ottla.controller.sqlite_tree import SqliteTree
+from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
+from ottla.controller.loading import load_image
 from ottla.controller.start import decide_start
+from ottla.controller.stores.sqlite_tree import SqliteTree
 
 R = TypeVar("R")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from uuid import UUID
 
 from ottla.controller import tree
-from ottla.controller.adoption import EPOCHS_SKIPPED, AdoptedTopic, write_store
 from ottla.controller.image import NO_LEADER
-from ottla.controller.kraft_log import read_kraft_log
 from ottla.controller.loading import load_image
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.zookeeper_commands import commands
+from ottla.controller.migration.adoption import EPOCHS_SKIPPED, AdoptedTopic, write_store
+from ottla.controller.migration.kraft_log import read_kraft_log
+from ottla.controller.migration.zookeeper_commands import commands
+from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.protocol.batches import build_batch, write_offsets
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.metadata_records import (

@@ -3,8 +3,8 @@
 import pytest
 
 from ottla.controller import tree
-from ottla.controller.cluster_migration import MigrationRefusedError, plan
-from ottla.controller.store import Node
+from ottla.controller.migration.cluster_migration import MigrationRefusedError, plan
+from ottla.controller.stores.store import Node
 
 CLUSTER = tree.encode_cluster_id("one")
 SOURCE = {

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.config_changes import (
+from ottla.controller.decisions.config_changes import (
     VALUE_LENGTH_MAX,
     ConfigOperation,
     ConfigResourceChange,
@@ -16,7 +16,7 @@ from ottla.controller.config_changes import (
     decide_config_changes,
 )
 from ottla.controller.image import MetadataImage, TopicImage
-from ottla.controller.store import CreateNode, SetNode
+from ottla.controller.stores.store import CreateNode, SetNode
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 SET, DELETE, APPEND, SUBTRACT = OperationType

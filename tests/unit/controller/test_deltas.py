@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.controller.deltas import DeltaMismatchError, apply_delta, difference, snapshot
+from ottla.controller.cluster.deltas import DeltaMismatchError, apply_delta, difference, snapshot
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.cluster_poll import ClusterPollResponse, MetadataDelta

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.embedded import EmbeddedStore
-from ottla.controller.store import (
+from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
     DeleteNode,

@@ -4,9 +4,9 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.features import FeatureUpdate, UpgradeType, decide_feature_updates
+from ottla.controller.decisions.features import FeatureUpdate, UpgradeType, decide_feature_updates
 from ottla.controller.image import MetadataImage
-from ottla.controller.store import SetNode
+from ottla.controller.stores.store import SetNode
 
 SUPPORTED = {"group.version": (0, 1), "metadata.version": (7, 30)}
 IMAGE = MetadataImage(controller_id=1, features={"group.version": 1, "metadata.version": 20}, features_epoch=4)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from ottla.controller import feed as feed_module
-from ottla.controller.deltas import apply_delta
-from ottla.controller.feed import Feed
+from ottla.controller.cluster import feed as feed_module
+from ottla.controller.cluster.deltas import apply_delta
+from ottla.controller.cluster.feed import Feed
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from unit.controller.stand import broker
 

@@ -2,13 +2,14 @@
 
 from uuid import UUID
 
-from ottla.controller import found, tree
+from ottla.controller import tree
+from ottla.controller.decisions import found
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.settling import decide_settlement
 from ottla.controller.image import PartitionImage
-from ottla.controller.liveness import Liveness, Rules
 from ottla.controller.loading import load_image
-from ottla.controller.machine import NewTopic
-from ottla.controller.settling import decide_settlement
-from ottla.controller.store import CreateNode, DeleteNode, SetNode
+from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode
 from unit.controller.stand import Stand
 
 new_ids = iter(UUID(int=1000 + number) for number in range(100))

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error, KafkaError
+from ottla.controller.decisions.isr import ANY_EPOCH, IsrAnswer, IsrChange, decide_alter_partitions
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import PartitionImage
-from ottla.controller.isr import ANY_EPOCH, IsrAnswer, IsrChange, decide_alter_partitions
-from ottla.controller.liveness import Liveness, Rules
-from ottla.controller.machine import NewTopic
 from unit.controller.stand import Stand, broker
 
 RULES = Rules(min_insync_replicas=2)

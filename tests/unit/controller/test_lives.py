@@ -3,9 +3,9 @@
 from uuid import UUID
 
 from ottla.controller import tree
+from ottla.controller.decisions.lives import after_settling, known_lives, returned
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.lives import after_settling, known_lives, returned
-from ottla.controller.store import Node
+from ottla.controller.stores.store import Node
 
 
 def broker(id_: int, epoch: int, previous_epoch: int = -1) -> BrokerImage:

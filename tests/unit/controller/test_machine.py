@@ -7,8 +7,8 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.controller import tree
-from ottla.controller.machine import MorePartitions, NewTopic, TopicDefaults, decide_create_topics
-from ottla.controller.store import DeleteNode, SetNode
+from ottla.controller.decisions.machine import MorePartitions, NewTopic, TopicDefaults, decide_create_topics
+from ottla.controller.stores.store import DeleteNode, SetNode
 from unit.controller.stand import Stand
 
 

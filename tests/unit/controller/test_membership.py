@@ -10,12 +10,12 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.cluster import ClusterController
+from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.membership import NOT_REGISTERED, Membership
+from ottla.controller.decisions.machine import Decision, NewTopic
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.controller.machine import Decision, NewTopic
-from ottla.controller.membership import NOT_REGISTERED, Membership
-from ottla.controller.store import CreateNode, DeleteNode, SetNode, StoreUnusableError
+from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreUnusableError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 from unit.controller.ensemble import Ensemble, MemberStore
 from unit.controller.stand import broker, check_configs

@@ -8,10 +8,10 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import NewTopic, TopicDefaults
+from ottla.controller.decisions.preferred import ElectionType, decide_balance, decide_elections
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.liveness import Liveness, Rules
-from ottla.controller.machine import NewTopic, TopicDefaults
-from ottla.controller.preferred import ElectionType, decide_balance, decide_elections
 from unit.controller.stand import Stand, broker
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN

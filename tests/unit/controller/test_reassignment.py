@@ -9,10 +9,9 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
-from ottla.controller.liveness import Liveness, Rules
-from ottla.controller.machine import MorePartitions, NewTopic, TopicDefaults
-from ottla.controller.reassignment import (
+from ottla.controller.decisions.liveness import Liveness, Rules
+from ottla.controller.decisions.machine import MorePartitions, NewTopic, TopicDefaults
+from ottla.controller.decisions.reassignment import (
     Move,
     Wish,
     decide_next_steps,
@@ -21,7 +20,8 @@ from ottla.controller.reassignment import (
     moves,
     switched,
 )
-from ottla.controller.store import SetNode
+from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.stores.store import SetNode
 from unit.controller.stand import Stand, broker
 
 ORDERS = TopicPartition("orders", 0)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.controller.reserve import FREE_BYTES_MIN, PIECE_BYTES, RESERVE_BYTES, Reserve
+from ottla.controller.stores.reserve import FREE_BYTES_MIN, PIECE_BYTES, RESERVE_BYTES, Reserve
 
 
 @pytest.fixture

@@ -12,12 +12,20 @@ import pytest
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error, KafkaError
 from ottla.controller.auto_create import BURST_MAX
-from ottla.controller.embedded import EmbeddedStore
+from ottla.controller.decisions.machine import MorePartitions, NewTopic
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.loading import load_image
-from ottla.controller.machine import MorePartitions, NewTopic
 from ottla.controller.service import ControllerService
-from ottla.controller.store import CreateNode, Node, Outcome, SetNode, StoreError, StoreOperation, StoreUnusableError
+from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.controller.stores.store import (
+    CreateNode,
+    Node,
+    Outcome,
+    SetNode,
+    StoreError,
+    StoreOperation,
+    StoreUnusableError,
+)
 
 ENDPOINTS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092)}
 

@@ -1,17 +1,17 @@
 """What becomes of partitions when brokers come, go, restart, shut down or lose a folder."""
 
 from ottla.base.names import TopicPartition
-from ottla.controller.image import MetadataImage, PartitionImage
-from ottla.controller.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.lives import Returned
-from ottla.controller.machine import NewTopic
-from ottla.controller.settling import (
+from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
+from ottla.controller.decisions.lives import Returned
+from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.settling import (
     Present,
     decide_brokers,
     decide_controlled_shutdown,
     decide_settlement,
     settled,
 )
+from ottla.controller.image import MetadataImage, PartitionImage
 from unit.controller.stand import Stand, broker
 
 SAFE = Rules(min_insync_replicas=2)

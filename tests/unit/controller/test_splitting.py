@@ -1,7 +1,7 @@
 """Large changes in pieces."""
 
-from ottla.controller.splitting import operation_bytes, split
-from ottla.controller.store import CreateNode, DeleteNode, StoreOperation
+from ottla.controller.decisions.splitting import operation_bytes, split
+from ottla.controller.stores.store import CreateNode, DeleteNode, StoreOperation
 
 
 def creations(count: int) -> list[StoreOperation]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.store import (
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import (
     CheckNode,
     CreateNode,
     DeleteNode,
@@ -206,7 +206,7 @@ def test_a_missing_folder_is_told(path: str) -> None:
 
 
 def test_a_file_that_another_process_holds_is_told(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.controller.sqlite_tree.BUSY_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("ottla.controller.stores.sqlite_tree.BUSY_SECONDS_MAX", 0.01)
     other = reopened(path)
     other.multi([CreateNode("/a", is_ephemeral=True)])
     other._connection.execute("BEGIN IMMEDIATE")
@@ -277,8 +277,8 @@ def test_a_log_that_was_cut_anywhere_gives_whole_transactions(path: str, tmp_pat
 
 CHILD = """
 import sys
-from ottla.controller.sqlite_tree import SqliteTree
-from ottla.controller.store import CreateNode, SetNode
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import CreateNode, SetNode
 tree = SqliteTree(sys.argv[1])
 tree.open()
 if tree.get("/a") is None:

@@ -8,14 +8,14 @@ import json
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.controller import cluster as cluster_controller
 from ottla.controller import tree
+from ottla.controller.cluster import controller as cluster_controller
+from ottla.controller.cluster.upkeep import Upkeep
+from ottla.controller.decisions.isr import IsrChange
+from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.decisions.reassignment import Wish, decide_reassignments, moves
 from ottla.controller.image import PartitionImage
-from ottla.controller.isr import IsrChange
-from ottla.controller.machine import NewTopic
-from ottla.controller.reassignment import Wish, decide_reassignments, moves
-from ottla.controller.store import CreateNode, SetNode
-from ottla.controller.upkeep import Upkeep
+from ottla.controller.stores.store import CreateNode, SetNode
 from unit.controller.stand import broker
 from unit.controller.test_membership import Member, Scene, run, until
 

@@ -6,8 +6,8 @@ import threading
 
 from kazoo.exceptions import NoAuthError
 
-from ottla.controller.store import Node
-from ottla.controller.zookeeper.client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead
+from ottla.controller.stores.store import Node
+from ottla.controller.stores.zookeeper.client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead
 
 STAT = struct.Struct("!qqqqiiiqiiq")
 HEADER = struct.Struct("!iBi")

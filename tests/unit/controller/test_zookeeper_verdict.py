@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from ottla.controller.store import CheckNode, CreateNode, DeleteNode, Node, Outcome, SetNode, StoreOperation
-from ottla.controller.zookeeper.client import Found
-from ottla.controller.zookeeper.verdict import judge, sequential_parents, touched_paths
+from ottla.controller.stores.store import CheckNode, CreateNode, DeleteNode, Node, Outcome, SetNode, StoreOperation
+from ottla.controller.stores.zookeeper.client import Found
+from ottla.controller.stores.zookeeper.verdict import judge, sequential_parents, touched_paths
 
 SEEN = 100  # the newest transaction that we knew of when we sent ours
 OURS, OTHERS = 105, 103

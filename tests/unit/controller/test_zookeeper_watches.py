@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from ottla.controller.store import WatchEvent, WatchKind
-from ottla.controller.zookeeper.client import LoopResult
-from ottla.controller.zookeeper.watches import Watches
+from ottla.controller.stores.store import WatchEvent, WatchKind
+from ottla.controller.stores.zookeeper.client import LoopResult
+from ottla.controller.stores.zookeeper.watches import Watches
 
 
 class Stat(NamedTuple):

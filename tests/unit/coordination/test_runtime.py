@@ -11,7 +11,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators import group_settings
+from ottla.broker.coordinators.runtimes import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
 from ottla.groups.classic import Client

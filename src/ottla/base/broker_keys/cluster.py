@@ -17,7 +17,7 @@ from ottla.base.setting_types import LONG_MAX, one_of
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Settings
 
 NODE_ID_DEFAULT: Final = 1
-NODE_ID_UNKNOWN: Final = -1  # until ZooKeeper has given one: controller/broker_ids.py
+NODE_ID_UNKNOWN: Final = -1  # until ZooKeeper has given one: controller/cluster/broker_ids.py
 
 
 class NodeId(Int):

@@ -13,9 +13,9 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.coordinators.participation import answer_to
+from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.broker.known_partitions import refused_partitions
-from ottla.broker.participation import answer_to
-from ottla.broker.waiting_answers import answer_of
 from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

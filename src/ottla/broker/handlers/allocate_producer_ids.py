@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.isr import check_broker_epoch
+from ottla.controller.decisions.isr import check_broker_epoch
 from ottla.protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.config_alterations import Asked, alter
-from ottla.controller.config_changes import OperationType
+from ottla.broker.configs.alterations import Asked, alter
+from ottla.controller.decisions.config_changes import OperationType
 from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.isr import ANY_EPOCH, IsrAnswer, IsrChange
+from ottla.controller.decisions.isr import ANY_EPOCH, IsrAnswer, IsrChange
 from ottla.protocol.messages.inter_broker import (
     AlteredPartition,
     AlteredTopic,

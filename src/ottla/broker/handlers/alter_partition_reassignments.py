@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.reassignment import MoveResult, Wish, decide_reassignments
+from ottla.controller.decisions.reassignment import MoveResult, Wish, decide_reassignments
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

@@ -10,7 +10,7 @@ from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPoll
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
-    from ottla.controller.membership import Membership
+    from ottla.controller.cluster.membership import Membership
 
 
 async def handle(request: ClusterPollRequest, context: Context) -> ClusterPollResponse:

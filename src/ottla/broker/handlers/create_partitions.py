@@ -7,7 +7,7 @@ from collections import Counter
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.controller.machine import MorePartitions, TopicResult
+from ottla.controller.decisions.machine import MorePartitions, TopicResult
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -8,9 +8,9 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.config_entries import Wanted, topic_entries
+from ottla.broker.configs.entries import Wanted, topic_entries
 from ottla.broker.context import Context
-from ottla.controller.machine import NewTopic, TopicResult
+from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.protocol.messages.configs import DescribeConfigsResourceResult
 from ottla.protocol.messages.topics import (
     CreatableTopic,

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.controller.machine import TopicResult
+from ottla.controller.decisions.machine import TopicResult
 from ottla.protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,

@@ -9,7 +9,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
-from ottla.broker.config_entries import (
+from ottla.broker.configs.entries import (
     Wanted,
     broker_entries,
     client_metrics_entries,
@@ -18,8 +18,8 @@ from ottla.broker.config_entries import (
     logger_entries,
     topic_entries,
 )
-from ottla.broker.config_loggers import logger_levels
-from ottla.controller.config_changes import ConfigResourceType
+from ottla.broker.configs.loggers import logger_levels
+from ottla.controller.decisions.config_changes import ConfigResourceType
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

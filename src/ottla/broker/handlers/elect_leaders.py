@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.preferred import ElectionResult, ElectionType, decide_elections
+from ottla.controller.decisions.preferred import ElectionResult, ElectionType, decide_elections
 from ottla.protocol.messages.elections import (
     ElectionPartitionResult,
     ElectLeadersRequest,

@@ -7,7 +7,7 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.waiting_answers import answer_of
+from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.protocol.messages.transaction_steps import EndTxnRequest, EndTxnResponse
 from ottla.transactions.machine import Ended, Identity
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.cluster.forwarding import FORWARDED, answer_here, decode_host, decode_principal, says_not_controller
 from ottla.broker.context import ForwardedContext
-from ottla.broker.forwarding import FORWARDED, answer_here, decode_host, decode_principal, says_not_controller
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header

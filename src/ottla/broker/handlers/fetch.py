@@ -15,8 +15,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, PartitionKey
 from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch
-from ottla.broker.replica_reading import CONSUMER, FetchingReplica, may_replicate
-from ottla.broker.replica_selection import RACK_AWARE_SELECTOR
+from ottla.broker.replicas.replica_reading import CONSUMER, FetchingReplica, may_replicate
+from ottla.broker.replicas.replica_selection import RACK_AWARE_SELECTOR
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE: Final = 13

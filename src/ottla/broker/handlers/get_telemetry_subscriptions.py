@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from ottla.base.errors import KafkaError
-from ottla.broker.client_metrics import ACCEPTED_COMPRESSION
+from ottla.broker.telemetry.client_metrics import ACCEPTED_COMPRESSION
 from ottla.controller.tree import encode_uuid
 from ottla.protocol.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 from ottla.protocol.schema import ZERO_UUID

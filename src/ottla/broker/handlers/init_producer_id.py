@@ -10,7 +10,7 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.waiting_answers import answer_of
+from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from ottla.transactions.machine import Identity, Initialized
 

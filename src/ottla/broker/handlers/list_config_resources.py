@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.config_changes import ConfigResourceType
+from ottla.controller.decisions.config_changes import ConfigResourceType
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.configs import ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse
 

@@ -17,7 +17,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetching import READ_COMMITTED
-from ottla.broker.time_lookup import TimeLookup
+from ottla.broker.logs.time_lookup import TimeLookup
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

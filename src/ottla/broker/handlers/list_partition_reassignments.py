@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.controller.reassignment import moves
+from ottla.controller.decisions.reassignment import moves
 from ottla.protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.patterns import PatternError, compile_pattern
+from ottla.broker.coordinators.patterns import PatternError, compile_pattern
 from ottla.protocol.messages.transaction_steps import ListTransactionsRequest, ListTransactionsResponse
 from ottla.transactions.transaction import SHOWN_STATES
 

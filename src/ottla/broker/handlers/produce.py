@@ -15,10 +15,10 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
-from ottla.broker import transactional_produce
 from ottla.broker.context import Context
+from ottla.broker.coordinators import transactional_produce
+from ottla.broker.coordinators.transactional_produce import Refused
 from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
-from ottla.broker.transactional_produce import Refused
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (

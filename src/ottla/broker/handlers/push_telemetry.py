@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import KafkaError
 from ottla.broker.handlers.get_telemetry_subscriptions import client_facts
-from ottla.broker.otlp import Point, read_metrics
+from ottla.broker.telemetry.otlp import Point, read_metrics
 from ottla.protocol.compression import decompress
 from ottla.protocol.messages.telemetry import PushTelemetryRequest, PushTelemetryResponse
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.dispatch import Handler
-from ottla.broker.forwarding import forwarded
 from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,

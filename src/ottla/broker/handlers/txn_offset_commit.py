@@ -12,8 +12,8 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.coordinators.waiting_answers import start_answer
 from ottla.broker.known_partitions import Refused, refused_partitions
-from ottla.broker.waiting_answers import start_answer
 from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

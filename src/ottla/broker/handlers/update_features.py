@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers.api_versions import DEFAULT_LEVELS, SUPPORTED_FEATURES
-from ottla.controller.features import FeatureUpdate, decide_feature_updates
+from ottla.controller.decisions.features import FeatureUpdate, decide_feature_updates
 from ottla.protocol.messages.features import UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
-from ottla.broker.client_metrics import Sample as ClientSample
+from ottla.broker.telemetry.client_metrics import Sample as ClientSample
 from ottla.metrics.prometheus import Family, Sample
 
 PREFIX: Final = "ottla_client_"

@@ -1,0 +1,209 @@
+"""What a broker of a cluster has and one alone has not, put together: its place in the cluster, its way to the others.
+
+The order of a start: register, learn who the controller is, get the first image; logs are opened; then replicas are
+fetched and clients served. A stop goes the other way round: leaders move away first (controlled shutdown), clients are
+answered, and at the end the session is closed, so that nobody has to find out that this broker is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
+from ottla.broker.cluster.poll_loop import PollLoop
+from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.replicas.isr_changes import IsrChanges
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
+from ottla.broker.services import Services
+from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.membership import Membership
+from ottla.controller.cluster.upkeep import Upkeep
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
+from ottla.controller.stores.zookeeper.store import ZooKeeperStore
+from ottla.network.peer import Rounds
+from ottla.protocol.messages.cluster_poll import OfflineReplicas
+from ottla.storage.life_file import note_life, previous_life
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.05
+ELECTION_SECONDS_MAX: Final = 1.5
+SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
+
+
+class Clustering:
+    """One a broker of a cluster; made before its services, which it joins to the cluster."""
+
+    def __init__(
+        self, connect: str, settings: BrokerSettings, live: LiveSettings, clock: Clock, images: ImageHolder
+    ) -> None:
+        self._settings = settings
+        self._images = images
+        self._store = ZooKeeperStore(
+            connect,
+            settings.zookeeper_session_timeout_ms,
+            clock,
+            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
+        )
+        self.controller = ClusterController(self._store, clock, live, live.check_topic_configs, images=images)
+        self.membership = Membership(self._store, clock, live, self.controller, images, self._probe)
+        self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
+        self._told_epoch = -1  # of the election after which the controller knows what is offline here
+        self._peers: Peers | None = None
+        self._polls: PollLoop | None = None
+        self._fetchers: ReplicaFetchers | None = None
+        self._isr_changes: IsrChanges | None = None
+
+    async def _probe(self, broker: BrokerImage) -> bool:
+        end = inter_broker_endpoint(broker, self._settings)
+        return True if end is None else await probe(end.host, end.port)
+
+    async def join(self, services: Services, poller: Rounds, me: BrokerImage) -> None:
+        """Become a member of the cluster; on return there is an image."""
+        log_dirs = services.replicas.log_dirs
+        me = me._replace(previous_epoch=previous_life(log_dirs.dirs))
+        self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
+        self._peers = peers = Peers(self._settings, self._images, poller)
+        services.join(self.membership, peers)
+        services.live.on_change(lambda _: self._settle())
+        await self.membership.start(me, log_dirs.cluster_id)
+        self._polls = PollLoop(
+            self.membership, self._images, peers, services.publisher.settled, lambda: offline_replicas(services)
+        )
+        self._polls.start()
+        await self.membership.ready.wait()
+
+    def serve(self, services: Services) -> None:
+        """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""
+        services.replicas.on_damage = lambda: self.tell_offline(services)
+        if services.replicas.damaged:
+            self.tell_offline(services)
+        services.replica_fetchers = self._fetchers = ReplicaFetchers(services)
+        services.isr_changes = self._isr_changes = IsrChanges(
+            services.replicas,
+            services.clock,
+            services.control.alter_partitions,
+            lambda: self.membership.broker_epoch,
+        )
+        self._isr_changes.start()
+        services.images.on_image(lambda old, new: forget_the_dead(services, old, new))
+        services.images.on_image(lambda _, new: self._tell_after_election(services, new))
+        self._tell_after_election(services, services.image)
+
+    def tell_offline(self, services: Services) -> None:
+        """Folders have failed: the controller must know which replicas are gone."""
+        if self._polls is not None:
+            self._polls.nudge()
+        if self.membership.is_controller:
+            replicas = offline_replicas(services)
+            told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
+            self.membership.begin(self.controller.take_offline(services.node_id, told))
+
+    def _tell_after_election(self, services: Services, image: MetadataImage) -> None:
+        """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""
+        if self.membership.is_controller and image.controller_epoch != self._told_epoch:
+            self._told_epoch = image.controller_epoch
+            if offline_replicas(services):
+                self.tell_offline(services)
+
+    def _settle(self) -> None:
+        """A default that decides about leaders may have changed."""
+        if self.membership.is_controller:
+            self.membership.watches.want("brokers")
+
+    async def hand_over(self, services: Services) -> None:
+        """Controlled shutdown: others lead what we lead before we stop serving."""
+        settings = services.settings
+        if not settings.controlled_shutdown_enable or set(services.image.brokers) <= {services.node_id}:
+            return
+        if not self.membership.is_in_touch():
+            logger.warning("stopping without a controlled shutdown: without ZooKeeper nobody can be elected")
+            return
+        await self.membership.step_down()
+        for attempt in range(settings.controlled_shutdown_max_retries):
+            if attempt and await is_left_alone(services, settings.controlled_shutdown_retry_backoff_ms / 1000):
+                return
+            try:
+                remaining = await self._ask_to_stop(services)
+            except KafkaError as refusal:
+                logger.warning("controlled shutdown failed: %s", refusal)
+                continue
+            if remaining is None:
+                logger.info("nobody stands for election: all brokers stop, and there is nobody to hand over to")
+                return
+            if not remaining:
+                logger.info("Controlled shutdown request returned successfully")
+                return
+            logger.warning("nobody else can lead %s", ", ".join(f"{name}" for name in remaining[:10]))
+        logger.warning("Proceeding to do an unclean shutdown as all the controlled shutdown attempts failed")
+
+    async def _ask_to_stop(self, services: Services) -> list[TopicPartition] | None:
+        """What nobody else can lead; None if there has been no controller for longer than an election takes."""
+        call = asyncio.ensure_future(services.control.controlled_shutdown(SHUTDOWN_MS_MAX))
+        looks = 0
+        while not call.done():
+            await asyncio.wait((call,), timeout=LOOK_SECONDS)
+            looks = looks + 1 if self.membership.controller_id == NO_CONTROLLER else 0
+            if looks * LOOK_SECONDS > ELECTION_SECONDS_MAX:
+                call.cancel()
+                return None
+        return call.result()
+
+    async def stop(self) -> None:
+        """No more copying: what was fetched is in the log."""
+        if self._isr_changes is not None:
+            self._isr_changes.stop()
+        if self._fetchers is not None:
+            await self._fetchers.stop()
+
+    async def leave(self) -> None:
+        """The last thing: end the session."""
+        self._upkeep.stop()
+        if self._polls is not None:
+            self._polls.stop()
+        await self.membership.close()
+        if self._peers is not None:
+            self._peers.close()
+
+
+async def is_left_alone(services: Services, seconds: float) -> bool:
+    """Wait so long, or until no other broker is there: all of them were told to stop, and there are no heirs."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while set(services.image.brokers) - {services.node_id}:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(LOOK_SECONDS)
+    return True
+
+
+def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) -> None:
+    """Brokers that are gone, or have begun a new life, hold no leader up any more."""
+    if old.brokers is new.brokers:
+        return
+    gone = [
+        id_ for id_, broker in old.brokers.items() if id_ not in new.brokers or new.brokers[id_].epoch != broker.epoch
+    ]
+    for partition in list(services.replicas.partitions.values()) if gone else ():
+        for broker_id in gone:
+            partition.forget_follower(broker_id)
+
+
+def offline_replicas(services: Services) -> list[OfflineReplicas]:
+    """The replicas of this broker that lie in failed folders or are damaged."""
+    found: dict[str, list[int]] = {}
+    for name in services.replicas.offline | services.replicas.damaged:
+        partition = TopicPartition(*name)
+        found.setdefault(partition.topic, []).append(partition.partition)
+    topics = services.image.topics
+    return [
+        OfflineReplicas(topic_id=topics[name].topic_id, partitions=sorted(indexes))
+        for name, indexes in found.items()
+        if name in topics
+    ]

@@ -1,0 +1,90 @@
+"""A broker that was held still for a long time must find out whether it still is what it believes to be.
+
+Who stops for longer than its session (SIGSTOP, a machine that sleeps) has successors when it goes on, and knows nothing
+of them at first. What it is asked to write no follower confirms; but what it knows of groups and transactions is old,
+and to tell a producer out of old knowledge that it is fenced would end it. So after a long silence of our own clock
+coordinators say COORDINATOR_LOAD_IN_PROGRESS until the store shows that our registration is still the one that our
+image knows: either it has never ended, or the image is newer than the registration that followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.controller.stores.store import StoreError
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+logger = logging.getLogger(__name__)
+
+SILENCE_MS_MIN: Final = 500
+SESSION_PART: Final = 3  # no session ends within a third of its time
+LOOKS_PER_SILENCE: Final = 4
+RETRY_SECONDS: Final = 0.05
+
+
+class Doubt:
+    """Watches the time that passes between two rounds of the loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session_ms = services.settings.zookeeper_session_timeout_ms
+        self._silence_ms_max = max(self._session_ms // SESSION_PART, SILENCE_MS_MIN)
+        self._seen_ms = services.clock.monotonic_ms()
+        self._task: asyncio.Task[None] | None = None  # while we are in doubt
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._look()
+
+    def is_there(self) -> bool:
+        """Asked with every request: after a long stop requests are read before any timer comes."""
+        if self._task is None and self._services.clock.monotonic_ms() - self._seen_ms > self._silence_ms_max:
+            self._begin()
+        return self._task is not None
+
+    def _look(self) -> None:
+        self.is_there()
+        self._seen_ms = self._services.clock.monotonic_ms()
+        seconds = self._silence_ms_max / LOOKS_PER_SILENCE / 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _begin(self) -> None:
+        silent_ms = self._services.clock.monotonic_ms() - self._seen_ms
+        logger.info("this broker was held still for %d ms: does it still lead what it led?", silent_ms)
+        self._task = asyncio.get_running_loop().create_task(self._find_out())
+
+    async def _find_out(self) -> None:
+        """If the store cannot be reached for a whole session, nobody else could be elected through it either."""
+        clock = self._services.clock
+        deadline_ms = clock.monotonic_ms() + self._session_ms
+        try:
+            while clock.monotonic_ms() < deadline_ms and not await self._is_known():
+                await asyncio.sleep(RETRY_SECONDS)
+            await self._services.publisher.settled()
+        finally:
+            self._seen_ms = clock.monotonic_ms()
+            self._task = None
+
+    async def _is_known(self) -> bool:
+        cluster, node_id = self._services.cluster, self._services.node_id
+        if cluster is None:
+            return True
+        try:
+            registered = await cluster.locate(node_id)
+        except StoreError:
+            return False
+        known = self._services.image.brokers.get(node_id)
+        return registered is not None and known is not None and registered.epoch == known.epoch
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def __repr__(self) -> str:
+        return f"<Doubt {'in doubt' if self._task is not None else 'none'}>"

@@ -1,0 +1,199 @@
+"""How a broker that is not the controller learns what is: it polls the controller and applies the deltas that come.
+
+The next poll acknowledges what came before, so it is sent when the change has taken effect here, or after a short
+while. A connection that breaks is the first sign of a dead controller: if its port refuses, this broker stands for
+election.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla.base.errors import Error
+from ottla.broker.cluster.peers import Peers
+from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
+from ottla.controller.cluster.membership import Membership
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import MetadataImage
+from ottla.controller.stores.store import StoreError
+from ottla.network.peer import Peer, PeerError
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
+
+logger = logging.getLogger(__name__)
+
+WAIT_MS: Final = 3000
+SLACK_MS: Final = 3000  # for an answer that is on its way
+SETTLE_SECONDS_MAX: Final = 0.5
+PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 1.0
+NO_SEQUENCE: Final = -1
+
+
+class PollLoop:
+    """One task for the life of a broker; idle while the broker itself is the controller."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        images: ImageHolder,
+        peers: Peers,
+        settled: Callable[[], Awaitable[None]],
+        offline: Callable[[], list[OfflineReplicas]] = list,
+    ) -> None:
+        self._membership = membership
+        self._images = images
+        self._peers = peers
+        self._settled = settled
+        self._offline = offline
+        self._epoch = -1  # of the controller whose deltas were applied last
+        self._sequence = NO_SEQUENCE
+        self._pause_seconds = PAUSE_SECONDS
+        self._nudged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def nudge(self) -> None:
+        """There is something to tell the controller (a folder has failed): do not wait for its answer."""
+        self._nudged.set()
+
+    async def _run(self) -> None:
+        membership = self._membership
+        while True:
+            elected = membership.controller_id
+            if membership.is_controller or elected in (-1, membership.node_id) or membership.broker_epoch < 0:
+                self._sequence = NO_SEQUENCE
+                await wait_for_event(membership.controller_changed, PAUSE_SECONDS_MAX)
+                continue
+            try:
+                await self._follow(elected)
+            except StoreError as problem:
+                logger.warning("cannot look for the controller: %s", problem)
+                await self._pause()
+            except Exception:  # one of the loops that own a task
+                logger.exception("polling broker %d failed", elected)
+                self._sequence = NO_SEQUENCE
+                await self._pause()
+
+    async def _follow(self, elected: int) -> None:
+        """Poll one controller until it is none any more, or cannot be reached."""
+        await self._locate(elected)
+        try:
+            peer = self._peers.open(elected, "poll")
+        except PeerError as problem:
+            logger.warning("%s", problem)
+            await self._pause()
+            return
+        try:
+            while self._membership.controller_id == elected and not self._membership.is_controller:
+                answer = await self._ask(peer)
+                if answer is None:
+                    continue
+                if not await self._take(answer):
+                    return
+        except PeerError as problem:
+            logger.info("the controller, broker %d, does not answer: %s", elected, problem)
+            if problem.is_refused:
+                await self._membership.suspect_controller(elected)
+            await self._pause()
+        finally:
+            peer.close()
+
+    async def _locate(self, elected: int) -> None:
+        """The image may not know yet where the controller is, or know its address of an earlier life."""
+        broker = await self._membership.locate(elected)
+        image = self._images.image
+        known = image.brokers.get(elected)
+        if broker is not None and (known is None or known.epoch != broker.epoch):
+            self._images.publish(image.with_brokers({**image.brokers, elected: broker}))
+
+    async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
+        """One poll; None if there is a reason to ask again, or another controller."""
+        request = ClusterPollRequest(
+            broker_id=self._membership.node_id,
+            broker_epoch=self._membership.broker_epoch,
+            controller_epoch=self._epoch,
+            sequence=self._sequence,
+            max_wait_ms=WAIT_MS,
+            offline=self._offline(),
+        )
+        call = asyncio.ensure_future(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS))
+        moved = asyncio.ensure_future(self._membership.controller_changed.wait())
+        nudged = asyncio.ensure_future(self._nudged.wait())
+        try:
+            await asyncio.wait((call, moved, nudged), return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return call.result()
+            if (
+                nudged.done()
+            ):  # the answer that is still to come is lost with its connection: what is missing comes again
+                self._nudged.clear()
+                raise PeerError("asking again")
+            return None
+        finally:
+            for task in (call, moved, nudged):
+                task.cancel()
+            call.add_done_callback(forget_outcome)
+
+    async def _take(self, answer: ClusterPollResponse) -> bool:
+        """Apply what came; False if this is no controller to go on with."""
+        error = Error(answer.error_code)
+        if error is Error.STALE_BROKER_EPOCH:
+            self._membership.look_at_registration()
+            await self._pause()
+            return True
+        if error is not Error.NONE or answer.controller_epoch < self._images.image.controller_epoch:
+            await wait_for_event(self._membership.controller_changed, self._pause_seconds)
+            self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+            return False
+        self._pause_seconds = PAUSE_SECONDS
+        image = self._images.image
+        try:
+            place = Place(self._epoch, self._sequence)
+            image, (self._epoch, self._sequence) = apply_deltas(image, place, answer.controller_epoch, answer.deltas)
+        except DeltaMismatchError as problem:
+            logger.warning("what the controller told does not fit: %s; asking for everything", problem)
+            self._sequence = NO_SEQUENCE
+            return True
+        if answer.deltas:
+            await self._publish(image)
+        return True
+
+    async def _publish(self, image: MetadataImage) -> None:
+        self._membership.take_image(image)
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS_MAX):
+                await self._settled()
+        except TimeoutError:
+            pass  # thousands of new partitions: the controller must not wait for all of them
+
+    async def _pause(self) -> None:
+        await wait_for_event(self._membership.controller_changed, self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
+
+    def __repr__(self) -> str:
+        return f"<PollLoop controller epoch {self._epoch}, sequence {self._sequence}>"
+
+
+def forget_outcome(task: asyncio.Future[ClusterPollResponse]) -> None:
+    """Nobody waits for this answer any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def wait_for_event(event: asyncio.Event, seconds_max: float) -> None:
+    """Whichever comes first."""
+    try:
+        async with asyncio.timeout(seconds_max):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,402 @@
+"""The coordinators of this broker: their runtimes, their internal topics, and requests that wait for them.
+
+Groups and transactions belong to partitions of internal topics, and whoever leads such a partition coordinates them.
+So coordinators move with leaders: after every image in which an internal topic has changed, what is ours is loaded and
+what is not ours any more is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.base.resource_checks import inherited_by_groups
+from ottla.base.resource_keys import GroupResourceKeys
+from ottla.broker.cluster.doubt import Doubt
+from ottla.broker.context import Context
+from ottla.broker.coordinators.group_topics import ImageCatalog, matching_topics
+from ottla.broker.coordinators.guards import Guards
+from ottla.broker.coordinators.markers import MarkerWriter
+from ottla.broker.coordinators.participation import Participation
+from ottla.broker.coordinators.transaction_messages import MarkerMessengers, PartitionMessengers
+from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.image import MetadataImage, TopicImage
+from ottla.coordination.machine import Decision
+from ottla.coordination.runtime import Runtime
+from ottla.coordination.shard import Shard
+from ottla.groups.machine import GroupMachine
+from ottla.groups.settings import ConsumerTimes, GroupSettings
+from ottla.network.peer import Peer, PeerError
+from ottla.transactions.machine import TransactionMachine, TransactionSettings
+
+if TYPE_CHECKING:
+    from ottla.broker.services import Services
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+MINUTE_MS: Final = 60_000
+COMPLAINT_SECONDS: Final = 10.0  # between two about the same topic
+CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
+
+# What a coordinator that cannot write its records tells its clients.
+WRITE_ERRORS: Final = {
+    Error.UNKNOWN_TOPIC_OR_PARTITION: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_ENOUGH_REPLICAS: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.REQUEST_TIMED_OUT: Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_LEADER_OR_FOLLOWER: Error.NOT_COORDINATOR,
+    Error.KAFKA_STORAGE_ERROR: Error.NOT_COORDINATOR,
+    Error.MESSAGE_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+    Error.RECORD_LIST_TOO_LARGE: Error.UNKNOWN_SERVER_ERROR,
+}
+
+
+Shape = Callable[[Any], Any]
+"""Gives an answer the form that an old version of its API has."""
+
+
+class Ticket:
+    """Whom a coordinator's answer goes to: the handler itself if it comes at once, else the parked request."""
+
+    __slots__ = ("_context", "_is_waiting", "_shape", "response")
+
+    def __init__(self, context: Context, shape: Shape | None = None) -> None:
+        self._context = context
+        self._shape = shape
+        self._is_waiting = False
+        self.response: Any = None
+
+    def __call__(self, response: Any) -> None:
+        if self._shape is not None:
+            response = self._shape(response)
+        if self._is_waiting:
+            self._context.answer(response)
+        else:
+            self.response = response
+
+    def wait(self) -> Any:
+        """What a handler returns: the response, or None after the request was parked."""
+        if self.response is None:
+            self._is_waiting = True
+            self._context.park_alone()
+        return self.response
+
+
+class Coordinators:
+    """Group coordinator and transaction coordinator of one broker."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
+        self._creating = asyncio.Lock()
+        self._image_count = 0  # an image that was loaded anew counts its generations anew
+        self.groups: Runtime[GroupMachine] = self._runtime(
+            OFFSETS_TOPIC,
+            services.settings.offsets_commit_timeout_ms,
+            lambda: self._configured(GroupMachine(group_settings(services.settings), matching_topics, self.catalog)),
+            services.settings.offsets_topic_compression_codec,
+        )
+        self.transactions: Runtime[TransactionMachine] = self._runtime(
+            TRANSACTIONS_TOPIC,
+            services.settings.request_timeout_ms,
+            lambda: TransactionMachine(transaction_settings(services.settings)),
+        )
+        self._own_peers: dict[tuple[int, str], Peer] = {}
+        self.guards = Guards()
+        self._partition_messengers = PartitionMessengers(self._call)
+        self.participation = Participation(services, self.transactions, self._partition_messengers)
+        self._marker_messengers = MarkerMessengers(self._call)
+        self.markers = MarkerWriter(
+            services.replicas,
+            services.clock,
+            self.groups,
+            self.transactions,
+            self._leader_of,
+            self._marker_messengers,
+            self.guards,
+        )
+        self.transactions.on_settled = self._on_settled
+        self._following: asyncio.Task[None] | None = None
+        self._doubt: Doubt | None = None  # only in a cluster
+        services.live.on_change(self._change_settings)
+
+    def _runtime(self, topic: str, wait_ms_max: int, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
+        services = self._services
+        return Runtime(
+            topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec, wait_ms_max
+        )
+
+    def _on_settled(self, shard: Shard[TransactionMachine]) -> None:
+        self.markers.send_from(shard)
+        self.participation.on_settled(shard)
+
+    # ---- other brokers
+
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        state = self._services.image.partition(topic, index)
+        return None if state is None else state.leader
+
+    async def _call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
+        """Over a connection of our own for each purpose; raises PeerError."""
+        peers = self._services.peers
+        if peers is None:
+            raise PeerError(f"broker {broker} is not known")
+        peer = self._own_peers.get((broker, purpose))
+        if peer is None or peer.is_closed:
+            peer = self._own_peers[broker, purpose] = peers.open(broker, purpose)
+        return await peer.call(request, response, None, CALL_MS_MAX)
+
+    # ---- internal topics
+
+    def follow(self) -> None:
+        """The publisher has opened what is new: load what we coordinate from now on."""
+        self._times_of = group_times(self._services.image, self._services.settings)
+        if self._doubt is None and self._services.cluster is not None:
+            self._doubt = Doubt(self._services)
+            self._doubt.start()
+            self.groups.is_in_doubt = self.transactions.is_in_doubt = self._doubt.is_there
+        for runtime in (self.groups, self.transactions):
+            topic = self._services.image.topics.get(runtime.topic)
+            runtime.follow(len(topic.partitions) if topic is not None else 0)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether others may coordinate by now what we believe to."""
+        return self._doubt is not None and self._doubt.is_there()
+
+    def on_recovered(self, name: TopicPartition) -> None:
+        """A partition is back after a crash. Before the first follow() all of them are yet to be looked at."""
+        for runtime in (self.groups, self.transactions):
+            if name.topic == runtime.topic and runtime.partition_count:
+                runtime.look_at(name.partition)
+
+    def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Coordinators come and go with leaders; groups get other settings; offsets of deleted topics go."""
+        if old.group_configs is not new.group_configs:
+            self._change_settings(self._services.settings)
+        changed = new.changed_topics_since(old)
+        self._image_count += 1
+        if OFFSETS_TOPIC in changed or TRANSACTIONS_TOPIC in changed:
+            self._follow_soon()
+        deleted = {
+            name
+            for name in changed
+            if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
+        }
+        if deleted:
+            for shard in self.groups.loaded():
+                for decision in shard.machine.topics_deleted(deleted):
+                    self.groups.run(shard, decision)
+
+    def _follow_soon(self) -> None:
+        """The publisher gives partitions their roles in slices: look at once, and when all have theirs."""
+        self.follow()
+        if self._following is None:
+            self._following = asyncio.get_running_loop().create_task(self._follow_settled())
+
+    async def _follow_settled(self) -> None:
+        await self._services.publisher.settled()
+        self._following = None
+        self.follow()
+
+    async def ensure_topic(self, wanted: NewTopic) -> TopicImage:
+        """Made when the first client asks for its coordinator, as Kafka does."""
+        if wanted.name not in self._services.image.topics:
+            async with self._creating:
+                if wanted.name not in self._services.image.topics:
+                    await self._make_topic(wanted)
+            await self._services.publisher.settled()
+            self.follow()
+        topic = self._services.image.topics.get(wanted.name)
+        if topic is None:  # the controller has it, and tells us any moment
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+        return topic
+
+    async def _make_topic(self, wanted: NewTopic) -> None:
+        require_brokers(wanted, len(self._services.image.brokers))
+        try:
+            results = await self._services.control.create_topics([wanted])
+        except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
+
+    def offsets_topic(self) -> NewTopic:
+        return offsets_topic(self._services.settings, self._replicas_max())
+
+    def transactions_topic(self) -> NewTopic:
+        return transactions_topic(self._services.settings, self._replicas_max())
+
+    def _replicas_max(self) -> int | None:
+        """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
+        was made in it would have too few replicas for ever."""
+        return 1 if self._services.cluster is None else None
+
+    def catalog(self) -> ImageCatalog:
+        """The topics as they are now."""
+        return ImageCatalog(self._services.image, self._image_count)
+
+    # ---- asking
+
+    def ask_group(
+        self,
+        context: Context,
+        group_id: str,
+        decide: Callable[[GroupMachine, Ticket, int], Decision],
+        shape: Shape | None = None,
+    ) -> Any:
+        """Let the group's machine decide; the handler returns what this returns."""
+        shard = self.groups.shard(group_id)
+        ticket = Ticket(context, shape)
+        self.groups.run(shard, decide(shard.machine, ticket, self.groups.now_ms()))
+        return ticket.wait()
+
+    # ---- settings and the end
+
+    def _change_settings(self, settings: BrokerSettings) -> None:
+        self._times_of = group_times(self._services.image, settings)
+        for groups in self.groups.loaded():
+            groups.machine.change_settings(group_settings(settings))
+            self._configured(groups.machine)
+        for transactions in self.transactions.loaded():
+            transactions.machine.settings = transaction_settings(settings)
+
+    def _configured(self, machine: GroupMachine) -> GroupMachine:
+        machine.consumer.times_of = self._times_of
+        return machine
+
+    def close(self) -> None:
+        if self._doubt is not None:
+            self._doubt.close()
+        self.groups.close()
+        self.transactions.close()
+        self._marker_messengers.close()
+        self._partition_messengers.close()
+        for peer in self._own_peers.values():
+            peer.close()
+
+
+def offsets_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
+    return internal_topic(
+        OFFSETS_TOPIC,
+        settings.offsets_topic_num_partitions,
+        at_most(settings.offsets_topic_replication_factor, replicas_max),
+        {"segment.bytes": str(settings.offsets_topic_segment_bytes), "compression.type": "producer"},
+    )
+
+
+def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
+    return internal_topic(
+        TRANSACTIONS_TOPIC,
+        settings.transaction_state_log_num_partitions,
+        at_most(settings.transaction_state_log_replication_factor, replicas_max),
+        {
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(at_most(settings.transaction_state_log_min_isr, replicas_max)),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
+    return NewTopic(
+        name,
+        partition_count=partitions,
+        replication_factor=replicas,
+        configs=(("cleanup.policy", "compact"), *configs.items()),
+    )
+
+
+_complaints: dict[str, float] = {}  # by topic: when we last complained
+
+
+def _may_complain(topic: str) -> bool:
+    """Clients ask many times a second; a person reads it once in a while."""
+    now = time.monotonic()
+    if now - _complaints.get(topic, -COMPLAINT_SECONDS) < COMPLAINT_SECONDS:
+        return False
+    _complaints[topic] = now
+    return True
+
+
+def require_brokers(wanted: NewTopic, alive: int) -> None:
+    """While a cluster starts it has too few brokers; clients ask again."""
+    if wanted.replication_factor > alive:
+        log = logger.warning if _may_complain(wanted.name) else logger.debug
+        log(
+            "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
+            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
+            wanted.name,
+            alive,
+            wanted.replication_factor,
+        )
+        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+
+
+def at_most(number: int, maximum: int | None) -> int:
+    return number if maximum is None else min(number, maximum)
+
+
+def group_settings(settings: BrokerSettings) -> GroupSettings:
+    return GroupSettings(
+        session_timeout_ms_min=settings.group_min_session_timeout_ms,
+        session_timeout_ms_max=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        size_max=settings.group_max_size,
+        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * MINUTE_MS,
+        offsets_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        consumer_times=ConsumerTimes(
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_assignment_interval_ms,
+        ),
+        consumer_size_max=settings.group_consumer_max_size,
+        consumer_assignors=settings.group_consumer_assignors,
+        migration_policy=settings.group_consumer_migration_policy.lower(),
+    )
+
+
+def group_times(image: MetadataImage, settings: BrokerSettings) -> dict[str, ConsumerTimes]:
+    """What groups have of their own, over what the broker has for all."""
+    names = [f"consumer.{field.replace('_', '.')}" for field in ConsumerTimes._fields]
+    inherited = {name: inherited_by_groups(name, settings) for name in names}
+    times = {}
+    for group, overrides in image.group_configs.items():
+        own = {name: GroupResourceKeys.keys[name].value(overrides[name]) for name in names if name in overrides}
+        if own:
+            times[group] = ConsumerTimes(*(own.get(name, inherited[name]) for name in names))
+    return times
+
+
+def transaction_settings(settings: BrokerSettings) -> TransactionSettings:
+    return TransactionSettings(
+        timeout_ms_max=settings.transaction_max_timeout_ms,
+        abort_interval_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        id_expiration_ms=settings.transactional_id_expiration_ms,
+        id_expiration_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )
+
+
+def refuse(response: Any, error: Error) -> Any:
+    """The same response, saying that its records could not be written."""
+    told = WRITE_ERRORS.get(error, error)
+    if isinstance(response, Error):
+        return told
+    if hasattr(response, "_replace"):
+        return type(response)(told)
+    if hasattr(response, "error_code"):
+        response.error_code = told
+    for topic in getattr(response, "topics", ()):
+        for row in topic.partitions:
+            if row.error_code == Error.NONE:
+                row.error_code = Error.INVALID_COMMIT_OFFSET_SIZE if told is Error.UNKNOWN_SERVER_ERROR else told
+    return response

@@ -1,0 +1,187 @@
+"""Batches of transactions: each partition takes part in the transaction before its first batch is written (KIP-890).
+
+Newer producers (Produce v12) leave it to the broker to add a partition; of older ones it is verified that they did.
+A late batch of a transaction that is over finds no transaction, and is refused instead of hanging in the log for ever.
+
+The coordinator may be another broker. While its answer is on the way nothing more is taken from the connection: a later
+batch of the same producer must not be written before this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.base.errors import Error
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.security import Operation, ResourceType
+from ottla.broker.context import Context
+from ottla.broker.coordinators.guards import Guard
+from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.replication.partition import Partition
+from ottla.storage.log import Log
+from ottla.transactions.machine import Identity
+
+ABORTABLE_SINCE: Final = 11
+ADDED_BY_BROKER_SINCE: Final = 12
+ACKS_NONE: Final = 0
+
+Place = tuple[str, int]
+Refused = dict[Place, Error]
+
+# Errors of a coordinator, to which no producer expects to talk here: NOT_ENOUGH_REPLICAS makes all of them try again.
+RETRIABLE: Final = (
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_COORDINATOR,
+    Error.NETWORK_EXCEPTION,
+)
+
+
+def begin(
+    request: ProduceRequest,
+    context: Context,
+    name_of: Callable[[TopicProduceData], str],
+    go_on: Callable[[Refused], ProduceResponse | None],
+) -> ProduceResponse | None:
+    """Make sure that every partition of this request takes part in its transaction, then `go_on`.
+
+    Mostly all of them do already, or the coordinator answers at once: then nothing waits and nothing is copied.
+    """
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or ""):
+        places = [(name_of(topic), data.index) for topic in request.topic_data for data in topic.partition_data]
+        return go_on(dict.fromkeys(places, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    is_trusted = not context.broker.settings.transaction_partition_verification_enable
+    if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
+        return go_on({})
+    newcomers = find_newcomers(request, context, name_of)
+    if not newcomers:
+        return go_on({})
+    gate = _Gate(request, context, go_on)
+    for who, partitions in newcomers.items():
+        gate.ask(who, partitions)
+    return gate.pass_or_wait()
+
+
+def find_newcomers(
+    request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str]
+) -> dict[Identity, list[Partition]]:
+    """Partitions of ours where this producer has no open transaction."""
+    found: dict[Identity, list[Partition]] = {}
+    for topic in request.topic_data:
+        name = name_of(topic)
+        if name in INTERNAL_TOPICS:
+            continue  # will be refused
+        for data in topic.partition_data:
+            who = producer_of(data)
+            partition = context.broker.replicas.get(name, data.index)
+            if who is None or partition is None or not partition.is_leader:
+                continue  # without a transaction, or refused anyway
+            if not has_open_transaction(partition.log, who):
+                found.setdefault(who, []).append(partition)
+    return found
+
+
+def producer_of(data: PartitionProduceData) -> Identity | None:
+    records = data.records
+    if records is None or len(records) < HEADER_BYTES or not records[FLAGS_POSITION] & TRANSACTIONAL_FLAG:
+        return None
+    header = read_batch_header(records, 0)
+    return Identity(header.producer_id, header.producer_epoch)
+
+
+def has_open_transaction(log: Log, who: Identity) -> bool:
+    producers = log.producers
+    producer = producers.by_id.get(who.producer_id)
+    return producer is not None and producer.epoch == who.epoch and who.producer_id in producers.open_transactions
+
+
+class _Gate:
+    """Collects the coordinator's answers for one request."""
+
+    def __init__(
+        self, request: ProduceRequest, context: Context, go_on: Callable[[Refused], ProduceResponse | None]
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._go_on = go_on
+        self._refused: Refused = {}
+        self._guarded: list[tuple[int, Guard]] = []  # producer id
+        self._open = 0
+        self._is_waiting = False
+
+    def ask(self, who: Identity, partitions: list[Partition]) -> None:
+        coordinators = self._context.broker.coordinators
+        places: list[Place] = [partition.name for partition in partitions]
+        is_verifying = self._context.api_version < ADDED_BY_BROKER_SINCE
+        if is_verifying:  # else the epoch of the batch tells whether its transaction is over
+            guards = coordinators.guards
+            self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
+        self._open += 1
+        coordinators.participation.ask(self._request.transactional_id or "", who, places, is_verifying, self._on_answer)
+
+    def _on_answer(self, errors: Refused) -> None:
+        self._open -= 1
+        for place, error in errors.items():
+            self._refuse(place, error)
+        if self._open == 0 and self._is_waiting:
+            self._answer()
+
+    def _refuse(self, place: Place, error: Error) -> None:
+        if error is not Error.NONE:
+            self._refused[place] = told(error, self._context.api_version)
+
+    def _answer(self) -> None:
+        """Unless the batches wait once more, now for their replicas: then whoever waits for these answers."""
+        connection = self._context.connection
+        connection.is_exclusive = False
+        if connection.is_closed:
+            self._lower_guards()  # whoever sent it sends it again, or gives it up
+            return
+        response = self._pass()
+        if response is not None or self._request.acks == ACKS_NONE:
+            self._context.answer(response)
+        else:
+            connection.on_reply_complete()  # none is: but requests that wait behind this one may start
+
+    def _pass(self) -> ProduceResponse | None:
+        for _, guard in self._guarded:
+            if guard.has_moved:
+                self._refused.setdefault(guard.partition.name, Error.NOT_LEADER_OR_FOLLOWER)
+            elif guard.is_cancelled:
+                self._refused.setdefault(guard.partition.name, Error.INVALID_TXN_STATE)
+        try:
+            return self._go_on(self._refused)
+        finally:
+            self._lower_guards()
+
+    def _lower_guards(self) -> None:
+        guards = self._context.broker.coordinators.guards
+        for producer_id, guard in self._guarded:
+            guards.end(guard, producer_id)
+
+    def pass_or_wait(self) -> ProduceResponse | None:
+        if self._open == 0:
+            return self._pass()
+        for topic in self._request.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:  # the buffer behind it is used again
+                    data.records = memoryview(bytearray(data.records))
+        self._is_waiting = True
+        self._context.park()
+        self._context.connection.is_exclusive = True
+        return None
+
+
+def told(error: Error, api_version: int) -> Error:
+    """What a producer of this age is told."""
+    if error is Error.PRODUCER_FENCED:
+        return Error.INVALID_PRODUCER_EPOCH
+    if error in RETRIABLE:
+        return Error.NOT_ENOUGH_REPLICAS
+    if error is Error.CONCURRENT_TRANSACTIONS and api_version < ADDED_BY_BROKER_SINCE:
+        return Error.NOT_ENOUGH_REPLICAS
+    if error is Error.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
+        return Error.INVALID_TXN_STATE
+    return error

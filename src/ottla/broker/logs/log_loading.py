@@ -1,0 +1,271 @@
+"""Opening the logs that are on disk when a broker starts.
+
+Cleanly closed logs open without being read, so they are opened before the first client is served. After a crash each
+log is recovered in a worker thread; a partition serves as soon as its own recovery is done, whatever the others do.
+
+Of the threads that recover a folder one takes the smallest log that is left, the others the largest: most partitions
+are back at once, and the large ones do not come last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.broker.replicas.roles import role_of
+from ottla.broker.services import Services
+from ottla.controller.image import PartitionImage, TopicImage
+from ottla.storage import files
+from ottla.storage.errors import LogDirError
+from ottla.storage.folder import bytes_past
+from ottla.storage.log import Log
+from ottla.storage.log_dir import FoundLog
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.004
+PATIENCE_SECONDS = 2.0  # so long the start waits for recoveries, so that a small broker comes back whole
+LARGE_PATIENCE_SECONDS = 0.2  # and so long for the last of them when only large ones are left
+SMALL_BYTES_MAX = 64 << 20  # to read: a few hundredths of a second
+
+
+class Unclean:
+    """A partition that has to be recovered: nearly always one folder, two after an interrupted move."""
+
+    def __init__(self, copies: list[FoundLog], topic: TopicImage) -> None:
+        self.copies = copies
+        self.topic = topic
+        self.unread_bytes = 0
+
+    @property
+    def is_small(self) -> bool:
+        return self.unread_bytes <= SMALL_BYTES_MAX
+
+    def __repr__(self) -> str:
+        return f"<Unclean {self.copies[0].partition}, {self.unread_bytes} bytes to read>"
+
+
+class LogLoading:
+    """Opens what the folders hold and hands it to the replicas."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._log_dirs = services.replicas.log_dirs
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._small_left = 0  # logs to recover that take no time worth mentioning
+        self._small_done = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Open all clean logs; start the recovery of the others and wait for it a little.
+
+        A broker that is to stop meanwhile recovers no more than what it has begun with.
+        """
+        unclean: list[Unclean] = []
+        deadline = time.monotonic() + SLICE_SECONDS
+        for copies in group_by_partition(self._log_dirs.found):
+            found = copies[0]
+            topic = self._topic_of(found)
+            if topic is None:
+                for copy in copies:
+                    self._set_aside(copy, "no such topic is known")
+            elif self._services.node_id not in topic.partitions[found.partition.partition].replicas:
+                for copy in copies:
+                    self._set_aside(copy, "other brokers hold this partition now")
+            elif found.is_clean and len(copies) == 1:
+                self._open_clean(found, topic)
+            else:
+                self._services.replicas.recovering.add(found.partition)
+                unclean.append(Unclean(copies, topic))
+            if time.monotonic() > deadline:
+                await asyncio.sleep(0)
+                deadline = time.monotonic() + SLICE_SECONDS
+        if unclean:
+            await self._start_recovery(unclean)
+            await self._wait_a_little(stopping)
+
+    async def _wait_a_little(self, stopping: asyncio.Event) -> None:
+        """A small broker comes back whole; with much to read, as soon as all the rest is there."""
+        loop = asyncio.get_running_loop()
+        waits = {loop.create_task(event.wait()) for event in (self._small_done, stopping)}
+        await asyncio.wait(waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if stopping.is_set():
+            self.cancel()
+            return
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=LARGE_PATIENCE_SECONDS)
+        left = len(self._services.replicas.recovering)
+        if self._tasks and left:
+            logger.info("%d partitions are still recovering; the others are served", left)
+
+    def missing(self) -> list[TopicPartition]:
+        """Partitions that must lie in a folder which is out of service: they are nowhere else."""
+        if self._log_dirs.is_whole:
+            return []
+        replicas = self._services.replicas
+        return [
+            name
+            for topic in self._services.image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self._services.node_id in state.replicas
+            and (name := TopicPartition(topic.name, index)) not in replicas.partitions
+            and name not in replicas.recovering
+        ]
+
+    def cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _topic_of(self, found: FoundLog) -> TopicImage | None:
+        topic = self._services.image.topics.get(found.partition.topic)
+        return topic if topic is not None and found.partition.partition < len(topic.partitions) else None
+
+    def _open(self, found: FoundLog) -> Log:
+        settings = self._services.live.of_topic(self._services.image, found.partition.topic)
+        return self._log_dirs.open_log(found, settings)
+
+    def _open_clean(self, found: FoundLog, topic: TopicImage) -> None:
+        try:
+            self._take(found, self._open(found), topic)
+        except (OSError, KafkaError, LogDirError) as error:
+            self._give_up(found, error)
+
+    def _give_up(self, found: FoundLog, error: Exception) -> None:
+        """One partition that cannot be opened must not keep the others from being served; nor may a failed disk."""
+        logger.error("cannot open %s: %s", found.directory, error)
+        if isinstance(error, OSError) and not files.is_passing(error):
+            self._services.replicas.recovering.discard(found.partition)
+            self._log_dirs.fail_at(found.directory, f"cannot open {found.directory}: {error}")
+            return
+        self._services.replicas.recovering.add(found.partition)  # nobody may make a new one in its place
+        self._services.publisher.failed.add(found.partition)
+
+    async def _start_recovery(self, unclean: list[Unclean]) -> None:
+        """Threads for each folder, as many as num.recovery.threads.per.data.dir says."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._services.workers, measure, unclean)
+        self._small_left = sum(each.is_small for each in unclean)
+        if self._small_left == 0:
+            self._small_done.set()
+        threads = self._services.live.under(self._services.image).num_recovery_threads_per_data_dir
+        by_folder: dict[str, deque[Unclean]] = {}
+        for each in sorted(unclean, key=lambda each: each.unread_bytes):
+            by_folder.setdefault(os.path.dirname(each.copies[0].directory), deque()).append(each)
+        for queue in by_folder.values():
+            for number in range(min(threads, len(queue))):
+                task = loop.create_task(self._recover_all(queue, takes_smallest=number == 0))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _recover_all(self, queue: deque[Unclean], *, takes_smallest: bool) -> None:
+        while queue:
+            each = queue.popleft() if takes_smallest else queue.pop()
+            try:
+                await self._recover(each.copies, each.topic)
+            except (OSError, KafkaError, LogDirError) as error:
+                self._give_up(each.copies[0], error)
+            self._small_left -= each.is_small
+            if self._small_left == 0:
+                self._small_done.set()
+
+    async def _recover(self, copies: list[FoundLog], topic: TopicImage) -> None:
+        opened: list[tuple[FoundLog, Log]] = []
+        for found in copies:
+            log = await self._open_in_worker(found)
+            if log is None:
+                return
+            opened.append((found, log))
+        self._services.replicas.recovering.discard(copies[0].partition)
+        if len(opened) > 1:
+            opened = [self._keep_best(opened, topic)]
+        self._take(*opened[0], topic)
+
+    async def _open_in_worker(self, found: FoundLog) -> Log | None:
+        """None if it cannot be opened, or if its folder has failed meanwhile."""
+        try:
+            log = await asyncio.get_running_loop().run_in_executor(self._services.workers, self._open, found)
+        except (OSError, KafkaError, LogDirError) as error:
+            self._give_up(found, error)
+            return None
+        if self._log_dirs.has_failed(found.directory):
+            log.abandon()
+            self._services.replicas.recovering.discard(found.partition)
+            return None
+        return log
+
+    def _keep_best(self, opened: list[tuple[FoundLog, Log]], topic: TopicImage) -> tuple[FoundLog, Log]:
+        """A move between folders was interrupted when both had the whole log: the one that reaches further stays."""
+        own = [copy for copy in opened if copy[1].topic_id in (None, topic.topic_id)] or opened
+        best = max(own, key=lambda copy: (copy[1].end_offset, copy[1].log_start_offset))
+        for found, log in opened:
+            if log is best[1]:
+                continue
+            log.abandon()
+            if log.topic_id in (None, topic.topic_id):
+                logger.warning("%s goes: %s has all of it", found.directory, best[0].directory)
+                self._log_dirs.drop(found)
+            else:
+                self._set_aside(found, "it belongs to another topic of the same name")
+        return best
+
+    def _take(self, found: FoundLog, log: Log, topic: TopicImage) -> None:
+        """Serve an opened log, if it still is what the metadata says."""
+        current = self._topic_of(found)
+        if current is None or current.topic_id != topic.topic_id:
+            log.abandon()
+            self._set_aside(found, "its topic was deleted")
+            self._open_new(found.partition)
+            return
+        if log.topic_id is not None and log.topic_id != topic.topic_id:
+            log.abandon()
+            self._set_aside(found, "it belongs to another topic of the same name")
+            self._open_new(found.partition)
+            return
+        self._log_dirs.adopt(found, log)
+        watermark = self._log_dirs.folder_of(log).high_watermarks.get(found.partition, 0)
+        partition = self._services.replicas.adopt(log, topic.topic_id, watermark)
+        state: PartitionImage = current.partitions[found.partition.partition]
+        if self._services.node_id not in state.replicas:  # it was moved away while we were not there
+            self._services.replicas.retire(*found.partition)
+            return
+        partition.take_role(role_of(state), self._services.clock.monotonic_ms())
+        self._services.coordinators.on_recovered(found.partition)
+
+    def _open_new(self, name: TopicPartition) -> None:
+        """A folder of that name is out of the way: there may be a new topic that has waited for this."""
+        topic = self._services.image.topics.get(name.topic)
+        if topic is None or name.partition >= len(topic.partitions) or name in self._services.replicas.recovering:
+            return
+        state = topic.partitions[name.partition]
+        if self._services.node_id in state.replicas:
+            settings = self._services.live.of_topic(self._services.image, topic.name)
+            self._services.publisher.open_partition(topic, name.partition, state, settings)
+
+    def _set_aside(self, found: FoundLog, why: str) -> None:
+        """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""
+        place = self._log_dirs.set_aside(found)
+        logger.warning("%s is not used: %s. It was moved to %s", found.directory, why, place)
+
+
+def measure(unclean: list[Unclean]) -> None:
+    """In a worker: learn how much of each log recovery must read."""
+    for each in unclean:
+        for found in each.copies:
+            try:
+                each.unread_bytes += bytes_past(found.directory, found.recovery_point)
+            except OSError:
+                continue  # whoever opens it says what is wrong
+
+
+def group_by_partition(found: list[FoundLog]) -> list[list[FoundLog]]:
+    """Nearly always one folder for each partition."""
+    groups: dict[TopicPartition, list[FoundLog]] = {}
+    for one in found:
+        groups.setdefault(one.partition, []).append(one)
+    return list(groups.values())

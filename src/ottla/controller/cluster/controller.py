@@ -1,0 +1,337 @@
+"""The controller of a cluster: every broker has one, and one of them is active, whoever was elected (membership.py).
+
+The others answer NOT_CONTROLLER. The active one knows who is there, tells the other brokers what changes (feed.py) and
+takes their reports; a change is answered when they have seen it, or after a second. Everything that it knows beside the
+image (who is about to stop, whose folders have failed) is told again by the brokers to the next controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+from uuid import UUID
+
+from ottla.base.clock import Clock
+from ottla.base.errors import Error, KafkaError
+from ottla.base.names import TopicPartition
+from ottla.controller.cluster.feed import Feed
+from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
+from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
+from ottla.controller.decisions.lives import after_settling
+from ottla.controller.decisions.machine import ConfigCheck, Decision
+from ottla.controller.decisions.reassignment import with_next_steps
+from ottla.controller.decisions.settling import (
+    Settlement,
+    decide_brokers,
+    decide_controlled_shutdown,
+    decide_settlement,
+)
+from ottla.controller.decisions.splitting import split
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.service import ControllerOptions, ControllerService, Decide
+from ottla.controller.stores.store import MetadataStore, Node, StoreError, StoreOperation
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
+
+logger = logging.getLogger(__name__)
+
+POLL_WAIT_MS_MAX: Final = 30_000
+REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet waits for the controller to look
+LOOK_SECONDS: Final = 0.02
+SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
+PARTS: Final = ("brokers", "broker_configs", "group_configs", "client_metrics_configs", "features", "cluster_id")
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ElectionSettings(Protocol):
+    """What decides about the leaders of topics that have no such settings of their own."""
+
+    @property
+    def min_insync_replicas(self) -> int: ...
+
+    @property
+    def unclean_leader_election_enable(self) -> bool: ...
+
+
+class ClusterOptions(ControllerOptions, ElectionSettings, Protocol):
+    """What the controller needs to know of the broker's settings."""
+
+    def under(self, image: MetadataImage, /) -> ElectionSettings:
+        """The settings that count when this image does."""
+
+
+class ClusterController(ControllerService):
+    """One a broker; at work while its broker is the controller. All calls are made on the loop."""
+
+    attempts_max: ClassVar[int] = 3  # somebody else may have written what a change is about
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        options: ClusterOptions,
+        check_configs: ConfigCheck,
+        random: Random | None = None,
+        images: ImageHolder | None = None,
+    ) -> None:
+        super().__init__(store, clock, options, check_configs, random, images)
+        self.feed = Feed()
+        self.liveness = Liveness()
+        self._election_options = options
+        # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
+        self._is_settled = False
+        self.is_in_touch: Callable[[], bool] = lambda: True  # with the store; who is not must not decide anything
+        self.on_deposed: Callable[[], None] = lambda: None
+        self.read_tree: Callable[[], Awaitable[Mapping[str, Node]]] = lambda: store.subtree("/")
+
+    @property
+    def rules(self) -> Rules:
+        options = self._election_options
+        return Rules(options.min_insync_replicas, options.unclean_leader_election_enable)
+
+    # ---- being the controller, and not being it any more
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active and self.is_in_touch()
+
+    @property
+    def was_activated(self) -> bool:
+        """Whether this broker was elected and has not resigned, in touch with the store or not."""
+        return self._is_active
+
+    def activate(self, image: MetadataImage, epoch_version: int, known: Mapping[int, int] = NO_LIVES) -> None:
+        """This broker was elected; `image` is what the store holds, under the new epoch, `known` whom its ISRs mean."""
+        self.liveness = Liveness(known=known)
+        self._epoch_version = epoch_version
+        self._must_reload = False
+        self._is_active = True
+        self._is_settled = False
+        self.feed.begin(image, image.controller_epoch)
+        self._image = image
+
+    def resign(self) -> None:
+        """Another one may be elected: decide nothing more. What is under way fails at the store's fence."""
+        self._is_active = False
+        self.feed.end()
+
+    def _on_deposed(self) -> None:
+        self._is_active = False
+        self.on_deposed()
+
+    # ---- who is there
+
+    async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Settlement:
+        """Look who is registered, and go on with them."""
+        seen: dict[int, BrokerImage] = {}
+
+        async def look() -> Mapping[int, BrokerImage]:
+            seen.update(await read())
+            self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
+            return seen
+
+        settlement = await self.change_after_reading(
+            look, lambda image, brokers: decide_brokers(image, brokers, self.liveness, self.rules)
+        )
+        self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
+        if not self._is_settled:
+            self._is_settled = True
+            super()._publish(self._image)
+        self._tell(settlement)
+        return settlement
+
+    def _compare(self, before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> None:
+        """Whoever is new, gone or restarted is told in the log as Kafka does."""
+        new, dead, restarted = compare(before, brokers)
+        if new or dead or restarted:
+            logger.info(
+                "[Controller] Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
+                *(",".join(map(str, ids)) for ids in (new, dead, restarted, sorted(brokers))),
+            )
+        for broker in (*dead, *restarted):
+            self.forget(broker)
+
+    def forget(self, broker: int) -> None:
+        """What a broker said in an earlier life counts no more."""
+        self.feed.forget_broker(broker)
+        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
+        self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down - {broker}, offline=offline)
+
+    async def settle(self) -> Settlement:
+        """Bring all partitions in line with who is there and with the settings."""
+        settlement = await self.change(
+            lambda image: decide_settlement(image, self.liveness, self.rules),
+            size=self._image.count_partitions(self._image.topics),
+            is_urgent=True,
+        )
+        self._tell(settlement)
+        return settlement
+
+    def _tell(self, settlement: Settlement) -> None:
+        if settlement.elected or settlement.leaderless:
+            logger.info(
+                "[Controller] %d partitions have a new leader or leader epoch, %d have none",
+                settlement.elected,
+                len(settlement.leaderless),
+            )
+
+    # ---- changes in a cluster
+
+    async def change_after_reading(
+        self, read: Callable[[], Awaitable[T]], decide: Callable[[MetadataImage, T], Decision[R]]
+    ) -> R:
+        """A change about what the store holds now: nothing of ours comes between the reading and the change."""
+        return (await self._shielded(self._run_reading_change(read, decide)))[0]
+
+    async def _run_reading_change(
+        self, read: Callable[[], Awaitable[T]], decide: Callable[[MetadataImage, T], Decision[R]]
+    ) -> tuple[R, int]:
+        async with self._one_at_a_time:
+            await self._make_ready()
+            try:
+                found = await read()
+            except StoreError as error:
+                raise self._store_failed(error) from error
+            size = self._image.count_partitions(self._image.topics)
+            return await self._attempt(lambda image: decide(image, found), False, size)
+
+    async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
+        """What a change brings about is in the same write: leaders that settings ask for, moves that can end."""
+        old = self._image
+        decision = self._with_settlement(old, await super()._decide(decide, size))
+        return with_next_steps(old, decision, self.liveness, self.rules)
+
+    def _with_settlement(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
+        """Settings that decide about leaders count from the moment in which they change."""
+        new = decision.image
+        if new.topic_configs is old.topic_configs and new.broker_configs is old.broker_configs:
+            return decision
+        changed = [
+            name
+            for name in new.changed_topics_since(old)
+            if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
+        ]
+        if new.broker_configs is not old.broker_configs:  # the default of all topics may have changed
+            changed = list(new.topics)
+        settled = decide_settlement(new, self.liveness, self._rules_under(new), only=changed)
+        return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
+
+    def _rules_under(self, image: MetadataImage) -> Rules:
+        """The rules of topics without their own, when an image counts."""
+        settings = self._election_options.under(image)
+        return Rules(settings.min_insync_replicas, settings.unclean_leader_election_enable)
+
+    def _is_change(self, decision: Decision[Any]) -> bool:
+        """Some things change without being written by us: who is alive, and what others have written."""
+        old, new = self._image, decision.image
+        return bool(decision.operations or new.changed_topics) or any(
+            getattr(new, part) is not getattr(old, part) for part in PARTS
+        )
+
+    def _pieces(self, operations: Sequence[StoreOperation]) -> Iterator[Sequence[StoreOperation]]:
+        return split(operations)
+
+    def _publish(self, image: MetadataImage) -> None:
+        self.feed.publish(image)
+        if self._is_settled:
+            super()._publish(image)
+        else:
+            self._image = image
+
+    def _sequence(self) -> int:
+        return self.feed.sequence
+
+    async def _await_seen(self, sequence: int) -> None:
+        await self.feed.acknowledged(sequence, SEEN_SECONDS_MAX)
+
+    async def _reload(self) -> None:
+        nodes = await self.read_tree()
+        self._must_reload = False
+        # Who is elected keeps its epoch: if that is over, the fence will tell. Who is there is looked at in its turn,
+        # with all that follows from it: a broker that has been restarted must not lead before that.
+        image = self._load(nodes).with_controller(self._options.node_id, self._image.controller_epoch)
+        self._publish(image.with_brokers(self._image.brokers))
+
+    # ---- what brokers ask
+
+    async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
+        """ClusterPoll: what the broker has not seen yet, as soon as there is something."""
+        try:
+            await self._await_registration(request.broker_id, request.broker_epoch)
+            await self._take_offline(request)
+        except KafkaError as refusal:
+            return ClusterPollResponse(error_code=refusal.error, controller_epoch=self.feed.epoch)
+        seconds = min(request.max_wait_ms, POLL_WAIT_MS_MAX) / 1000
+        deltas = await self.feed.poll(request.broker_id, request.controller_epoch, request.sequence, seconds)
+        if not self.is_active:
+            return ClusterPollResponse(error_code=Error.NOT_CONTROLLER)
+        return ClusterPollResponse(controller_epoch=self.feed.epoch, deltas=deltas)
+
+    async def alter_partitions(self, broker: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
+        """AlterPartition; raises KafkaError(STALE_BROKER_EPOCH) or (NOT_CONTROLLER) for the whole."""
+        return await self.change(
+            lambda image: decide_alter_partitions(image, broker, broker_epoch, changes, self.liveness, self.rules),
+            size=len(changes),
+            is_urgent=True,
+        )
+
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
+        """ControlledShutdown; the partitions that have nobody else who could lead them."""
+        self._check_active()
+        check_broker_epoch(self._image, broker, broker_epoch)
+        self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down | {broker})
+        logger.info("[Controller] Shutting down broker %d", broker)
+        return await self.change(
+            lambda image: decide_controlled_shutdown(image, broker, self.liveness, self.rules),
+            size=self._image.count_partitions(self._image.topics),
+        )
+
+    def _check_active(self) -> None:
+        if not self.is_active:
+            raise KafkaError(Error.NOT_CONTROLLER)
+
+    async def _await_registration(self, broker: int, epoch: int) -> None:
+        """A broker that has just registered may ask before its registration was noticed."""
+        deadline = asyncio.get_running_loop().time() + REGISTRATION_SECONDS_MAX
+        while True:
+            self._check_active()
+            known = self._image.brokers.get(broker)
+            if known is not None and known.epoch == epoch and self._is_settled:
+                return
+            is_older = known is not None and epoch < known.epoch
+            if is_older or epoch < 0 or asyncio.get_running_loop().time() > deadline:
+                raise KafkaError(Error.STALE_BROKER_EPOCH)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _take_offline(self, request: ClusterPollRequest) -> None:
+        told = frozenset((topic.topic_id, index) for topic in request.offline for index in topic.partitions)
+        if told == self.liveness.offline.get(request.broker_id, frozenset()):
+            return
+        logger.info("[Controller] broker %d has %d replicas in failed folders", request.broker_id, len(told))
+        await self.take_offline(request.broker_id, told)
+
+    async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
+        """All replicas of a broker that lie in failed folders."""
+        offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
+        if replicas:
+            offline[broker] = replicas
+        self.liveness = self.liveness._replace(offline=offline)
+        await self.settle()
+
+    def __repr__(self) -> str:
+        return f"<ClusterController {self.liveness} {self.feed!r}>"
+
+
+def compare(
+    before: Mapping[int, BrokerImage], after: Mapping[int, BrokerImage]
+) -> tuple[list[int], list[int], list[int]]:
+    """Who is new, who is gone, and who has begun another life."""
+    new = [broker for broker in after if broker not in before]
+    dead = [broker for broker in before if broker not in after]
+    restarted = [id_ for id_ in after if id_ in before and before[id_].epoch != after[id_].epoch]
+    return new, dead, restarted

@@ -1,0 +1,170 @@
+"""What the active controller tells the other brokers: numbered deltas, and who has seen which.
+
+A broker asks for everything after the number it has (ClusterPoll) and so acknowledges all up to it. A broker whose
+number belongs to another controller, or is older than what is kept here, gets a snapshot: so brokers that have missed
+something heal by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Container
+from typing import Final, NamedTuple
+
+from ottla.controller.cluster.deltas import difference, snapshot
+from ottla.controller.image import MetadataImage
+from ottla.protocol.messages.cluster_poll import MetadataDelta
+
+DELTAS_MAX: Final = 500  # kept for brokers that are slow
+PARTITIONS_MAX: Final = 20_000  # in all of them together; a snapshot is cheaper than more
+DELTAS_PER_ANSWER: Final = 100
+NOTHING_SEEN: Final = -1
+
+
+class Acknowledgement(NamedTuple):
+    """Somebody waits until all brokers have seen a number."""
+
+    sequence: int
+    future: asyncio.Future[None]
+
+
+class Feed:
+    """One a controller; begins anew with every election. All calls are made on the loop."""
+
+    def __init__(self) -> None:
+        self.epoch = -1  # of the controller; -1: not active
+        self.sequence = 0
+        self.seen: dict[int, int] = {}  # by broker: the number that it has acknowledged
+        self._image = MetadataImage()
+        self._deltas: deque[MetadataDelta] = deque()
+        self._partitions = 0
+        self._snapshot: MetadataDelta | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._waiting: list[Acknowledgement] = []
+
+    def begin(self, image: MetadataImage, epoch: int) -> None:
+        self._forget()
+        self.epoch = epoch
+        self._image = image
+
+    def end(self) -> None:
+        """Everybody who waits goes on: polls learn that there is nothing here any more."""
+        self._forget()
+        self.epoch = -1
+
+    def _forget(self) -> None:
+        self.sequence = 0
+        self.seen.clear()
+        self._deltas.clear()
+        self._partitions = 0
+        self._snapshot = None
+        self._wake()
+        for waiter in self._waiting:
+            if not waiter.future.done():
+                waiter.future.set_result(None)
+        self._waiting.clear()
+
+    def publish(self, image: MetadataImage) -> None:
+        """A new image is committed."""
+        if self.epoch < 0 or image is self._image:
+            return
+        delta = difference(self._image, image, self.sequence + 1)
+        self._image = image
+        self._snapshot = None
+        self.sequence += 1
+        self._deltas.append(delta)
+        self._partitions += partition_count(delta)
+        while len(self._deltas) > DELTAS_MAX or (self._partitions > PARTITIONS_MAX and len(self._deltas) > 1):
+            self._partitions -= partition_count(self._deltas.popleft())
+        self._wake()
+        if self._waiting:  # maybe for a broker that is gone now
+            self._tell_waiting()
+
+    async def poll(self, broker: int, epoch: int, sequence: int, seconds_max: float) -> list[MetadataDelta]:
+        """What a broker has not seen; waits until there is something, and answers nothing when the time is up."""
+        if epoch == self.epoch and 0 <= sequence <= self.sequence:
+            self._note(broker, sequence)
+            if sequence == self.sequence:
+                await self._wait_for_news(seconds_max)
+        return self.unseen(epoch, sequence)
+
+    def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
+        """What follows a number, or everything if that is not one of ours."""
+        if self.epoch < 0:
+            return []
+        if epoch == self.epoch and 0 <= sequence <= self.sequence:
+            if sequence == self.sequence:
+                return []
+            if self._deltas and self._deltas[0].sequence <= sequence + 1:
+                new = (delta for delta in self._deltas if delta.sequence > sequence)
+                return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
+        return [self._whole()]
+
+    def forget_broker(self, broker: int) -> None:
+        """It is dead, or has begun a new life: nobody waits for what it has not seen."""
+        self.seen.pop(broker, None)
+        self._tell_waiting()
+
+    async def acknowledged(self, sequence: int, seconds_max: float) -> bool:
+        """Wait until every live broker has seen a number; False when the time was up before."""
+        if self.epoch < 0 or self._is_seen(sequence):
+            return True
+        waiter = Acknowledgement(sequence, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(seconds_max):
+                await waiter.future
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        return True
+
+    def lagging(self, brokers: Container[int]) -> list[int]:
+        """Those of the brokers that have not seen everything, for reports."""
+        return [broker for broker, seen in self.seen.items() if broker in brokers and seen < self.sequence]
+
+    # ---- inside
+
+    def _note(self, broker: int, sequence: int) -> None:
+        self.seen[broker] = sequence
+        if self._waiting:
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        for waiter in [waiter for waiter in self._waiting if self._is_seen(waiter.sequence)]:
+            self._waiting.remove(waiter)
+            if not waiter.future.done():
+                waiter.future.set_result(None)
+
+    def _is_seen(self, sequence: int) -> bool:
+        """By every other live broker. Who has not asked this controller for anything yet has seen nothing of it."""
+        image = self._image
+        return all(
+            self.seen.get(broker, NOTHING_SEEN) >= sequence for broker in image.brokers if broker != image.controller_id
+        )
+
+    def _whole(self) -> MetadataDelta:
+        if self._snapshot is None:
+            self._snapshot = snapshot(self._image, self.sequence)
+        return self._snapshot
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        self._news = None
+
+    async def _wait_for_news(self, seconds_max: float) -> None:
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._news], timeout=seconds_max)
+
+    def __repr__(self) -> str:
+        state = f"epoch {self.epoch}" if self.epoch >= 0 else "not active"
+        return f"<Feed {state} sequence={self.sequence} kept={len(self._deltas)} seen={self.seen}>"
+
+
+def partition_count(delta: MetadataDelta) -> int:
+    return sum(len(topic.partitions) for topic in delta.topics)

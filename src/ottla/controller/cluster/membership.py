@@ -1,0 +1,438 @@
+"""A broker's place in its cluster: registered in the store, controller or not, alive as long as its session.
+
+Rules:
+1. A broker's epoch is the number of the transaction that created its node: every registration is a new life.
+2. Controller is who creates /controller and raises /controller_epoch in one transaction. Everything that it writes
+   afterwards checks that epoch, so whoever was deposed without noticing changes nothing.
+3. A controller without an answer of the store for one session time, by its own monotonic clock, acts no more: another
+   one may be there already.
+4. Nobody waits for a session to end when a refused connection tells that a broker is dead. A wrong guess is harmless:
+   a live broker whose node vanished registers again, and a controller that was deposed stands for election again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
+
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError
+from ottla.controller import tree
+from ottla.controller.chores import Chores
+from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.registration import Probe, Registration, address_of
+from ottla.controller.cluster.watching import ControllerWatches
+from ottla.controller.decisions import found
+from ottla.controller.decisions.lives import known_lives
+from ottla.controller.decisions.splitting import split
+from ottla.controller.holder import ImageHolder
+from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
+from ottla.controller.loading import load_image
+from ottla.controller.start import epoch_operation
+from ottla.controller.stores.store import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    Node,
+    SessionState,
+    SessionStore,
+    StoreError,
+    StoreOperation,
+    StoreUnusableError,
+    TransactionRefusedError,
+)
+from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
+
+logger = logging.getLogger(__name__)
+
+NOT_REGISTERED: Final = -1
+ATTEMPTS_MAX: Final = 20
+TICK_SECONDS: Final = 0.25
+PROBE_SECONDS: Final = 0.3  # so long a new controller waits for probes before it elects leaders
+# A process that was killed dies by and by: its connections end before its port refuses new ones.
+PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
+ACCUSED_MS: Final = 30_000
+SUBTREES: Final = ("/brokers", "/config", "/admin", "/cluster", "/feature", "/controller", "/controller_epoch")
+
+
+class MemberOptions(Protocol):
+    """What membership needs to know of the broker's settings."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def delete_topic_enable(self) -> bool: ...
+
+
+class Membership:
+    """One a broker. All calls are made on the loop."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        clock: Clock,
+        options: MemberOptions,
+        controller: ClusterController,
+        images: ImageHolder,
+        probe: Probe,
+    ) -> None:
+        self.store = store
+        self.controller = controller
+        self.broker_epoch = NOT_REGISTERED
+        self.last_epoch = NOT_REGISTERED  # of this process, registered or not
+        self.on_registered: Callable[[int], None] = lambda _: None  # with the epoch; in a worker thread
+        self.controller_id = NO_CONTROLLER
+        self.controller_node: tuple[int, int] | None = None  # who is the controller, and the version of its epoch
+        self.is_leaving = False
+        self.is_standing = True  # for election, whenever there is no controller
+        self.ready = asyncio.Event()  # the first image is there
+        self.controller_changed = asyncio.Event()
+        self._clock = clock
+        self._options = options
+        self._images = images
+        self._probe = probe
+        self._registration = Registration(store, clock, probe, controller.new_uuid)
+        self._me: BrokerImage | None = None
+        self._session_id = 0
+        self._ticker: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._probing: set[int] = set()
+        self._accused = (NOT_REGISTERED, 0)  # the epoch of a controller that was taken for dead, and when
+        self._chores = Chores("membership")
+        self._chores.add("registration", self._look_at_registration)
+        self._chores.add("controller", self._look_at_controller)
+        self.watches = ControllerWatches(
+            store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
+        )
+        controller.is_in_touch = self.is_in_touch
+        controller.on_deposed = self._on_deposed
+        controller.read_tree = self.read_tree
+
+    @property
+    def node_id(self) -> int:
+        return self._options.node_id
+
+    @property
+    def is_controller(self) -> bool:
+        return self.controller.is_active
+
+    def is_in_touch(self) -> bool:
+        """Whether the session is alive for certain, by our own clock."""
+        return self._clock.monotonic_ms() - self.store.last_contact_ms() < self.store.session_timeout_ms
+
+    # ---- start and end
+
+    async def start(self, broker: BrokerImage, cluster_id: str | None) -> None:
+        """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`)."""
+        await self.store.open()
+        self._session_id = self.store.session_id
+        await self._registration.prepare_tree(cluster_id)
+        self._me = broker
+        await self._register(is_start=True)
+        self.store.on_session(self._on_session)
+        self.store.watch_node(tree.CONTROLLER, lambda _: self._chores.want("controller"))
+        self.store.watch_node(tree.broker_path(broker.id), lambda _: self._chores.want("registration"))
+        self._chores.start()
+        self._chores.want("controller")
+        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+
+    async def step_down(self) -> None:
+        """This broker is about to stop: if it is the controller another one is elected now, while it still serves."""
+        self.is_standing = False
+        if not self.controller.was_activated:
+            return
+        self._resign()
+        try:
+            node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
+            if node is not None and tree.decode_controller(node.data) == self.node_id:
+                await self._remove_controller(node, epoch)
+        except StoreError as problem:
+            logger.warning("the store was not told that broker %d is no controller any more: %s", self.node_id, problem)
+        self._chores.want("controller")
+
+    async def close(self) -> None:
+        """Leave the cluster: the session ends, and with it everything that was ours."""
+        self.is_leaving = True
+        self._chores.stop()
+        self.watches.stop()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self.controller.resign()
+        await self.controller.close()
+
+    async def _tick(self) -> None:
+        """Sessions end without anybody telling us: look at the clock."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if self.controller.was_activated and not self.is_in_touch():
+                logger.warning(
+                    "[Controller id=%d] Resigned: the store has not answered for %d ms",
+                    self.node_id,
+                    self._clock.monotonic_ms() - self.store.last_contact_ms(),
+                )
+                self._resign()
+                self._chores.want("controller")
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self._resign()
+            self.broker_epoch = NOT_REGISTERED
+        elif state is SessionState.CONNECTED:
+            if self.store.session_id != self._session_id:
+                self._session_id = self.store.session_id
+                self._resign()
+                self.broker_epoch = NOT_REGISTERED
+            self._chores.want("registration")
+            self._chores.want("controller")
+
+    # ---- the tree
+
+    async def read_tree(self) -> dict[str, Node]:
+        """All nodes of the cluster, and none of other programs that use the same store."""
+        parts = await asyncio.gather(*map(self.store.subtree, SUBTREES))
+        return {path: node for part in parts for path, node in part.items()}
+
+    # ---- registration
+
+    def look_at_registration(self) -> None:
+        """The controller does not know us any more: see whether our node is there."""
+        self._chores.want("registration")
+
+    async def _look_at_registration(self) -> None:
+        if self._me is not None and self.is_standing and not self.is_leaving:
+            await self._register(is_start=False)
+
+    async def _register(self, *, is_start: bool) -> None:
+        assert self._me is not None
+        me = self._me
+        if self.last_epoch >= 0:  # the session ended, but not this process: it has all that it had
+            me = me._replace(previous_epoch=self.last_epoch)
+        epoch = await self._registration.register(me, self.broker_epoch, is_start=is_start)
+        if epoch != self.broker_epoch:
+            self.broker_epoch = self.last_epoch = epoch
+            await asyncio.to_thread(self.on_registered, epoch)
+
+    # ---- the controller
+
+    async def _look_at_controller(self) -> None:
+        """Follow who is the controller; if nobody is, stand for election."""
+        for _ in range(ATTEMPTS_MAX):
+            if self.is_leaving or self.broker_epoch == NOT_REGISTERED:
+                return
+            node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
+            if node is None:
+                if not self.is_standing:  # we stop: somebody else will be elected, if anybody is left
+                    self.controller_node, self.controller_id = None, NO_CONTROLLER
+                    return
+                if await self._stand(epoch):
+                    return
+                continue
+            elected = tree.decode_controller(node.data)
+            if elected == self.node_id and self.is_standing and not self.controller.was_activated:
+                # Ours from a time that is over (we resigned by our clock, or an earlier life was elected): begin anew.
+                await self._remove_controller(node, epoch)
+                continue
+            self._follow(elected, epoch.version if epoch is not None else 0)
+            return
+        raise StoreError("no controller was elected: others stand for election all the time")
+
+    def _follow(self, elected: int, epoch_version: int) -> None:
+        if elected != self.node_id and self.controller.was_activated:
+            self._resign()
+        if self.controller_node != (elected, epoch_version):
+            self.controller_node = (elected, epoch_version)
+            self.controller_id = elected
+            logger.info("broker %d is the controller", elected)
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        self.controller_changed.set()
+        self.controller_changed = asyncio.Event()
+
+    async def _stand(self, epoch_node: Node | None) -> bool:
+        before = tree.decode_number(tree.CONTROLLER_EPOCH, epoch_node.data) if epoch_node is not None else 0
+        operations: list[StoreOperation] = [
+            CreateNode(tree.CONTROLLER, tree.encode_controller(self.node_id, self._clock.now_ms()), is_ephemeral=True),
+            epoch_operation(epoch_node, before + 1),
+        ]
+        try:
+            outcomes = await self.store.multi(operations)
+        except TransactionRefusedError:
+            return False  # somebody else was quicker
+        version = outcomes[1].version
+        logger.info(
+            "[Controller id=%d] %d successfully elected as the controller. Epoch incremented to %d "
+            "and epoch zk version is now %d",
+            self.node_id,
+            self.node_id,
+            before + 1,
+            version,
+        )
+        await self._take_over(before + 1, version)
+        return True
+
+    async def _take_over(self, epoch: int, epoch_version: int) -> None:
+        """Read everything, learn who is dead, elect leaders; then the others are told."""
+        self.watches.stop()  # of an earlier time as the controller that somebody has ended
+        nodes = await self.read_tree()
+        try:
+            nodes = await self._repair(nodes, epoch_version)
+            image = load_image(nodes)
+        except tree.DamagedNodeError as damage:
+            raise StoreUnusableError(f"the store holds a node that cannot be read: {damage}") from damage
+        dead = await self._find_dead(image.brokers.values())
+        await self._delete_registrations(dead)
+        image = image.with_controller(self.node_id, epoch)
+        self.controller.activate(image, epoch_version, known_lives(nodes, image))
+        self.controller_node = (self.node_id, epoch_version)
+        self.controller_id = self.node_id
+        try:
+            await self.controller.take_brokers(self.watches.read_brokers)
+        except (StoreError, KafkaError):
+            self._resign()  # half a controller serves nobody: begin anew
+            raise
+        self.watches.start(self.controller.image)
+        self.ready.set()
+        self._tell_changed()
+
+    async def _repair(self, nodes: dict[str, Node], epoch_version: int) -> dict[str, Node]:
+        """Topics that somebody has begun to make, and nobody lived to finish."""
+        operations = found.repairs(nodes, iter(self.controller.new_uuid, None))
+        if not operations:
+            return nodes
+        for piece in split(operations):
+            await self.store.multi((CheckNode(tree.CONTROLLER_EPOCH, epoch_version), *piece))
+        return await self.read_tree()
+
+    async def _find_dead(self, brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
+        """Those whose port refuses connections; one that does not answer at all is given the time of its session."""
+        others = [broker for broker in brokers if broker.id != self.node_id]
+        if not others:
+            return []
+        probes = {asyncio.ensure_future(self._probe(broker)): broker for broker in others}
+        done, late = await asyncio.wait(probes, timeout=PROBE_SECONDS)
+        for task in late:
+            task.cancel()
+        return [probes[task] for task in done if task.exception() is None and not task.result()]
+
+    async def _delete_registrations(self, dead: Iterable[BrokerImage]) -> None:
+        for broker in dead:
+            await self._delete_registration(broker)
+
+    async def _delete_registration(self, broker: BrokerImage) -> None:
+        path = tree.broker_path(broker.id)
+        node = await self.store.get(path)
+        if node is None or node.created_id != broker.epoch:
+            return
+        operations: list[StoreOperation] = [DeleteNode(path, node.version)]
+        try:
+            await self.store.multi(operations)
+        except TransactionRefusedError:
+            return
+        logger.info("broker %d (%s) refuses connections: its registration was removed", broker.id, address_of(broker))
+
+    async def _remove_controller(self, node: Node, epoch: Node | None) -> bool:
+        """Remove /controller, unless somebody was elected meanwhile: every election raises the version of the epoch."""
+        operations: list[StoreOperation] = [DeleteNode(tree.CONTROLLER, node.version)]
+        if epoch is not None:
+            operations.insert(0, CheckNode(tree.CONTROLLER_EPOCH, epoch.version))
+        try:
+            await self.store.multi(operations)
+        except TransactionRefusedError:
+            return False
+        return True
+
+    def _on_deposed(self) -> None:
+        self._resign()
+        self._chores.want("controller")
+
+    def _resign(self) -> None:
+        if self.controller.was_activated:
+            logger.info("[Controller id=%d] Resigned", self.node_id)
+        self.controller.resign()
+        self.watches.stop()
+        self.controller_node = None
+        self.controller_id = NO_CONTROLLER
+
+    # ---- what other brokers ask
+
+    async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
+        return await self.controller.poll(request)
+
+    # ---- signs of death
+
+    def suspect_broker(self, broker_id: int) -> None:
+        """A broker's poll connection is gone: as the controller, see whether it still runs."""
+        broker = self._images.image.brokers.get(broker_id)
+        if broker is not None and self.is_controller and broker_id not in self._probing:
+            self.begin(self._check_broker(broker))
+
+    async def _check_broker(self, broker: BrokerImage) -> None:
+        self._probing.add(broker.id)
+        try:
+            for seconds in PROBE_PAUSES_SECONDS:
+                if not self.is_controller or self._images.image.brokers.get(broker.id) != broker:
+                    return
+                if not await self._probe(broker):
+                    await self._delete_registration(broker)
+                    self.watches.want("brokers")
+                    return
+                await asyncio.sleep(seconds)
+        except (StoreError, KafkaError) as problem:
+            logger.warning("cannot remove the registration of broker %d: %s", broker.id, problem)
+        finally:
+            self._probing.discard(broker.id)
+
+    async def suspect_controller(self, elected: int) -> None:
+        """The connection to the controller is gone: if its port refuses, it is dead and another one is needed."""
+        node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
+        if node is None or tree.decode_controller(node.data) != elected or elected == self.node_id:
+            self._chores.want("controller")
+            return
+        registration = await self.store.get(tree.broker_path(elected))
+        if registration is not None:
+            broker = tree.decode_broker(elected, registration.data, registration.created_id)
+            if self._was_accused(broker) or await self._probe(broker):
+                return
+            self._accused = (broker.epoch, self._clock.monotonic_ms())
+        if await self._remove_controller(node, epoch):
+            logger.info("the controller, broker %d, refuses connections: standing for election", elected)
+        self._chores.want("controller")
+
+    def _was_accused(self, broker: BrokerImage) -> bool:
+        """Whether this life of a broker was taken for dead a while ago: whoever was elected since is alive.
+
+        Without this, two brokers that cannot reach each other would depose each other without end.
+        """
+        epoch, since_ms = self._accused
+        return broker.epoch == epoch and self._clock.monotonic_ms() - since_ms < ACCUSED_MS
+
+    async def locate(self, broker_id: int) -> BrokerImage | None:
+        """Where a broker is now, by its registration."""
+        node = await self.store.get(tree.broker_path(broker_id))
+        return tree.decode_broker(broker_id, node.data, node.created_id) if node is not None else None
+
+    def take_image(self, image: MetadataImage) -> None:
+        """An image that came from the controller."""
+        self._images.publish(image)
+        self.ready.set()
+
+    def begin(self, work: Awaitable[None]) -> None:
+        """Run something on the side; it ends with the membership."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            logger.warning("a task of broker %d failed: %r", self.node_id, problem)
+
+    def __repr__(self) -> str:
+        role = "controller" if self.is_controller else f"follows {self.controller_id}"
+        return f"<Membership broker {self.node_id} epoch={self.broker_epoch} {role}>"

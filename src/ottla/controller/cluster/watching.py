@@ -1,0 +1,272 @@
+"""What the active controller watches in the store of a cluster: brokers, topics, settings, marks, notifications.
+
+Watches only say where to look; what is done about it is decided by found.py and settling.py. What the controller itself
+has written fires the same watches: it looks, finds what it knows, and nothing follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final
+from uuid import UUID
+
+from ottla.base.clock import Clock
+from ottla.controller import tree
+from ottla.controller.chores import Chores
+from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.decisions import found
+from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.loading import load_brokers, load_topics
+from ottla.controller.stores.store import (
+    DeleteNode,
+    Node,
+    SessionStore,
+    StoreError,
+    StoreOperation,
+    TransactionRefusedError,
+)
+
+logger = logging.getLogger(__name__)
+
+ISR_NOTIFICATIONS: Final = "/isr_change_notification"
+LOG_DIR_NOTIFICATIONS: Final = "/log_dir_event_notification"
+SWEEP_SECONDS: Final = 5.0
+SWEEP_PARTITIONS: Final = 500  # in one sweep; a larger topic is swept alone
+CONFIG_CHANGE_KEPT_MS: Final = 15 * 60 * 1000  # as Kafka: long enough for every broker to have read it
+
+
+class ControllerWatches:
+    """At work between start() and stop(), which is while this broker is the controller."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        controller: ClusterController,
+        clock: Clock,
+        new_ids: Iterator[UUID],
+        is_deletion_enabled: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._controller = controller
+        self._clock = clock
+        self._new_ids = new_ids
+        self._is_deletion_enabled = is_deletion_enabled
+        self._ends: list[Callable[[], None]] = []
+        self._topic_ends: dict[str, Callable[[], None]] = {}
+        self._changed_topics: set[str] = set()
+        self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and when they were seen
+        self._to_sweep: list[str] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._chores = Chores("controller")
+        self._more: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        for key, work in (
+            ("brokers", self._look_at_brokers),
+            ("deletions", self._look_at_deletions),
+            ("topics", self._look_at_topics),
+            ("changed topics", self._look_at_changed_topics),
+            ("settings", self._look_at_settings),
+            ("notifications", self._look_at_notifications),
+            ("sweep", self._sweep),
+        ):
+            self._chores.add(key, work)
+
+    def add(self, path: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` on the active controller after its election and whenever the node at `path` changes."""
+        self._more.append((path, work))
+        self._chores.add(path, work)
+
+    def start(self, image: MetadataImage) -> None:
+        children = {
+            tree.BROKER_IDS: "brokers",
+            tree.BROKER_TOPICS: "topics",
+            tree.DELETE_TOPICS: "deletions",
+            tree.CONFIG_CHANGES: "settings",
+            ISR_NOTIFICATIONS: "notifications",
+            LOG_DIR_NOTIFICATIONS: "notifications",
+        }
+        self._seen_changes.clear()
+        for path, key in children.items():
+            self._ends.append(self._store.watch_children(path, self._wanting(key)))
+            self._chores.want(key)
+        for path, _ in self._more:
+            self._ends.append(self._store.watch_node(path, self._wanting(path)))
+            self._chores.want(path)
+        self.watch_topics(image)
+        self._chores.start()
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
+
+    def stop(self) -> None:
+        self._chores.stop()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for end in (*self._ends, *self._topic_ends.values()):
+            end()
+        self._ends.clear()
+        self._topic_ends.clear()
+        self._changed_topics.clear()
+
+    def want(self, key: str) -> None:
+        self._chores.want(key)
+
+    def watch_topics(self, image: MetadataImage) -> None:
+        """A watch for each topic; those of topics that are gone end."""
+        for name in [name for name in self._topic_ends if name not in image.topics]:
+            self._topic_ends.pop(name)()
+        for name in image.topics:
+            if name not in self._topic_ends:
+                path = tree.topic_path(name)
+                self._topic_ends[name] = self._store.watch_node(path, self._wanting_topic(name))
+                self._changed_topics.add(name)  # whoever looks after asking for a watch misses nothing
+        if self._changed_topics:
+            self._chores.want("changed topics")
+
+    def _wanting(self, key: str) -> Callable[[object], None]:
+        return lambda _: self._chores.want(key)
+
+    def _wanting_topic(self, name: str) -> Callable[[object], None]:
+        def want(_: object) -> None:
+            self._changed_topics.add(name)
+            self._chores.want("changed topics")
+
+        return want
+
+    # ---- brokers
+
+    async def _look_at_brokers(self) -> None:
+        await self._controller.take_brokers(self.read_brokers)
+
+    async def read_brokers(self) -> dict[int, BrokerImage]:
+        return load_brokers(await self._store.subtree(tree.BROKER_IDS))
+
+    # ---- topics
+
+    async def _look_at_topics(self) -> None:
+        names = set(await self._store.children(tree.BROKER_TOPICS))
+        known = set(self._controller.image.topics)
+        if names != known:
+            await self._read_topics(names ^ known)
+        self.watch_topics(self._controller.image)
+
+    async def _look_at_changed_topics(self) -> None:
+        names, self._changed_topics = self._changed_topics, set()
+        try:
+            nodes = await asyncio.gather(*(self._store.get(tree.topic_path(name)) for name in names))
+        except StoreError:
+            self._changed_topics |= names
+            raise
+        topics = self._controller.image.topics
+        data = {name: node.data if node is not None else None for name, node in zip(names, nodes, strict=True)}
+        await self._read_topics(name for name in names if not found.is_as_known(topics.get(name), data[name]))
+
+    async def _read_topics(self, names: Iterable[str]) -> None:
+        """Take topics as they are in the store, then make sure that somebody leads them."""
+        wanted = sorted(names)
+        if not wanted:
+            return
+
+        async def read() -> dict[str, Node]:
+            nodes: dict[str, Node] = {}
+            for name in wanted:
+                nodes.update(await self._store.subtree(tree.topic_path(name)))
+                config = await self._store.get(tree.config_path(tree.TOPIC_CONFIG, name))
+                if config is not None:
+                    nodes[tree.config_path(tree.TOPIC_CONFIG, name)] = config
+            return nodes
+
+        reply = await self._controller.change_after_reading(
+            read, lambda image, nodes: found.decide_found_topics(image, wanted, nodes, self._new_ids)
+        )
+        if reply.changed or reply.gone:
+            logger.info(
+                "[Controller] topics that were changed in the store by somebody else: %s; that are gone: %s",
+                ",".join(reply.changed) or "none",
+                ",".join(reply.gone) or "none",
+            )
+            await self._controller.settle()
+
+    def _want_sweep(self) -> None:
+        self._chores.want("sweep")
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
+
+    async def _sweep(self) -> None:
+        """Compare a few topics with the store, others next time: no watch tells of states that others meddle with."""
+        topics = self._controller.image.topics
+        if not self._to_sweep:
+            self._to_sweep = list(topics)
+        differing = []
+        partitions = 0
+        while self._to_sweep and partitions < SWEEP_PARTITIONS:
+            name = self._to_sweep.pop()
+            topic = topics.get(name)
+            if topic is None:
+                continue
+            partitions += len(topic.partitions)
+            stored = load_topics(await self._store.subtree(tree.topic_path(name)))
+            if stored.get(name) != topic:
+                differing.append(name)
+        await self._read_topics(differing)  # what we were changing meanwhile is no difference by now
+
+    async def _look_at_deletions(self) -> None:
+        marked = await self._store.children(tree.DELETE_TOPICS)
+        if not marked:
+            return
+        is_enabled = self._is_deletion_enabled()
+        deleted = await self._controller.change(
+            lambda image: found.decide_marked_deletions(image, marked, is_enabled=is_enabled), is_urgent=True
+        )
+        if deleted:
+            logger.info("[Controller] deleted topics that were marked for it: %s", ",".join(deleted))
+
+    # ---- settings
+
+    async def _look_at_settings(self) -> None:
+        names = await self._store.children(tree.CONFIG_CHANGES)
+        new = [name for name in names if name not in self._seen_changes]
+        now_ms = self._clock.monotonic_ms()
+        nodes = [await self._store.get(f"{tree.CONFIG_CHANGES}/{name}") for name in new]
+        entities = [entity for node in nodes if node is not None and (entity := found.changed_entity(node.data))]
+        if entities:
+            await self._read_configs(list(dict.fromkeys(entities)))
+        self._seen_changes.update(dict.fromkeys(new, now_ms))
+        await self._purge_changes(names, now_ms)
+
+    async def _read_configs(self, entities: list[tuple[str, str]]) -> None:
+        async def read() -> dict[str, Node]:
+            paths = [tree.config_path(entity_type, entity) for entity_type, entity in entities]
+            nodes = {path: await self._store.get(path) for path in paths}
+            return {path: node for path, node in nodes.items() if node is not None}
+
+        await self._controller.change_after_reading(
+            read, lambda image, nodes: found.decide_found_configs(image, entities, nodes)
+        )
+        await self._controller.settle()  # a broker's default may decide about leaders
+
+    async def _purge_changes(self, names: Iterable[str], now_ms: int) -> None:
+        listed = set(names)
+        old = [name for name, seen_ms in self._seen_changes.items() if now_ms - seen_ms > CONFIG_CHANGE_KEPT_MS]
+        await self._delete([f"{tree.CONFIG_CHANGES}/{name}" for name in old if name in listed])
+        for name in old:
+            del self._seen_changes[name]
+
+    # ---- notifications of brokers of older times
+
+    async def _look_at_notifications(self) -> None:
+        paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in await self._store.children(ISR_NOTIFICATIONS)]
+        topics: set[str] = set()
+        for path in paths:
+            node = await self._store.get(path)
+            topics |= found.notified_topics(node.data) if node is not None else set()
+        await self._read_topics(topics & set(self._controller.image.topics))
+        paths += [f"{LOG_DIR_NOTIFICATIONS}/{name}" for name in await self._store.children(LOG_DIR_NOTIFICATIONS)]
+        await self._delete(paths)
+
+    async def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            operations: list[StoreOperation] = [DeleteNode(path)]
+            try:
+                await self._store.multi(operations)
+            except TransactionRefusedError:
+                continue  # somebody else was quicker

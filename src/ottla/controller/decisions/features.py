@@ -1,0 +1,85 @@
+"""Feature levels of the cluster (KIP-584, KIP-1022): may they change, and to what? Pure.
+
+All updates of a request happen, or none. Sentences are Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.base.errors import Error, KafkaError
+from ottla.controller import tree
+from ottla.controller.decisions.machine import Decision
+from ottla.controller.image import MetadataImage
+from ottla.controller.stores.store import SetNode
+
+Levels = Mapping[str, tuple[int, int]]  # the lowest and the highest that this broker can run with
+
+
+NO_DEFAULTS: Mapping[str, int] = {}
+
+
+class UpgradeType(IntEnum):
+    """What a client allows to happen to a feature."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """One feature and the level that somebody wants; level 0 is "off"."""
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+def decide_feature_updates(
+    image: MetadataImage, updates: Sequence[FeatureUpdate], supported: Levels, defaults: Mapping[str, int] = NO_DEFAULTS
+) -> Decision[None]:
+    """Raises KafkaError(INVALID_UPDATE_VERSION) if one of them cannot be.
+
+    `defaults` are the levels of features that nobody has changed; one of those that is switched off is kept as 0.
+    """
+    features = dict(image.features)
+    for update in updates:
+        current = features.get(update.name, defaults.get(update.name, 0))
+        reason = why_not(update, current, supported, image.controller_id)
+        if reason is not None:
+            raise KafkaError(
+                Error.INVALID_UPDATE_VERSION,
+                "The update failed for all features since the following feature had an error: "
+                f"Invalid update version {update.level} for feature {update.name}. {reason}",
+            )
+        features[update.name] = update.level
+    features = {name: level for name, level in features.items() if level != defaults.get(name, 0)}
+    if features == image.features:
+        return Decision((), image, None)
+    operations = (SetNode(tree.FEATURE, tree.encode_feature(features), image.features_epoch),)
+    return Decision(operations, image.with_features(features, image.features_epoch + 1), None)
+
+
+def why_not(update: FeatureUpdate, current: int, supported: Levels, controller_id: int) -> str | None:
+    """Why a feature cannot have that level; the order of the checks is Kafka's."""
+    if update.upgrade_type not in tuple(UpgradeType):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    if update.name not in supported:
+        if update.level == 0:
+            return f"Feature {update.name} not found."
+        return f"Local controller {controller_id} does not support this feature."
+    lowest, highest = supported[update.name]
+    if update.level != 0 and not lowest <= update.level <= highest:
+        return f"Local controller {controller_id} only supports versions {lowest}-{highest}"
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+            "unsafe downgrade."
+        )
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None

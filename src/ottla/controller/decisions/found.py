@@ -1,0 +1,179 @@
+"""What somebody else has written into the store: topics, settings, marks. Pure, rules of machine.py.
+
+Tools of Kafka 3.x write topics, settings and marks of topics to delete straight into ZooKeeper. The controller reads
+them and goes on from there; a topic that was changed behind its back is simply taken as it is found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from ottla.controller import tree
+from ottla.controller.decisions.machine import Decision, delete_operations
+from ottla.controller.image import MetadataImage, TopicImage
+from ottla.controller.loading import load_configs, load_topics
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+
+NO_ID: Final = UUID(int=0)
+
+
+class FoundTopics(NamedTuple):
+    """What a decision came to: the topics that differ from what was known."""
+
+    changed: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+def is_as_known(topic: TopicImage | None, data: bytes | None) -> bool:
+    """Whether the node of a topic says what the image has; the states of its partitions are not looked at."""
+    if topic is None or data is None:
+        return topic is None and data is None
+    node = tree.decode_topic(topic.name, data)
+    partitions = dict(enumerate(topic.partitions))
+    return (
+        node.topic_id == topic.topic_id
+        and node.replicas == {index: each.replicas for index, each in partitions.items()}
+        and node.adding_replicas == {i: each.adding_replicas for i, each in partitions.items() if each.adding_replicas}
+        and node.removing_replicas
+        == {i: each.removing_replicas for i, each in partitions.items() if each.removing_replicas}
+    )
+
+
+def decide_found_topics(
+    image: MetadataImage, names: Iterable[str], nodes: Mapping[str, Node], new_ids: Iterator[UUID]
+) -> Decision[FoundTopics]:
+    """Take these topics as the store holds them; `nodes` has all nodes at and below theirs, and their settings."""
+    found = load_topics(nodes)
+    configs = load_configs(nodes, tree.TOPIC_CONFIG)
+    operations: list[StoreOperation] = []
+    changed: list[TopicImage] = []
+    gone = []
+    replaced = []
+    new_configs: dict[str, Mapping[str, str]] = {}
+    for name in names:
+        topic, known = found.get(name), image.topics.get(name)
+        if topic is None:
+            gone += [name] if known is not None else []
+            continue
+        if topic.topic_id == NO_ID:
+            topic = with_id(topic, next(new_ids), nodes, operations)
+        operations.extend(missing_parents(topic, nodes))
+        if topic != known:
+            changed.append(topic)
+            if known is not None and known.topic_id != topic.topic_id:
+                replaced.append(name)
+        if name in configs and configs[name] != image.topic_configs.get(name):
+            new_configs[name] = configs[name]
+    reply = FoundTopics(tuple(topic.name for topic in changed), tuple(gone))
+    if not (changed or gone or new_configs or operations):
+        return Decision((), image, reply)
+    after = image.with_topics(changed, removed=[*gone, *replaced], configs=new_configs)
+    return Decision(tuple(operations), after, reply)
+
+
+def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
+    """What topics lack that somebody has begun to make: an id, if it was a Kafka that knew none; parents of states.
+
+    A controller that has done this can write the state of every partition as it writes its own.
+    """
+    operations: list[StoreOperation] = []
+    for topic in load_topics(nodes).values():
+        if topic.topic_id == NO_ID:
+            with_id(topic, next(new_ids), nodes, operations)
+        operations.extend(missing_parents(topic, nodes))
+    return operations
+
+
+def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[StoreOperation]:
+    if tree.partitions_path(topic.name) not in nodes:
+        yield CreateNode(tree.partitions_path(topic.name))
+    for index, partition in enumerate(topic.partitions):
+        if partition.partition_epoch < 0 and tree.partition_path(topic.name, index) in nodes:
+            yield DeleteNode(tree.partition_path(topic.name, index))  # it is created together with its state
+
+
+def with_id(
+    topic: TopicImage, topic_id: UUID, nodes: Mapping[str, Node], operations: list[StoreOperation]
+) -> TopicImage:
+    path = tree.topic_path(topic.name)
+    operations.append(SetNode(path, tree.encode_topic(topic_id, topic.partitions), nodes[path].version))
+    return topic._replace(topic_id=topic_id)
+
+
+def decide_marked_deletions(
+    image: MetadataImage, marked: Iterable[str], *, is_enabled: bool
+) -> Decision[tuple[str, ...]]:
+    """Delete topics that have a mark, and the marks; where deletion is switched off only the marks go, as in Kafka."""
+    operations: list[StoreOperation] = []
+    deleted = []
+    for name in marked:
+        topic = image.topics.get(name)
+        if topic is not None and is_enabled:
+            operations.extend(delete_operations(image, topic))
+            deleted.append(name)
+        operations.append(DeleteNode(tree.delete_topic_path(name)))
+    after = image.with_topics(removed=deleted) if deleted else image
+    return Decision(tuple(operations), after, tuple(deleted))
+
+
+def decide_found_configs(
+    image: MetadataImage, changed: Iterable[tuple[str, str]], nodes: Mapping[str, Node]
+) -> Decision[int]:
+    """Take settings as the store holds them: (type, entity) of each, as the notification named them."""
+    after = image
+    count = 0
+    for entity_type, entity in changed:
+        path = tree.config_path(entity_type, entity)
+        config = tree.decode_config(path, nodes[path].data) if path in nodes else {}
+        new = with_config(after, entity_type, entity, config)
+        count += new is not after
+        after = new
+    return Decision((), after, count)
+
+
+def with_config(image: MetadataImage, entity_type: str, entity: str, config: Mapping[str, str]) -> MetadataImage:
+    if entity_type == tree.TOPIC_CONFIG:
+        if entity not in image.topics or image.topic_configs.get(entity) == config:
+            return image
+        return image.with_topics(configs={entity: config})
+    if entity_type == tree.BROKER_CONFIG:
+        return image if image.broker_configs.get(entity, {}) == config else image.with_broker_config(entity, config)
+    if entity_type == tree.GROUP_CONFIG:
+        return image if image.group_configs.get(entity, {}) == config else image.with_group_configs({entity: config})
+    if entity_type == tree.CLIENT_METRICS_CONFIG:
+        if image.client_metrics_configs.get(entity, {}) == config:
+            return image
+        return image.with_client_metrics_configs({entity: config})
+    return image
+
+
+def changed_entity(data: bytes) -> tuple[str, str] | None:
+    """Whom a notification of changed settings is about; None if that cannot be read."""
+    fields = readable(data)
+    path = fields.get("entity_path")
+    if isinstance(path, str):
+        entity_type, _, name = path.partition("/")
+    else:  # version 1
+        entity_type, name = fields.get("entity_type"), fields.get("entity_name")  # type: ignore[assignment]
+    if not isinstance(entity_type, str) or not isinstance(name, str) or "/" in name:
+        return None
+    return entity_type, tree.config_entity(entity_type, name)
+
+
+def notified_topics(data: bytes) -> set[str]:
+    """The topics that a notification of changed ISRs names."""
+    partitions = readable(data).get("partitions", ())
+    if not isinstance(partitions, list):
+        return set()
+    return {str(each["topic"]) for each in partitions if isinstance(each, dict) and "topic" in each}
+
+
+def readable(data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

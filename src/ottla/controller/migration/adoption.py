@@ -1,0 +1,73 @@
+"""The metadata for partitions that came from somewhere else: a new store that knows their topics.
+
+Topics keep their ids, their settings and their leader epochs, so that clients notice nothing but a new leader epoch.
+Pure but for `write_store`, which makes the file of the embedded store in one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ottla.controller import tree
+from ottla.controller.decisions.machine import TopicResult, create_operations
+from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.producer_ids import BLOCK_SIZE
+from ottla.controller.stores.embedded import FILE_NAME
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import CreateNode, StoreOperation
+
+# The old cluster may have counted further than the logs show: clients that still run must not meet an older epoch, nor
+# a producer another one with its id.
+EPOCHS_SKIPPED: Final = 1000
+PRODUCER_IDS_SKIPPED: Final = 100_000
+
+
+class AdoptedTopic(NamedTuple):
+    """A topic as it is to be; the place in `leader_epochs` is the number of the partition."""
+
+    name: str
+    topic_id: UUID
+    leader_epochs: tuple[int, ...]
+    configs: Mapping[str, str]
+
+
+def write_store(
+    directory: str, *, node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
+) -> None:
+    """Make the metadata store in a folder that has none."""
+    store = SqliteTree(os.path.join(directory, FILE_NAME))
+    store.open()
+    try:
+        store.multi(list(adoption_operations(node_id, cluster_id, topics, producer_id_max)))
+    finally:
+        store.close()
+
+
+def adoption_operations(
+    node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
+) -> Iterator[StoreOperation]:
+    yield from (CreateNode(path) for path in tree.SKELETON)
+    yield CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(cluster_id))
+    yield CreateNode(tree.FEATURE, tree.encode_feature({}))
+    if producer_id_max >= 0:
+        yield CreateNode(tree.PRODUCER_ID_BLOCK, tree.encode_producer_id_block(used_block(node_id, producer_id_max)))
+    image = MetadataImage(cluster_id=cluster_id)
+    for topic in topics:
+        made = TopicImage(topic.name, topic.topic_id, adopted_partitions(topic.leader_epochs, node_id))
+        yield from create_operations(image, TopicResult(topic.name, topic=made, configs=topic.configs))
+
+
+def adopted_partitions(leader_epochs: Sequence[int], node_id: int) -> tuple[PartitionImage, ...]:
+    """Led by nobody: the first start elects a leader, with an epoch past all those that anybody has seen."""
+    return tuple(
+        PartitionImage(NO_LEADER, max(epoch, 0) + EPOCHS_SKIPPED, (node_id,), (node_id,)) for epoch in leader_epochs
+    )
+
+
+def used_block(node_id: int, producer_id_max: int) -> tree.ProducerIdBlock:
+    """The block that counts as the newest one: all ids up to its end are taken."""
+    block = (producer_id_max + PRODUCER_IDS_SKIPPED) // BLOCK_SIZE
+    return tree.ProducerIdBlock(node_id, block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE - 1)

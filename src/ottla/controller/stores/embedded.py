@@ -1,0 +1,134 @@
+"""The store of a broker without ZooKeeper: one SQLite file, one thread that does all its work.
+
+The loop is never blocked: each call is handed to the one worker thread, in order, and awaited. Watches fire on the
+loop after the commit. Nobody else writes to the file, so a watch here tells about this process' own changes only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from ottla.controller.stores.sqlite_tree import SqliteTree
+from ottla.controller.stores.store import (
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    Node,
+    Outcome,
+    StoreOperation,
+    WatchCallback,
+    WatchEvent,
+    WatchKind,
+    parent_and_name,
+)
+
+FILE_NAME: Final = "ottla.metadata.db"  # inside the first log folder
+RESERVE_CHECK_SECONDS: Final = 60.0  # after its room was used
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EmbeddedStore:
+    """A MetadataStore in one file; see SqliteTree for what is in it."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._tree = SqliteTree(os.path.join(directory, FILE_NAME))
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ottla-metadata-store")
+        self._watches: dict[int, tuple[str, WatchCallback]] = {}
+        self._watches_made = 0
+        self._reserve_check: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedStore {self._tree!r} watches={len(self._watches)}>"
+
+    async def open(self) -> None:
+        await self._run(self._tree.open)
+        self._watch_reserve()
+
+    async def close(self) -> None:
+        if self._reserve_check is not None:
+            self._reserve_check.cancel()
+        await self._run(self._tree.close)
+        self._thread.shutdown()
+
+    async def get(self, path: str) -> Node | None:
+        return await self._run(self._tree.get, path)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._run(self._tree.children, path)
+
+    async def subtree(self, path: str) -> dict[str, Node]:
+        return await self._run(self._tree.subtree, path)
+
+    async def multi(self, operations: Sequence[StoreOperation]) -> list[Outcome]:
+        try:
+            outcomes = await self._run(self._tree.multi, operations)
+        finally:
+            self._watch_reserve()
+        if self._watches:
+            self._tell_watches(operations, outcomes)
+        return outcomes
+
+    def watch_node(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        return self._watch(path, callback)
+
+    def watch_children(self, path: str, callback: WatchCallback) -> Callable[[], None]:
+        return self._watch(f"{path.rstrip('/')}/", callback)
+
+    def _watch(self, key: str, callback: WatchCallback) -> Callable[[], None]:
+        """`key` is a path for the node itself, and ends with a slash for its children."""
+        self._watches_made += 1
+        number = self._watches_made
+        self._watches[number] = (key, callback)
+
+        def end_watch() -> None:
+            self._watches.pop(number, None)
+
+        return end_watch
+
+    def _watch_reserve(self) -> None:
+        """Room that was used is set aside again as soon as there is plenty, whether or not anybody changes anything."""
+        if not self._tree.reserve.is_whole and self._reserve_check is None:
+            loop = asyncio.get_running_loop()
+            self._reserve_check = loop.call_later(RESERVE_CHECK_SECONDS, self._fill_reserve)
+
+    def _fill_reserve(self) -> None:
+        self._reserve_check = None
+        filling = asyncio.get_running_loop().run_in_executor(self._thread, self._tree.reserve.fill)
+        filling.add_done_callback(lambda _: self._watch_reserve())
+
+    async def _run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        assert not kwargs
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _tell_watches(self, operations: Sequence[StoreOperation], outcomes: list[Outcome]) -> None:
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            kind = watch_kind(operation)
+            if kind is None:
+                continue
+            parent, _ = parent_and_name(outcome.path)
+            self._tell(outcome.path, WatchEvent(kind, outcome.path))
+            if kind is not WatchKind.CHANGED:
+                self._tell(f"{parent.rstrip('/')}/", WatchEvent(WatchKind.CHANGED, parent))
+
+    def _tell(self, key: str, event: WatchEvent) -> None:
+        for watched, callback in list(self._watches.values()):
+            if watched == key:
+                callback(event)
+
+
+def watch_kind(operation: StoreOperation) -> WatchKind | None:
+    match operation:
+        case CreateNode():
+            return WatchKind.CREATED
+        case DeleteNode():
+            return WatchKind.DELETED
+        case CheckNode():
+            return None
+        case _:
+            return WatchKind.CHANGED

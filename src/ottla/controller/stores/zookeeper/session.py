@@ -1,0 +1,281 @@
+"""A session with ZooKeeper: who is connected, since when nobody answered, and one request after the other.
+
+Rules:
+1. Nothing here blocks the loop: requests are put into kazoo's queue, answers come as futures (zookeeper_client.py).
+2. Every request ends: when ZooKeeper does not answer for one session time it raises StoreAwayError.
+3. The session is kept by our own small reads: each that is answered proves that the session was alive when it was sent,
+   which is what a controller needs to know that nobody has taken its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+    UnimplementedError,
+)
+from kazoo.protocol.serialization import Exists
+from kazoo.protocol.states import KazooState
+
+from ottla.base.clock import Clock
+from ottla.base.zookeeper_connect import ZooKeeperAddress
+from ottla.controller.stores.store import SessionCallback, SessionState, StoreAwayError, StoreError, StoreUnusableError
+from ottla.controller.stores.zookeeper.client import (
+    IN_FLIGHT_MAX,
+    Identity,
+    LoopResult,
+    ObservedConnection,
+    cross,
+    make_client,
+    send_request,
+)
+
+logger = logging.getLogger(__name__)
+
+HEARTBEATS_PER_SESSION: Final = 6
+CLOSE_SECONDS_MAX: Final = 2.0
+PAUSE_SECONDS: Final = 0.01
+AWAY: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError, TimeoutError)
+STATES: Final = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+
+
+class ZooKeeperSession:
+    """One session after the other, over one connection at a time. `on_connected` is called after the listeners."""
+
+    def __init__(
+        self,
+        address: ZooKeeperAddress,
+        session_timeout_ms: int,
+        connection_timeout_ms: int,
+        clock: Clock,
+        on_connected: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.clock = clock
+        self.state = SessionState.SUSPENDED
+        self.session_id = 0
+        self.last_contact_ms = 0
+        self.listeners: list[SessionCallback] = []
+        self.connected = asyncio.Event()
+        self._wanted_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms
+        self._on_connected = on_connected
+        self._identity: Identity | None = None
+        self._lost_ms: int | None = None  # since when there is no connection
+        self._window = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._client: KazooClient | None = None
+        self._connection: ObservedConnection | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._is_due = asyncio.Event()  # the next heartbeat is, at once
+        self._is_closing = False
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperSession {self.address} {self.state.value} {self.session_id:#x}>"
+
+    @property
+    def timeout_ms(self) -> int:
+        negotiated = self._connection.negotiated_timeout_ms if self._connection else 0
+        return negotiated or self._wanted_timeout_ms
+
+    @property
+    def client(self) -> KazooClient:
+        if self._client is None:
+            raise StoreError("the ZooKeeper store is not open")
+        return self._client
+
+    async def open(self) -> None:
+        """The first connection; StoreUnusableError if there is none in time."""
+        self._start_client()
+        assert self._connection is not None
+        try:
+            async with asyncio.timeout(self._connection_timeout_ms / 1000):
+                await self.connected.wait()
+                await self.repeat_heartbeat()
+        except (TimeoutError, StoreAwayError) as error:
+            problem = self._connection.problem or "no answer"
+            await self.close()
+            raise StoreUnusableError(
+                f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
+                "Start it (ottla zookeeper), or correct zookeeper.connect."
+            ) from error
+        self._heartbeat = asyncio.create_task(self._keep_session())
+
+    def _start_client(self) -> None:
+        """kazoo's thread, for a new session or to go on with the one that we have."""
+        loop = asyncio.get_running_loop()
+        client, connection = make_client(self.address, self._wanted_timeout_ms, loop, self._identity)
+        self._client, self._connection = client, connection
+        client.add_listener(lambda state: cross(loop, self._on_state, client, state, client.client_id))
+        client.start_async()
+
+    async def close(self) -> None:
+        """The session ends: ephemeral nodes go at once, not after the session time."""
+        self._is_closing = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        if self._client is None:
+            return
+        # A thread of its own: it must not keep the process from ending when nobody answers.
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_stop, args=(self._client, loop, ended.set), name="zookeeper-stop", daemon=True).start()
+        try:
+            await asyncio.wait_for(ended.wait(), CLOSE_SECONDS_MAX)
+        except TimeoutError:
+            logger.warning("ZooKeeper does not answer: the session ends after its time-out")
+
+    def _on_state(self, client: KazooClient, kazoo_state: str, identity: Identity | None) -> None:
+        if self._is_closing or client is not self._client:
+            return
+        state = STATES[kazoo_state]
+        if state is SessionState.EXPIRED and self._connection is not None and self._connection.has_ended:
+            state = SessionState.SUSPENDED  # kazoo has given up, not the session: see _revive
+        if state is SessionState.CONNECTED:
+            assert identity is not None
+            self._on_new_connection(identity)
+        else:
+            self._on_lost_connection(state)
+
+    def _on_lost_connection(self, state: SessionState) -> None:
+        self.connected.clear()
+        if self.state is SessionState.CONNECTED:
+            self._lost_ms = self.clock.monotonic_ms()
+            logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
+        if state is SessionState.EXPIRED:
+            self._identity = None
+            logger.warning("the ZooKeeper session 0x%x has expired", self.session_id)
+        if state is not self.state:
+            self._tell(state)
+
+    def _on_new_connection(self, identity: Identity) -> None:
+        session_id, self._identity = identity[0], identity
+        is_new = session_id != self.session_id
+        if is_new and self.session_id and self.state is not SessionState.EXPIRED:
+            self._tell(SessionState.EXPIRED)
+        self.session_id = session_id
+        away_ms = self.clock.monotonic_ms() - self._lost_ms if self._lost_ms is not None else 0
+        self._lost_ms = None
+        logger.info(
+            "connected to ZooKeeper (%s), session 0x%x%s, time-out %d ms%s",
+            self.address,
+            session_id,
+            " (new)" if is_new else "",
+            self.timeout_ms,
+            f", after {away_ms} ms without" if away_ms else "",
+        )
+        self.connected.set()
+        self._is_due.set()  # the session lives: the sooner that is known for sure, the better
+        self._tell(SessionState.CONNECTED)
+        self._on_connected()
+
+    def _tell(self, state: SessionState) -> None:
+        self.state = state
+        for listener in list(self.listeners):
+            try:
+                listener(state)
+            except Exception:
+                logger.exception("a listener of the ZooKeeper session failed")
+
+    async def _keep_session(self) -> None:
+        """A small read now and then. One that is not answered gives the connection up: kazoo would wait for TCP."""
+        while True:
+            seconds = self.timeout_ms / 1000 / HEARTBEATS_PER_SESSION
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.connected.wait(), seconds)
+            if not self.connected.is_set():
+                self._revive()
+                continue
+            self._is_due.clear()
+            try:
+                await asyncio.wait_for(self._once(self._send_heartbeat), 2 * seconds)
+            except TimeoutError:
+                if self.connected.is_set() and self._connection is not None:
+                    logger.warning("ZooKeeper does not answer; giving the connection up")
+                    self._connection.drop()
+            except KazooException:
+                pass  # whoever must know is told by the state
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), seconds)
+
+    def _revive(self) -> None:
+        """kazoo's thread ends when something happens that it did not expect: the broker must not stay without one."""
+        if self._connection is not None and self._connection.has_ended:
+            logger.error("the connection to ZooKeeper has ended by an error; beginning anew")
+            self._start_client()
+
+    def _send_heartbeat(self) -> LoopResult:
+        result: LoopResult = self.client.exists_async("/")
+        return result
+
+    async def repeat_heartbeat(self) -> None:
+        """Until one is answered: from then on the last contact is known."""
+        await self.repeat(Exists("/", None))
+
+    async def repeat(self, request: Any) -> Any:
+        """What does no harm is sent again until it is answered or the time is up."""
+        deadline_ms = self.clock.monotonic_ms() + self.timeout_ms
+        while True:
+            try:
+                return await self.ask(lambda: send_request(self.client, request), deadline_ms)
+            except (*AWAY, SessionExpiredError) as error:
+                await self.pause(deadline_ms, error)
+            except UnimplementedError as error:
+                raise StoreUnusableError(
+                    f"the ZooKeeper at {self.address.hosts} is too old: 3.6 or newer is needed. Upgrade it."
+                ) from error
+            except KazooException as error:
+                raise StoreError(f"ZooKeeper refused a request: {error!r}") from error
+
+    async def ask(self, send: Callable[[], LoopResult], deadline_ms: int) -> Any:
+        """Send when there is a connection, and wait for the answer; raises what kazoo raises, or TimeoutError."""
+        async with self._window:
+            seconds = max(deadline_ms - self.clock.monotonic_ms(), 1) / 1000
+            async with asyncio.timeout(seconds):
+                await self.connected.wait()
+                return await self._once(send)
+
+    async def _once(self, send: Callable[[], LoopResult]) -> Any:
+        sent_ms = self.clock.monotonic_ms()
+        try:
+            answer = await send().future
+        except KazooException as error:
+            if not isinstance(error, (*AWAY, SessionExpiredError)):
+                self._note_contact(sent_ms)
+            raise
+        self._note_contact(sent_ms)
+        return answer
+
+    def _note_contact(self, sent_ms: int) -> None:
+        self.last_contact_ms = max(self.last_contact_ms, sent_ms)
+
+    async def pause(self, deadline_ms: int, error: Exception) -> None:
+        """Before another attempt: the news that the connection is lost may come after the answers that it has cost."""
+        if self._is_closing or self.clock.monotonic_ms() >= deadline_ms:
+            raise StoreAwayError(
+                f"ZooKeeper ({self.address.hosts}) does not answer ({error!r}); whether a change happened is not known"
+            ) from error
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _stop(client: KazooClient, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:
+    """On a thread: kazoo waits for its own."""
+    with contextlib.suppress(Exception):  # it raises many, and there is nothing left to do
+        client.stop()
+        client.close()
+    cross(loop, tell)

@@ -1,0 +1,120 @@
+"""Watches that last. ZooKeeper's own fire once and die with the connection; these are armed again each time.
+
+Rule: the owner is called after the watch is armed again. So a change before that is seen by the owner who looks now,
+and a change after it fires the new watch: none is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.states import EventType
+
+from ottla.controller.stores.store import WatchCallback, WatchEvent, WatchKind
+from ottla.controller.stores.zookeeper.client import LoopResult, cross
+
+logger = logging.getLogger(__name__)
+
+ABSENT: Final = 0  # what a watch has seen of a node that does not exist
+UNKNOWN: Final = -1
+
+# Sends exists() or get_children() with a watch function; the second argument tells which.
+Arm = Callable[[str, bool, Callable[[Any], None]], LoopResult]
+
+
+class Watch:
+    """One watch of one owner. `round` tells the answer to the newest arming from those that came too late."""
+
+    def __init__(self, path: str, is_of_children: bool, callback: WatchCallback) -> None:
+        self.path = path
+        self.is_of_children = is_of_children
+        self.callback = callback
+        self.round = 0
+        self.seen = UNKNOWN  # the number of the transaction that created the node
+        self.is_ended = False
+
+    def __repr__(self) -> str:
+        return f"<Watch {self.path}{'/*' if self.is_of_children else ''} round={self.round}>"
+
+
+class Watches:
+    """All watches of a store; everything but `_cross` runs on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, arm: Arm) -> None:
+        self._loop = loop
+        self._arm = arm
+        self._watches: list[Watch] = []
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def add(
+        self, path: str, is_of_children: bool, callback: WatchCallback, *, is_connected: bool
+    ) -> Callable[[], None]:
+        """Armed at once if there is a connection: a read that is sent after this sees what the watch does not tell."""
+        watch = Watch(path, is_of_children, callback)
+        self._watches.append(watch)
+        if is_connected:
+            self._send(watch, must_tell=False)
+
+        def end_watch() -> None:
+            if not watch.is_ended:
+                watch.is_ended = True
+                self._watches.remove(watch)
+
+        return end_watch
+
+    def arm_all(self) -> None:
+        """After a new connection: whatever happened meanwhile, every owner looks again."""
+        for watch in list(self._watches):
+            self._send(watch, must_tell=True)
+
+    def _send(self, watch: Watch, *, must_tell: bool, is_for_children: bool | None = None) -> None:
+        watch.round += 1
+        wants_children = watch.is_of_children if is_for_children is None else is_for_children
+        result = self._arm(watch.path, wants_children, partial(self._cross, watch, watch.round))
+        result.future.add_done_callback(partial(self._on_armed, watch, watch.round, must_tell, wants_children))
+
+    def _cross(self, watch: Watch, number: int, event: Any) -> None:
+        cross(self._loop, self._on_event, watch, number, event)
+
+    def _on_event(self, watch: Watch, number: int, event: Any) -> None:
+        """A connection that is lost ends all watches, too: those are armed by arm_all."""
+        if number == watch.round and not watch.is_ended and event.type != EventType.NONE:
+            self._send(watch, must_tell=True)
+
+    def _on_armed(
+        self, watch: Watch, number: int, must_tell: bool, wants_children: bool, future: asyncio.Future[Any]
+    ) -> None:
+        error = None if future.cancelled() else future.exception()
+        if number != watch.round or watch.is_ended or future.cancelled():
+            return
+        if isinstance(error, NoNodeError):  # no children to watch before the node itself is there
+            self._send(watch, must_tell=must_tell, is_for_children=False)
+        elif error is None and watch.is_of_children and not wants_children and future.result() is not None:
+            self._send(watch, must_tell=True)  # it is there now
+        elif error is None:
+            kind = self._kind(watch, wants_children, future.result())
+            if must_tell:
+                self._tell(watch, kind)
+        elif not isinstance(error, KazooException):
+            logger.error("the watch of %s cannot be set", watch.path, exc_info=error)
+
+    def _kind(self, watch: Watch, wants_children: bool, stat: Any) -> WatchKind:
+        if watch.is_of_children or wants_children:
+            return WatchKind.CHANGED
+        before, watch.seen = watch.seen, ABSENT if stat is None else stat.czxid
+        if watch.seen == before:
+            return WatchKind.CHANGED
+        return WatchKind.DELETED if watch.seen == ABSENT else WatchKind.CREATED
+
+    def _tell(self, watch: Watch, kind: WatchKind) -> None:
+        try:
+            watch.callback(WatchEvent(kind, watch.path))
+        except Exception:
+            logger.exception("a watch of %s failed", watch.path)
