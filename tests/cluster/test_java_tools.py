@@ -153,11 +153,12 @@ def test_tools_print_what_javas_print(
     for name, words in SAME:
         arguments = words.replace("TOPIC", topic).replace("TMP", str(tmp_path)).split()
         command = (name, "--bootstrap-server", cluster.bootstrap, *arguments)
-        for _ in range(2):  # the cluster may have changed between the two
+        for _ in range(3):  # the cluster may have changed between the two
             theirs = result(*java.run(*command))
             mine = ours(*command)
             if mine == theirs:
                 break
+            cluster.wait_until_whole()
         else:
             differing.append((command, mine, theirs))
     assert differing == []

@@ -195,6 +195,11 @@ def test_preferred_leaders_lead_again(cluster: Cluster, client: Client, topic: s
     assert cluster.leader_of(topic).id == 2
 
 
+def has_no_leader(cluster: Cluster, topic: str) -> bool:
+    found = cluster.partition(topic)
+    return found is not None and found.leader_id == -1
+
+
 def test_an_unclean_election_is_done_only_by_request(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic, assignment={0: [1, 2]}, settings={"min.insync.replicas": 1})
     fill(cluster.bootstrap, topic, 10)
@@ -205,10 +210,7 @@ def test_an_unclean_election_is_done_only_by_request(cluster: Cluster, topic: st
     cluster.broker(2).start()
     name = TopicPartition(topic, 0)
     with Client(survivors) as client:
-        cluster.controller()
-        partition = cluster.partition(topic)
-        assert partition is not None
-        assert partition.leader_id == -1
+        cluster.wait_for(lambda: has_no_leader(cluster, topic), "a partition without a leader")
         assert elect_leaders(client, Election.UNCLEAN, [name]) == {name: None}
         assert cluster.leader_of(topic).id == 2
     assert len(values_of(survivors, topic)) <= 10

@@ -80,10 +80,10 @@ def test_a_killed_follower_leaves_the_isr_comes_back_and_has_the_same_bytes(clus
     send(cluster.bootstrap, topic, [VALUE] * 500)
     away = follower_of(cluster, topic)
     away.kill()
-    cluster.wait_for_isr(topic, 0, {1, 2, 3} - {away.id}, seconds_max=10)
+    cluster.wait_for_isr(topic, 0, {1, 2, 3} - {away.id})
     send(cluster.bootstrap, topic, [VALUE] * 500)
     away.start()
-    cluster.wait_for_isr(topic, 0, [1, 2, 3], seconds_max=10)
+    cluster.wait_for_isr(topic, 0, [1, 2, 3])
     assert len(wait_for_equal_logs(cluster, topic)) > 1_000_000
 
 
@@ -95,11 +95,11 @@ def test_a_paused_follower_lags_out_of_the_isr_and_back(cluster: Cluster, topic:
     leader = cluster.leader_of(topic)
     away.pause()
     try:
-        cluster.wait_for_isr(topic, 0, {1, 2, 3} - {away.id}, seconds_max=15)
+        cluster.wait_for_isr(topic, 0, {1, 2, 3} - {away.id})
         send(leader.bootstrap_servers, topic, [b"meanwhile"])
     finally:
         away.resume()
-    cluster.wait_for_isr(topic, 0, [1, 2, 3], seconds_max=15)
+    cluster.wait_for_isr(topic, 0, [1, 2, 3])
     assert read(cluster.bootstrap, topic, 2) == [b"before", b"meanwhile"]
 
 

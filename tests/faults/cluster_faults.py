@@ -149,6 +149,13 @@ def cut_leader_from_followers(scene: Scene) -> None:
     links.heal()
 
 
+def cut_controller_from_brokers(scene: Scene) -> None:
+    """ZooKeeper still reaches it, so its session goes on."""
+    scene.cut_off(scene.cluster.controller())
+    time.sleep(scene.cut_seconds())
+    scene.links.heal()
+
+
 def cut_one_off(scene: Scene) -> None:
     """From everybody but the clients."""
     links, lonely = scene.links, scene.some_broker()
@@ -214,6 +221,7 @@ PAUSES: dict[str, Fault] = {
 }
 CUTS: dict[str, Fault] = {
     "cut leader from followers": cut_leader_from_followers,
+    "cut controller from brokers": cut_controller_from_brokers,
     "cut one off": cut_one_off,
     "cut from ZooKeeper": cut_from_zookeeper,
     "cut one way": cut_one_way,

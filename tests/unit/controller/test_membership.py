@@ -10,6 +10,7 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
+from ottla.controller.cluster import membership as membership_module
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.membership import NOT_REGISTERED, Membership
 from ottla.controller.decisions.machine import Decision, NewTopic
@@ -359,6 +360,71 @@ def test_whoever_is_about_to_stop_lets_another_one_be_elected() -> None:
         await until(lambda: two.membership.is_controller)
         await until(lambda: one.membership.controller_id == 2)
         assert scene.node("/brokers/ids/1") is not None
+
+    run(play)
+
+
+# ---- brokers that are registered and out of reach
+
+
+async def pass_time(scene: Scene, is_so: Callable[[], object], polls: Callable[[], Awaitable[object]] | None) -> None:
+    """A quarter of a second of the clock for each look of the controller, until something is so."""
+    while not is_so():
+        scene.clock.ms += 250
+        for member in scene.members:
+            member.store.come_back()
+        if polls is not None:
+            await polls()
+        await asyncio.sleep(0.003)
+
+
+@pytest.fixture
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership_module, "TICK_SECONDS", 0.001)
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_broker_that_does_not_poll_loses_its_leaders_and_counts_again_when_it_does() -> None:
+    async def play(scene: Scene) -> None:
+        one, _, _ = [await scene.start(number) for number in (1, 2, 3)]
+        await until(lambda: set(one.image.brokers) == {1, 2, 3})
+        await asyncio.gather(
+            one.controller.create_topics([NewTopic("t", assignments=((0, (2, 1, 3)),))]), see(one, scene)
+        )
+        await pass_time(scene, lambda: 2 not in one.image.brokers, lambda: poll(one, scene, 3))
+        partition = one.image.partition("t", 0)
+        assert partition is not None
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 1, (1, 3))
+        assert one.membership.is_controller
+        await poll(one, scene, 2)
+        await until(lambda: 2 in one.image.brokers)
+
+    run(play)
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_controller_that_nobody_polls_lets_another_one_be_elected() -> None:
+    async def play(scene: Scene) -> None:
+        one, two, three = [await scene.start(number) for number in (1, 2, 3)]
+        await until(lambda: set(one.image.brokers) == {1, 2, 3})
+        await pass_time(scene, lambda: not one.membership.is_controller, None)
+        await until(lambda: two.membership.is_controller or three.membership.is_controller)
+        assert set(one.image.brokers) == {1, 2, 3}, "it has judged nobody"
+        assert scene.node("/controller_epoch") == b"2"
+
+    run(play)
+
+
+@pytest.mark.usefixtures("quick_ticks")
+def test_a_controller_that_nobody_polls_stands_again_if_nobody_else_does() -> None:
+    async def play(scene: Scene) -> None:
+        one = await scene.start(1)
+        two = await scene.start(2)
+        await until(lambda: set(one.image.brokers) == {1, 2})
+        two.membership.is_standing = False
+        await pass_time(scene, lambda: not one.membership.is_controller, None)
+        await pass_time(scene, lambda: one.membership.is_controller, None)
+        assert scene.node("/controller_epoch") == b"2"
 
     run(play)
 

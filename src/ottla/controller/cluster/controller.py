@@ -18,6 +18,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.controller.cluster.feed import Feed
+from ottla.controller.cluster.hearing import Hearing
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
 from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
 from ottla.controller.decisions.lives import after_settling
@@ -81,6 +82,8 @@ class ClusterController(ControllerService):
     ) -> None:
         super().__init__(store, clock, options, check_configs, random, images)
         self.feed = Feed()
+        self.hearing = Hearing()
+        self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on has polled
         self.liveness = Liveness()
         self._election_options = options
         # Nobody hears of an image before its leaders fit to who is there: one that lost records would begin to lead.
@@ -127,11 +130,11 @@ class ClusterController(ControllerService):
     # ---- who is there
 
     async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Settlement:
-        """Look who is registered, and go on with them."""
+        """Look who is registered and can be heard, and go on with them."""
         seen: dict[int, BrokerImage] = {}
 
         async def look() -> Mapping[int, BrokerImage]:
-            seen.update(await read())
+            seen.update(self.hearing.count_on(await read(), self._clock.monotonic_ms()))
             self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
             return seen
 
@@ -261,6 +264,9 @@ class ClusterController(ControllerService):
 
     async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
         """ClusterPoll: what the broker has not seen yet, as soon as there is something."""
+        if self.hearing.hear(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
+            logger.info("[Controller] broker %d polls again", request.broker_id)
+            self.on_heard()
         try:
             await self._await_registration(request.broker_id, request.broker_epoch)
             await self._take_offline(request)

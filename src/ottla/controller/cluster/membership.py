@@ -8,6 +8,8 @@ Rules:
    one may be there already.
 4. Nobody waits for a session to end when a refused connection tells that a broker is dead. A wrong guess is harmless:
    a live broker whose node vanished registers again, and a controller that was deposed stands for election again.
+5. Who is registered and does not poll is not counted on, and a controller that nobody polls lets another one be elected
+   before it stands again (hearing.py).
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ PROBE_SECONDS: Final = 0.3  # so long a new controller waits for probes before i
 # A process that was killed dies by and by: its connections end before its port refuses new ones.
 PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
 ACCUSED_MS: Final = 30_000
+UNHEARD_MS: Final = 2_000  # so long a controller that was cut off leaves the election to the others
 SUBTREES: Final = ("/brokers", "/config", "/admin", "/cluster", "/feature", "/controller", "/controller_epoch")
 
 
@@ -88,6 +91,7 @@ class Membership:
         self.controller_node: tuple[int, int] | None = None  # who is the controller, and the version of its epoch
         self.is_leaving = False
         self.is_standing = True  # for election, whenever there is no controller
+        self._stands_from_ms = 0
         self.ready = asyncio.Event()  # the first image is there
         self.controller_changed = asyncio.Event()
         self._clock = clock
@@ -110,6 +114,7 @@ class Membership:
         controller.is_in_touch = self.is_in_touch
         controller.on_deposed = self._on_deposed
         controller.read_tree = self.read_tree
+        controller.on_heard = lambda: self.watches.want("brokers")
 
     @property
     def node_id(self) -> int:
@@ -142,8 +147,11 @@ class Membership:
     async def step_down(self) -> None:
         """This broker is about to stop: if it is the controller another one is elected now, while it still serves."""
         self.is_standing = False
-        if not self.controller.was_activated:
-            return
+        if self.controller.was_activated:
+            await self._give_way()
+
+    async def _give_way(self) -> None:
+        """Resign in a way that others notice at once."""
         self._resign()
         try:
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
@@ -177,6 +185,22 @@ class Membership:
                 )
                 self._resign()
                 self._chores.want("controller")
+            elif self.controller.is_active and self.controller.hearing.look(self._clock.monotonic_ms()):
+                await self._go_on_without_the_silent()
+
+    async def _go_on_without_the_silent(self) -> None:
+        hearing = self.controller.hearing
+        if not hearing.is_cut_off:
+            logger.warning(
+                "[Controller] brokers that have not polled for a session, and are not counted on until they do: %s",
+                ",".join(map(str, sorted(hearing.silent))),
+            )
+            self.watches.want("brokers")
+            return
+        logger.warning("[Controller id=%d] Resigned: registered brokers do not reach it", self.node_id)
+        self._stands_from_ms = self._clock.monotonic_ms() + UNHEARD_MS
+        await self._give_way()
+        asyncio.get_running_loop().call_later(UNHEARD_MS / 1000, self._chores.want, "controller")
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
@@ -226,7 +250,8 @@ class Membership:
                 return
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
             if node is None:
-                if not self.is_standing:  # we stop: somebody else will be elected, if anybody is left
+                if not self.is_standing or self._clock.monotonic_ms() < self._stands_from_ms:
+                    # We stop, or were cut off: somebody else will be elected, if anybody is left.
                     self.controller_node, self.controller_id = None, NO_CONTROLLER
                     return
                 if await self._stand(epoch):
@@ -288,6 +313,7 @@ class Membership:
         dead = await self._find_dead(image.brokers.values())
         await self._delete_registrations(dead)
         image = image.with_controller(self.node_id, epoch)
+        self.controller.hearing.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
         self.controller.activate(image, epoch_version, known_lives(nodes, image))
         self.controller_node = (self.node_id, epoch_version)
         self.controller_id = self.node_id
