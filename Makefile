@@ -52,18 +52,20 @@ unit: install
 # The very same files without their compiled twins. Logs made for a dialogue or a simulation fit only these.
 pure: install
 	OTTLA_PURE=1 $(BIN)/pytest tests/unit/protocol tests/unit/storage tests/unit/network tests/unit/replication tests/unit/broker
-	OTTLA_PURE=1 $(BIN)/pytest tests/dialogues tests/simulation
+	OTTLA_PURE=1 $(BIN)/pytest tests/dialogues tests/simulation -n 2 --dist loadfile
 
+# From here on with real processes. A machine that stands still for seconds fails one of them now and then: such a test
+# gets a second try, and the report names it. Long rounds (make faults), units and simulations get none.
 conformance: install
-	$(BIN)/pytest tests/conformance tests/faults
+	$(BIN)/pytest tests/conformance tests/faults -n 2 --dist loadfile --reruns 1
 
 # A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
 cluster: install
-	$(BIN)/pytest tests/cluster
+	$(BIN)/pytest tests/cluster --reruns 1
 
 # Real Spark against a real broker.
 pipelines: install
-	$(BIN)/pytest tests/pipelines
+	$(BIN)/pytest tests/pipelines --reruns 1
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages

@@ -217,7 +217,7 @@ class Fetch:
                     return preferred
             file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
         except KafkaError as error:
-            return self._error_data(asked, error.error, is_served=True)
+            return self._error_data(asked, self._told(partition, error.error), is_served=True)
         except RebuildNeededError as needed:
             if self._rebuilds_left == 0:  # the disk lies faster than we mend
                 return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)
@@ -236,6 +236,16 @@ class Fetch:
             aborted_transactions=_aborted(partition, asked, file_range) if self.is_read_committed else None,
             records=NO_RECORDS if file_range is None else file_range,
         )
+
+    def _told(self, partition: Partition, error: Error) -> Error:
+        """A consumer that names no rack takes us for the leader, and would start anew if it were out of range here.
+
+        Kafka's follower lets it do that; so does a leader of yesterday who does not know better yet.
+        """
+        if error is not Error.OFFSET_OUT_OF_RANGE or self.rack or self.replica is not None:
+            return error
+        is_sure = partition.is_leader and not self.context.broker.coordinators.is_in_doubt
+        return error if is_sure else Error.NOT_LEADER_OR_FOLLOWER
 
     def _require_replica(self, partition: Partition, leader_epoch: int) -> None:
         """Consumers of today may read from any replica; those of yesterday only from the leader."""
@@ -431,7 +441,8 @@ def _after_damage(asked: FetchPartition, error: Error) -> Error:
     if error is not Error.CORRUPT_MESSAGE or partition is None:
         return error
     partition.note_damage(asked.fetch_offset)
-    return Error.KAFKA_STORAGE_ERROR if partition.damage_offset >= 0 else error
+    is_elsewhere = partition.damage_offset >= 0 or not partition.is_leader
+    return Error.KAFKA_STORAGE_ERROR if is_elsewhere else error
 
 
 def _error_data(asked: FetchPartition, error: Error) -> PartitionData:

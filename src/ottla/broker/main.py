@@ -25,6 +25,7 @@ from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.cluster.automatic_id import with_node_id
+from ottla.broker.cluster.farewell import say_farewell
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
@@ -256,6 +257,7 @@ class Broker:
         tell_systemd("STOPPING=1")
         if self._cluster is not None:
             await self._cluster.hand_over(services)
+            await say_farewell(services.counters)
         logger.info("stopping: answering what was accepted")
         if self._monitor is not None:
             self._monitor.note_stopping()

@@ -96,12 +96,15 @@ class Partition(Replica):
             begins = role.leader == self.node_id != self.leader_id
             return role._replace(leader=NO_LEADER) if begins else role
         if self.node_id not in role.isr and self.damage_offset < self.log.end_offset:
+            if role.leader == NO_LEADER:
+                return role  # what is left here may be all that there is
             try:
                 self.log.truncate_to(self.damage_offset)
             except KafkaError:
                 return role  # the disk is worse off than that: the log has said so
             self.high_watermark = min(self.high_watermark, self.log.end_offset)
         self.damage_offset = UNDAMAGED  # nobody counts on us; or nobody else has it, and we lead with what is left
+        self.log.accept_loss()
         if self.on_damage is not None:
             self.on_damage(self)
         return role
@@ -175,6 +178,19 @@ class Partition(Replica):
         leading = self._leading
         if leading is not None and self.high_watermark < leading.epoch_start_offset:
             raise KafkaError(Error.OFFSET_NOT_AVAILABLE)
+
+    # ---- reading
+
+    def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
+        file_range = super().read(offset, max_bytes, minimum_one, is_read_committed)
+        return None if file_range is None else self._without_hole(file_range, offset)
+
+    def _without_hole(self, file_range: FileRange, offset: int) -> FileRange:
+        """Nobody is led over records that are missing here while others may have them."""
+        if not self.log.is_past_hole(offset, file_range) or self.in_sync == (self.node_id,):
+            return file_range
+        file_range.release()
+        raise KafkaError(Error.CORRUPT_MESSAGE, f"The file of {self.name} that held offset {offset} is gone")
 
     # ---- producing
 
@@ -285,6 +301,8 @@ class Partition(Replica):
         if diverging is not None:
             return ReplicaRead(None, self.high_watermark, log.log_start_offset, diverging)
         file_range = log.read(offset, max_bytes, log.end_offset, minimum_one)
+        if file_range is not None:
+            file_range = self._without_hole(file_range, offset)
         if is_first:
             if file_range is not None and leading.note_repeated(follower, offset):
                 log.distrust(file_range)
@@ -402,7 +420,20 @@ class Partition(Replica):
             log.append_as_follower(records)
             log.raise_log_start_offset(min(start_offset, log.end_offset))
             return
+        if base_offset < log.end_offset:
+            self._drop_misfit(log, base_offset)
         log.append_as_follower(records)
+
+    def _drop_misfit(self, log: Log, base_offset: int) -> None:
+        """Our log ends within a batch of the leader: so what we have there is not what it wrote.
+
+        While we count as in sync we must say so first, and are refused until nobody counts on us.
+        """
+        self.note_damage(base_offset)
+        if self.damage_offset != UNDAMAGED:
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.name} ends within the leader's batch at {base_offset}")
+        log.truncate_to(base_offset)
+        self.high_watermark = min(self.high_watermark, log.end_offset)
 
     def truncate_on_divergence(self, position: FetchPosition, epoch: int, end_offset: int) -> bool:
         """The leader says where its log and ours may part; false if nothing was cut off."""

@@ -65,7 +65,7 @@ class ReplicaSet:
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
             if log.has_lost or high_watermark > log.end_offset:
-                partition.damage_offset = log.end_offset
+                partition.damage_offset = log.lost_offset if log.lost_offset >= 0 else log.end_offset
                 self.damaged.add(log.partition)
         self.partitions[log.partition] = partition
         return partition

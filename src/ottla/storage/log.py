@@ -43,7 +43,7 @@ from ottla.storage.segment import Segment, create_segment
 from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
 from ottla.storage.transaction_index import AbortedTransaction
-from ottla.storage.verification import check_range, distrust, needs_check
+from ottla.storage.verification import check_range, distrust, needs_check, segment_of
 
 logger = logging.getLogger("ottla.storage.log")
 
@@ -474,6 +474,11 @@ class Log(LogFiles):
 
     def segment_of(self, offset: int) -> Segment:
         return self.segments[self._segment_place(offset)]
+
+    def is_past_hole(self, offset: int, file_range: FileRange) -> bool:
+        """Whether the bytes for this offset are those of a later segment: between two of them that nobody compacts
+        there is no gap, unless a file is gone or was shortened."""
+        return not self._is_compacted and segment_of(file_range).base_offset > offset
 
     def needs_check(self, file_range: FileRange) -> bool:
         """Whether check_range must run before these bytes may be sent, because an earlier run wrote them."""

@@ -60,6 +60,7 @@ class LogFiles:
         "has_rolled",
         "is_moving",
         "log_start_offset",
+        "lost_offset",
         "on_failure",
         "partition",
         "pool",
@@ -98,6 +99,7 @@ class LogFiles:
         self.failure: str | None = None  # why this log takes no more writes until it is opened again
         self.on_failure: Callable[[LogFiles], None] | None = None  # told once: a failed log takes its folder with it
         self.has_lost = False  # opening it found damage, not just the unfinished write of a crash
+        self.lost_offset = -1  # where that begins if not at the end: segments that the log began with are gone
         self.is_moving = False  # to another folder: until then no segment may be replaced
         self.has_rolled = False  # since the last flush: time for begin_flush(only_rolled=True)
         self.deleted_segments: list[tuple[int, Segment]] = []  # (when to remove the files, segment)
@@ -343,6 +345,11 @@ class LogFiles:
         while scan.advance() and start <= scan.base_offset and scan.last_offset < offset:
             start = scan.last_offset + 1
         return start
+
+    def accept_loss(self) -> None:
+        """Nobody else has what is gone from here: the log is what is left of it."""
+        self.lost_offset = -1
+        self.epochs.truncate_from_start(self.log_start_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop this offset and all later ones."""

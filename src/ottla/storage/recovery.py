@@ -95,6 +95,7 @@ class Opening:
         self.is_clean = is_clean
         self.was_clean = False  # it was closed cleanly, and damaged afterwards
         self.has_lost = False  # more than the unfinished write of a crash
+        self.lost_offset = -1  # from here to the first segment everything is gone
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.now_ms = now_ms
@@ -116,6 +117,7 @@ class Opening:
         start_position, start_offset = self._scan_start(first)
         snapshot_offset = self._load_producers(start_offset)
         self.epochs = self._load_epochs()
+        self._note_lost_start()
         self._recover_from(first, start_position, start_offset)
         is_point_wrong = self.recovery_point > self.end_offset and not self.was_clean
         if is_point_wrong and not self.is_clean and start_position > 0:
@@ -179,6 +181,18 @@ class Opening:
             if epochs.entries:
                 logger.warning("The leader epochs of %s were missing, rebuilt them from the log", self.partition)
         return epochs
+
+    def _note_lost_start(self) -> None:
+        """Whoever deletes the oldest segments notes the new start in the epochs first: else nobody has deleted them."""
+        first_offset = self.segments[0].base_offset
+        if self.epochs.entries and self.epochs.entries[0][1] < first_offset:
+            self.lost_offset = self.epochs.entries[0][1]
+            logger.error(
+                "%s began at offset %d, and its first segment begins at %d now: the files before it are gone",
+                self.partition,
+                self.lost_offset,
+                first_offset,
+            )
 
     def _load_producers(self, offset: int) -> int:
         snapshots = self.folder.snapshots
@@ -378,7 +392,8 @@ class Opening:
             if offset > self.end_offset:  # it describes records that are gone
                 files.remove_if_there(files.segment_path(self.directory, offset, files.SNAPSHOT_SUFFIX))
         self.epochs.truncate_from_end(self.end_offset)
-        self.epochs.truncate_from_start(self.log_start_offset)
+        if self.lost_offset < 0:  # else the next start must find out, too, unless this one can mend it
+            self.epochs.truncate_from_start(self.log_start_offset)
         self.producers.forget_expired(self.now_ms)
         log = Log(
             self.partition,
@@ -395,7 +410,9 @@ class Opening:
             topic_id=self._load_topic_id(),
         )
         log.snapshot_offset = snapshot_offset
-        log.has_lost = self.has_lost or self.was_clean or self.recovery_point > self.end_offset
+        log.lost_offset = self.lost_offset
+        has_lost_end = self.was_clean or self.recovery_point > self.end_offset
+        log.has_lost = self.has_lost or has_lost_end or self.lost_offset >= 0
         for segment, following in pairwise(self.segments):
             segment.next_base_offset = following.base_offset
         for segment in self.segments:

@@ -471,6 +471,8 @@ class Segment:
 
     def _is_before_next(self, last_offset: int, next_position: int) -> bool:
         """Whether a batch with this last offset can stand before what follows it."""
+        if 0 <= self.next_base_offset <= last_offset:
+            return False
         if next_position < self.size:
             next_offset = peek(self.open_descriptor(), next_position, self.size)[0]
         else:

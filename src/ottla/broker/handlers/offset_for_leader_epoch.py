@@ -34,6 +34,9 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: Context, allow
         if partition is None:
             raise context.broker.why_not_here(topic, asked.partition)
         partition.require_leader(asked.current_leader_epoch)
+        if asked.leader_epoch > partition.leader_epoch and partition.replica_count > 1:
+            # Somebody else leads, and we have not heard of it yet: to its clients this must not look like a loss.
+            raise KafkaError(Error.UNKNOWN_LEADER_EPOCH)
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.error, leader_epoch=-1, end_offset=-1)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)

@@ -1,0 +1,24 @@
+"""A stopping broker answers for as long as somebody asks, within reason."""
+
+import asyncio
+
+import pytest
+
+from ottla.broker.cluster import farewell
+from ottla.metrics.counters import BrokerCounters
+
+
+@pytest.mark.parametrize(("requests", "looks"), [(0, 1), (1, 2), (3, 4), (99, 5)])
+def test_it_serves_until_nobody_asks(requests: int, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = BrokerCounters()
+    meter = counters.meter(0, "Produce", 13)
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) <= requests:
+            meter.count_request(9)
+
+    monkeypatch.setattr(farewell.asyncio, "sleep", sleep)
+    asyncio.run(farewell.say_farewell(counters))
+    assert slept == [farewell.QUIET_SECONDS] * looks
