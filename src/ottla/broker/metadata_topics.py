@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error
 from ottla.controller.image import (
@@ -23,6 +23,9 @@ from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody, encode
 from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.primitives import uvarint
+
+if TYPE_CHECKING:
+    from ottla.controller.cluster.membership import Membership
 
 METADATA: Final = APIS[3]
 INDEX_AT: Final = 2  # where a partition has its number, in every version: behind the error code
@@ -133,8 +136,10 @@ def reachable_leader(
     return partition.leader, Error.NONE
 
 
-def reachable_controller(image: MetadataImage) -> int:
-    """The controller, unless it is gone and the next one is not known yet."""
+def reachable_controller(image: MetadataImage, cluster: Membership | None) -> int:
+    """The controller, unless it is gone and the next one is not known yet, or nobody can know: ZooKeeper is away."""
+    if cluster is not None and not cluster.is_in_touch():
+        return NO_CONTROLLER
     return image.controller_id if image.controller_id in image.brokers else NO_CONTROLLER
 
 

@@ -30,6 +30,7 @@ CONNECT_TIMEOUT_MS = 10_000
 PATIENCE_MS = 1_000
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 1_000
+NO_CONTROLLER_TEXT = "the cluster has no controller: its ZooKeeper may be away, and ottla doctor tells more"
 LOSSES_MAX = 3  # a listener that hangs up again and again wants something else, such as TLS
 
 R = TypeVar("R")
@@ -185,7 +186,7 @@ class Client:
     def _controller(self) -> Connection:
         controller_id = self.cluster().controller_id
         if controller_id < 0:
-            raise ClientError("the cluster has no controller at the moment", Error.NOT_CONTROLLER)
+            raise ClientError(NO_CONTROLLER_TEXT, Error.NOT_CONTROLLER)
         return self._broker(controller_id)
 
     def _leader(self, topic: str, partition: int) -> int:

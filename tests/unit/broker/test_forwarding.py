@@ -157,6 +157,8 @@ def test_without_a_controller_the_answer_is_an_error_and_no_silence(
             topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)], timeout_ms=1
         )
         row = (await Asker(two).ask(request, 7)).topics[0]
+        if why == "none":
+            assert row.error_message == "nobody is elected"
         timed_out = why == "silent"
         assert row.name == "orders"
         assert row.error_code == (Error.REQUEST_TIMED_OUT if timed_out else Error.NOT_CONTROLLER)

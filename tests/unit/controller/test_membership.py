@@ -325,6 +325,7 @@ def test_a_controller_without_an_answer_for_one_session_time_acts_no_more_and_st
         with pytest.raises(KafkaError) as caught:
             await one.controller.create_topics([NewTopic("t")])
         assert caught.value.error is Error.NOT_CONTROLLER
+        assert "no answer of ZooKeeper for 6 s" in one.membership.why_no_controller()
         await until(lambda: one.membership.controller_id == -1)
         one.store.come_back()
         await until(lambda: one.membership.is_controller)

@@ -38,6 +38,8 @@ class Location(Protocol):
     @property
     def controller_id(self) -> int: ...
 
+    def why_no_controller(self) -> str: ...
+
 
 class ControllerLink:
     """Connections to the controller, one for each question under way: those of one connection would wait in a line."""
@@ -81,6 +83,8 @@ class ControllerLink:
                     if problem.is_sent:
                         failure = KafkaError(Error.REQUEST_TIMED_OUT)
             if self._loop.time() + wait >= deadline:
+                if failure.error is Error.NOT_CONTROLLER and self._location.controller_id < 0:
+                    raise KafkaError(Error.NOT_CONTROLLER, self._location.why_no_controller())
                 raise failure
             await asyncio.sleep(wait)
             wait = min(2 * wait, RETRY_SECONDS_MAX)

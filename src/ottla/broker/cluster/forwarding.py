@@ -60,7 +60,7 @@ class Forwarding:
             if answer is not None:
                 return unseal(answer, context)
         except KafkaError as refusal:
-            return error_answer(request, refusal.error, context.api_version)
+            return error_answer(request, refusal.error, context.api_version, refusal.message)
         return await answer_here(handler, request, context)
 
     def _timeout_ms(self, request: Any) -> int:

@@ -49,8 +49,8 @@ MESSAGES: Final = {
 }
 
 
-def error_answer(request: Any, error: Error, version: int) -> Any:
-    return ANSWERS[type(request)](request, error, MESSAGES.get(error), version)
+def error_answer(request: Any, error: Error, version: int, message: str | None = None) -> Any:
+    return ANSWERS[type(request)](request, error, message or MESSAGES.get(error), version)
 
 
 def create_topics(request: CreateTopicsRequest, error: Error, message: str | None, _: int) -> CreateTopicsResponse:

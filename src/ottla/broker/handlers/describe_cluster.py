@@ -23,7 +23,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     image = context.broker.image
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=reachable_controller(image),
+        controller_id=reachable_controller(image, context.broker.cluster),
         brokers=reachable_brokers(image, context.listener_name),
     )
     if request.include_cluster_authorized_operations:

@@ -106,7 +106,7 @@ async def answer(
     response = MetadataResponse(
         brokers=reachable_brokers(image, context.listener_name),
         cluster_id=image.cluster_id,
-        controller_id=reachable_controller(image),
+        controller_id=reachable_controller(image, context.broker.cluster),
         topics=others,
     )
     may_see_cluster = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)

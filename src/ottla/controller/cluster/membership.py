@@ -128,6 +128,16 @@ class Membership:
         """Whether the session is alive for certain, by our own clock."""
         return self._clock.monotonic_ms() - self.store.last_contact_ms() < self.store.session_timeout_ms
 
+    def why_no_controller(self) -> str:
+        """For a person who wants something of the controller."""
+        silent_ms = self._clock.monotonic_ms() - self.store.last_contact_ms()
+        if silent_ms < self.store.session_timeout_ms:
+            return "There is no controller at the moment: one is being elected."
+        return (
+            f"There is no controller: broker {self.node_id} has had no answer of ZooKeeper for {silent_ms // 1000} s. "
+            "Records can still be written and read; topics, leaders and settings cannot be changed until it is back."
+        )
+
     # ---- start and end
 
     async def start(self, broker: BrokerImage, cluster_id: str | None) -> None:
