@@ -13,6 +13,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
+from ottla.base.complaints import Complaints
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.coordinators.runtimes import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
@@ -282,9 +283,9 @@ def test_internal_topics_of_a_cluster_have_as_many_replicas_as_the_settings_say(
 
 
 def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: pytest.LogCaptureFixture) -> None:
-    require_brokers(offsets_topic(BrokerSettings({})), 3)
+    require_brokers(offsets_topic(BrokerSettings({})), 3, Complaints(10))
     with pytest.raises(KafkaError) as refused:
-        require_brokers(offsets_topic(BrokerSettings({})), 2)
+        require_brokers(offsets_topic(BrokerSettings({})), 2, Complaints(10))
     assert refused.value.error is Error.COORDINATOR_NOT_AVAILABLE
     assert "2 brokers are alive, but it is to have 3 replicas" in caplog.text
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.broker_settings import BrokerSettings
+from ottla.base.complaints import Complaints
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.resource_checks import inherited_by_groups
@@ -96,6 +97,7 @@ class Coordinators:
         self._services = services
         self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
         self._creating = asyncio.Lock()
+        self._complaints = Complaints(COMPLAINT_SECONDS)
         self._image_count = 0  # an image that was loaded anew counts its generations anew
         self.groups: Runtime[GroupMachine] = self._runtime(
             OFFSETS_TOPIC,
@@ -220,7 +222,7 @@ class Coordinators:
         return topic
 
     async def _make_topic(self, wanted: NewTopic) -> None:
-        require_brokers(wanted, len(self._services.image.brokers))
+        require_brokers(wanted, len(self._services.image.brokers), self._complaints)
         try:
             results = await self._services.control.create_topics([wanted])
         except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
@@ -315,22 +317,10 @@ def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str,
     )
 
 
-_complaints: dict[str, float] = {}  # by topic: when we last complained
-
-
-def _may_complain(topic: str) -> bool:
-    """Clients ask many times a second; a person reads it once in a while."""
-    now = time.monotonic()
-    if now - _complaints.get(topic, -COMPLAINT_SECONDS) < COMPLAINT_SECONDS:
-        return False
-    _complaints[topic] = now
-    return True
-
-
-def require_brokers(wanted: NewTopic, alive: int) -> None:
+def require_brokers(wanted: NewTopic, alive: int, complaints: Complaints) -> None:
     """While a cluster starts it has too few brokers; clients ask again."""
     if wanted.replication_factor > alive:
-        log = logger.warning if _may_complain(wanted.name) else logger.debug
+        log = logger.warning if complaints.is_due(time.monotonic(), wanted.name) else logger.debug
         log(
             "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
             "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
