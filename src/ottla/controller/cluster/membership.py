@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from ottla.base.clock import Clock
@@ -24,7 +24,8 @@ from ottla.base.errors import KafkaError
 from ottla.controller import tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.registration import Probe, Registration, address_of
+from ottla.controller.cluster.deaths import find_dead, is_dead, remove_registration
+from ottla.controller.cluster.registration import Probe, Registration
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import found
 from ottla.controller.decisions.lives import known_lives
@@ -52,9 +53,6 @@ logger = logging.getLogger(__name__)
 NOT_REGISTERED: Final = -1
 ATTEMPTS_MAX: Final = 20
 TICK_SECONDS: Final = 0.25
-PROBE_SECONDS: Final = 0.3  # so long a new controller waits for probes before it elects leaders
-# A process that was killed dies by and by: its connections end before its port refuses new ones.
-PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
 ACCUSED_MS: Final = 30_000
 UNHEARD_MS: Final = 2_000  # so long a controller that was cut off leaves the election to the others
 SUBTREES: Final = ("/brokers", "/config", "/admin", "/cluster", "/feature", "/controller", "/controller_epoch")
@@ -320,8 +318,9 @@ class Membership:
             image = load_image(nodes)
         except tree.DamagedNodeError as damage:
             raise StoreUnusableError(f"the store holds a node that cannot be read: {damage}") from damage
-        dead = await self._find_dead(image.brokers.values())
-        await self._delete_registrations(dead)
+        others = [broker for broker in image.brokers.values() if broker.id != self.node_id]
+        for dead in await find_dead(others, self._probe):
+            await remove_registration(self.store, dead)
         image = image.with_controller(self.node_id, epoch)
         self.controller.hearing.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
         self.controller.activate(image, epoch_version, known_lives(nodes, image))
@@ -344,33 +343,6 @@ class Membership:
         for piece in split(operations):
             await self.store.multi((CheckNode(tree.CONTROLLER_EPOCH, epoch_version), *piece))
         return await self.read_tree()
-
-    async def _find_dead(self, brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
-        """Those whose port refuses connections; one that does not answer at all is given the time of its session."""
-        others = [broker for broker in brokers if broker.id != self.node_id]
-        if not others:
-            return []
-        probes = {asyncio.ensure_future(self._probe(broker)): broker for broker in others}
-        done, late = await asyncio.wait(probes, timeout=PROBE_SECONDS)
-        for task in late:
-            task.cancel()
-        return [probes[task] for task in done if task.exception() is None and not task.result()]
-
-    async def _delete_registrations(self, dead: Iterable[BrokerImage]) -> None:
-        for broker in dead:
-            await self._delete_registration(broker)
-
-    async def _delete_registration(self, broker: BrokerImage) -> None:
-        path = tree.broker_path(broker.id)
-        node = await self.store.get(path)
-        if node is None or node.created_id != broker.epoch:
-            return
-        operations: list[StoreOperation] = [DeleteNode(path, node.version)]
-        try:
-            await self.store.multi(operations)
-        except TransactionRefusedError:
-            return
-        logger.info("broker %d (%s) refuses connections: its registration was removed", broker.id, address_of(broker))
 
     async def _remove_controller(self, node: Node, epoch: Node | None) -> bool:
         """Remove /controller, unless somebody was elected meanwhile: every election raises the version of the epoch."""
@@ -411,18 +383,17 @@ class Membership:
     async def _check_broker(self, broker: BrokerImage) -> None:
         self._probing.add(broker.id)
         try:
-            for seconds in PROBE_PAUSES_SECONDS:
-                if not self.is_controller or self._images.image.brokers.get(broker.id) != broker:
-                    return
-                if not await self._probe(broker):
-                    await self._delete_registration(broker)
-                    self.watches.want("brokers")
-                    return
-                await asyncio.sleep(seconds)
+            if await is_dead(broker, self._probe, lambda: self._is_mine(broker)):
+                await remove_registration(self.store, broker)
+                self.watches.want("brokers")
         except (StoreError, KafkaError) as problem:
             logger.warning("cannot remove the registration of broker %d: %s", broker.id, problem)
         finally:
             self._probing.discard(broker.id)
+
+    def _is_mine(self, broker: BrokerImage) -> bool:
+        """Whether this broker is the controller, and that is the life of the other one that it knows."""
+        return self.is_controller and self._images.image.brokers.get(broker.id) == broker
 
     async def suspect_controller(self, elected: int) -> None:
         """The connection to the controller is gone: if its port refuses, it is dead and another one is needed."""
