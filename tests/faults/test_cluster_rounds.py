@@ -41,7 +41,7 @@ ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
     "R9 cut controller from brokers": (fault.cut_controller_from_brokers, 30, 2 * SESSION_SECONDS + 3, True),
     "R10 cut one way": (fault.cut_one_way, 30, 4 * SESSION_SECONDS, True),
     "R10 cut one off": (fault.cut_one_off, 30, 4 * SESSION_SECONDS, True),
-    "R10 cut from ZooKeeper": (fault.cut_from_zookeeper, 30, 4 * SESSION_SECONDS, True),
+    "R10 cut from ZooKeeper": (fault.cut_from_zookeeper, 30, SESSION_SECONDS, True),
     "R13 swizzle": (fault.swizzle, 20, 6 * SESSION_SECONDS, True),
 }
 

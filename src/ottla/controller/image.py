@@ -168,6 +168,20 @@ class MetadataImage:
         new.changed_topics = frozenset(touched)
         return new
 
+    def without_leader(self, broker: int) -> MetadataImage:
+        """The same, but nobody is known to lead what this broker leads and others could lead."""
+        changed = [
+            topic._replace(
+                partitions=tuple(
+                    each._replace(leader=NO_LEADER) if each.leader == broker and len(each.replicas) > 1 else each
+                    for each in topic.partitions
+                )
+            )
+            for topic in self.topics.values()
+            if any(each.leader == broker and len(each.replicas) > 1 for each in topic.partitions)
+        ]
+        return self.with_topics(changed) if changed else self
+
     def with_broker_config(self, broker: str, config: Mapping[str, str]) -> MetadataImage:
         """The whole new set of dynamic settings of one broker, or of all brokers ("")."""
         new = self._next()

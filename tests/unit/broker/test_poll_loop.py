@@ -14,6 +14,7 @@ from ottla.controller.cluster.deltas import difference, snapshot
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.stores.store import StoreAwayError
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
 
@@ -30,10 +31,16 @@ class FakeMembership:
         self.controller_id = 1
         self.is_controller = False
         self.controller_changed = asyncio.Event()
+        self.has_store = True
         self.suspected: list[int] = []
         self.looks = 0
 
+    def is_in_touch(self) -> bool:
+        return self.has_store
+
     async def locate(self, broker_id: int) -> BrokerImage:
+        if not self.has_store:
+            raise StoreAwayError("nobody answers")
         return BrokerImage(broker_id, {"PLAINTEXT": Endpoint("h", 1)}, None, 10)
 
     async def suspect_controller(self, elected: int) -> None:
@@ -69,6 +76,15 @@ class FakeController:
     def open(self, broker_id: int, purpose: str) -> FakePeer:
         assert (broker_id, purpose) == (1, "poll")
         return FakePeer(self)
+
+    async def call(
+        self, broker_id: int, request: ClusterPollRequest, _: type[Any], *, timeout_ms: int
+    ) -> ClusterPollResponse:
+        assert request.max_wait_ms == 0
+        assert timeout_ms > 2000, "a controller thinks for so long about brokers that it does not know"
+        if broker_id != 3:
+            raise PeerError("gone")
+        return await self.answer(request)
 
     async def answer(self, request: ClusterPollRequest) -> ClusterPollResponse:
         self.asked.append((request.controller_epoch, request.sequence))
@@ -211,3 +227,75 @@ def test_a_failed_folder_is_told_at_once() -> None:
         assert controller.offline[-1] == offline
 
     run(controller, play, offline=lambda: list(offline))
+
+
+# ---- cut off from the store
+
+
+def led_by_us() -> MetadataImage:
+    """Broker 2 leads two partitions; of one it has the only replica."""
+    ours = TopicImage("a", UUID(int=97), (PartitionImage(2, 0, (2, 3), (2, 3)), PartitionImage(2, 0, (2,), (2,))))
+    brokers = {id_: BrokerImage(id_, {"PLAINTEXT": Endpoint("h", id_)}, None, id_) for id_ in (1, 2, 3)}
+    image = MetadataImage(cluster_id="c", controller_id=1, controller_epoch=5, brokers=brokers)
+    return image.with_topics([ours], configs={"a": {}})
+
+
+def leaders(images: ImageHolder) -> list[int]:
+    return [partition.leader for partition in images.image.topics["a"].partitions]
+
+
+STALE = ClusterPollResponse(error_code=Error.STALE_BROKER_EPOCH, controller_epoch=6)
+
+
+def test_whom_the_controller_does_not_count_on_any_more_leads_nothing_if_the_store_cannot_tell() -> None:
+    again = answer(snapshot(led_by_us(), 1), epoch=7)
+    controller = FakeController(answer(snapshot(led_by_us(), 1)), STALE, STALE, again)
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        await until(lambda: images.image.topics)
+        membership.has_store = False
+        await until(lambda: leaders(images) == [-1, 2])
+        await until(lambda: leaders(images) == [2, 2])
+        assert (5, -1) in controller.asked, "everything is asked for"
+
+    run(controller, play)
+
+
+def test_a_broker_that_is_only_late_to_register_keeps_what_it_leads() -> None:
+    controller = FakeController(answer(snapshot(led_by_us(), 1)), STALE)
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        await until(lambda: membership.looks)
+        await asyncio.sleep(0.01)
+        assert leaders(images) == [2, 2]
+
+    run(controller, play)
+
+
+def test_a_former_controller_without_the_store_asks_the_others_and_gives_way() -> None:
+    controller = FakeController(answer(snapshot(led_by_us(), 1)), PeerError("gone"), STALE)
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        await until(lambda: images.image.topics)
+        membership.has_store = False
+        membership.controller_id = -1
+        membership.controller_changed.set()
+        await until(lambda: leaders(images) == [-1, 2])
+
+    run(controller, play)
+
+
+def test_without_a_controller_anywhere_everybody_goes_on() -> None:
+    nobody = ClusterPollResponse(error_code=Error.NOT_CONTROLLER)
+    controller = FakeController(answer(snapshot(led_by_us(), 1)), PeerError("gone"), nobody)
+
+    async def play(membership: FakeMembership, images: ImageHolder, _: PollLoop) -> None:
+        await until(lambda: images.image.topics)
+        membership.has_store = False
+        membership.controller_id = -1
+        membership.controller_changed.set()
+        await until(lambda: not controller.answers)
+        await asyncio.sleep(0.01)
+        assert leaders(images) == [2, 2]
+
+    run(controller, play)

@@ -3,6 +3,10 @@
 The next poll acknowledges what came before, so it is sent when the change has taken effect here, or after a short
 while. A connection that breaks is the first sign of a dead controller: if its port refuses, this broker stands for
 election.
+
+A broker that ZooKeeper has not answered for a session may have successors without knowing. The controller, if there is
+one, knows: whom it does not count among the brokers any more leads nothing, and says so to its clients, until it can
+register again. Without ZooKeeper for anybody there is no controller, and everybody goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from ottla.broker.cluster.peers import Peers
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
-from ottla.controller.image import MetadataImage
+from ottla.controller.image import NO_CONTROLLER, MetadataImage
 from ottla.controller.stores.store import StoreError
 from ottla.network.peer import Peer, PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
@@ -30,6 +34,7 @@ SETTLE_SECONDS_MAX: Final = 0.5
 PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 1.0
 NO_SEQUENCE: Final = -1
+ASK_AROUND_MS: Final = 4000  # a controller thinks for two seconds about brokers that it does not know
 
 
 class PollLoop:
@@ -72,6 +77,8 @@ class PollLoop:
             elected = membership.controller_id
             if membership.is_controller or elected in (-1, membership.node_id) or membership.broker_epoch < 0:
                 self._sequence = NO_SEQUENCE
+                if elected == NO_CONTROLLER and membership.broker_epoch >= 0 and not membership.is_in_touch():
+                    await self._ask_around()
                 await wait_for_event(membership.controller_changed, PAUSE_SECONDS_MAX)
                 continue
             try:
@@ -110,7 +117,13 @@ class PollLoop:
 
     async def _locate(self, elected: int) -> None:
         """The image may not know yet where the controller is, or know its address of an earlier life."""
-        broker = await self._membership.locate(elected)
+        image = self._images.image
+        try:
+            broker = await self._membership.locate(elected)
+        except StoreError:
+            if elected not in image.brokers:
+                raise
+            return
         image = self._images.image
         known = image.brokers.get(elected)
         if broker is not None and (known is None or known.epoch != broker.epoch):
@@ -118,14 +131,7 @@ class PollLoop:
 
     async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
         """One poll; None if there is a reason to ask again, or another controller."""
-        request = ClusterPollRequest(
-            broker_id=self._membership.node_id,
-            broker_epoch=self._membership.broker_epoch,
-            controller_epoch=self._epoch,
-            sequence=self._sequence,
-            max_wait_ms=WAIT_MS,
-            offline=self._offline(),
-        )
+        request = self._request(WAIT_MS)
         call = asyncio.ensure_future(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS))
         moved = asyncio.ensure_future(self._membership.controller_changed.wait())
         nudged = asyncio.ensure_future(self._nudged.wait())
@@ -144,11 +150,23 @@ class PollLoop:
                 task.cancel()
             call.add_done_callback(forget_outcome)
 
+    def _request(self, max_wait_ms: int) -> ClusterPollRequest:
+        return ClusterPollRequest(
+            broker_id=self._membership.node_id,
+            broker_epoch=self._membership.broker_epoch,
+            controller_epoch=self._epoch,
+            sequence=self._sequence,
+            max_wait_ms=max_wait_ms,
+            offline=self._offline(),
+        )
+
     async def _take(self, answer: ClusterPollResponse) -> bool:
         """Apply what came; False if this is no controller to go on with."""
         error = Error(answer.error_code)
         if error is Error.STALE_BROKER_EPOCH:
             self._membership.look_at_registration()
+            if not self._membership.is_in_touch():
+                await self._abdicate()
             await self._pause()
             return True
         if error is not Error.NONE or answer.controller_epoch < self._images.image.controller_epoch:
@@ -167,6 +185,30 @@ class PollLoop:
         if answer.deltas:
             await self._publish(image)
         return True
+
+    async def _ask_around(self) -> None:
+        """This broker knows no controller, and ZooKeeper does not tell it: is one of the others?"""
+        for broker_id in [id_ for id_ in self._images.image.brokers if id_ != self._membership.node_id]:
+            try:
+                answer = await self._peers.call(
+                    broker_id, self._request(0), ClusterPollResponse, timeout_ms=ASK_AROUND_MS
+                )
+            except PeerError:
+                continue
+            if answer.error_code == Error.STALE_BROKER_EPOCH and not self._membership.is_in_touch():
+                await self._abdicate()
+
+    async def _abdicate(self) -> None:
+        image = self._images.image
+        left = image.without_leader(self._membership.node_id)
+        if left is image:
+            return
+        logger.warning(
+            "the controller does not count on this broker any more, and ZooKeeper cannot be reached: "
+            "it leads nothing until it has registered again"
+        )
+        self._sequence = NO_SEQUENCE  # everything, when there is a controller to ask
+        await self._publish(left)
 
     async def _publish(self, image: MetadataImage) -> None:
         self._membership.take_image(image)
