@@ -13,7 +13,9 @@ from ottla.client.client import Client
 from ottla.client.coordinators import KeyType, find_coordinators
 from ottla.testing.cluster import Cluster
 
+OUT_OF_RANGE = 1
 NOT_LEADER = 6
+UNKNOWN_LEADER_EPOCH = 75
 
 
 @pytest.fixture
@@ -53,6 +55,26 @@ def test_requests_for_a_partition_that_another_broker_leads(cluster: Cluster, to
             timeout_ms=5000,
         )
         assert peer.ask(deletion, 2).topics[0].partitions[0].error_code == NOT_LEADER
+
+
+def test_a_follower_sends_nobody_back_to_the_beginning(cluster: Cluster, topic: str) -> None:
+    """A consumer with old metadata and no leader epoch takes it for the leader."""
+    cluster.wait_for_isr(topic, 0, [1, 2, 3])
+    leader = cluster.leader_of(topic)
+    follower = next(broker for broker in cluster.brokers if broker is not leader)
+    with Peer(follower.bootstrap_servers) as peer:
+        assert peer.fetch(topic, 999, max_wait_ms=0).error_code == NOT_LEADER
+    with Peer(leader.bootstrap_servers) as peer:
+        assert peer.fetch(topic, 999, max_wait_ms=0).error_code == OUT_OF_RANGE
+
+
+def test_an_epoch_that_the_leader_has_not_heard_of_is_no_truncation(cluster: Cluster, topic: str) -> None:
+    asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    row = asked.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=99)
+    request = OffsetForLeaderEpochRequest(replica_id=-2, topics=[asked(topic=topic, partitions=[row])])
+    with Peer(cluster.leader_of(topic).bootstrap_servers) as peer:
+        peer.wait_until_led(topic)
+        assert peer.ask(request, 4).topics[0].partitions[0].error_code == UNKNOWN_LEADER_EPOCH
 
 
 def test_deleted_records_are_gone_on_all_replicas_when_the_answer_comes(cluster: Cluster, topic: str) -> None:

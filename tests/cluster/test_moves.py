@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.reassign_progress import look
+from ottla.cli.reassignment.progress import look
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
 from ottla.client.elections import Election, elect_leaders

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Broker, free_port, ottla_command
-from ottla.cli.up_cluster import is_free
+from ottla.cli.running.up_cluster import is_free
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.pipelines.spark.processes import children_of, command_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.zookeeper import EFFECTIVE_FILE, ask
+from ottla.cli.commands.zookeeper import EFFECTIVE_FILE, ask
 from ottla.controller.stores.store import CreateNode, SetNode, StoreError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.testing.zookeeper import ZooKeeperProcess

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.cli.zookeeper_brokers import brokers_behind
+from ottla.cli.zookeeper.brokers import brokers_behind
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli import pipeline_run
 from ottla.cli.main import main
+from ottla.cli.pipelines import run as pipeline_run
 
 
 class Done(NamedTuple):

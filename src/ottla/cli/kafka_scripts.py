@@ -35,12 +35,12 @@ SCRIPTS = {
     "kafka-client-metrics.sh": "ottla.cli.kafka.client_metrics",
     "kafka-metadata-quorum.sh": "ottla.cli.kafka.metadata_quorum",
     "kafka-storage.sh": "ottla.cli.kafka.storage",
-    "kafka-run-class.sh": "ottla.cli.run_class",
-    "kafka-server-start.sh": "ottla.cli.server_start",
-    "kafka-server-stop.sh": "ottla.cli.server_stop",
-    "zookeeper-server-start.sh": "ottla.cli.zookeeper_start",
-    "zookeeper-server-stop.sh": "ottla.cli.zookeeper_stop",
-    "zookeeper-shell.sh": "ottla.cli.zookeeper_shell",
+    "kafka-run-class.sh": "ottla.cli.kafka.run_class",
+    "kafka-server-start.sh": "ottla.cli.kafka.server_start",
+    "kafka-server-stop.sh": "ottla.cli.kafka.server_stop",
+    "zookeeper-server-start.sh": "ottla.cli.kafka.zookeeper_start",
+    "zookeeper-server-stop.sh": "ottla.cli.kafka.zookeeper_stop",
+    "zookeeper-shell.sh": "ottla.cli.kafka.zookeeper_shell",
 }
 
 

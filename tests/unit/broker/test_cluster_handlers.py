@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers import (
     api_versions,
@@ -14,6 +14,7 @@ from ottla.broker.handlers import (
     init_producer_id,
 )
 from ottla.controller.decisions.machine import NewTopic
+from ottla.controller.producer_ids import ProducerIds
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.cluster import ApiVersionsRequest, DescribeClusterRequest
 from ottla.protocol.messages.groups import FindCoordinatorRequest
@@ -142,6 +143,28 @@ def test_ids_for_idempotent_producers(tmp_path: Path) -> None:
         no_transaction = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "t")
         refused = (Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         assert await init(no_transaction, transactional_id="t") == refused
+
+    with_broker(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Error.NOT_CONTROLLER, Error.COORDINATOR_LOAD_IN_PROGRESS),
+        (Error.REQUEST_TIMED_OUT, Error.COORDINATOR_LOAD_IN_PROGRESS),
+        (Error.UNKNOWN_SERVER_ERROR, Error.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_producer_waits_for_its_id_while_there_is_no_controller(tmp_path: Path, problem: Error, told: Error) -> None:
+    """As with Kafka; NOT_CONTROLLER is something that producers do not expect."""
+
+    async def refuse() -> range:
+        raise KafkaError(problem)
+
+    async def play(broker: Broker) -> None:
+        broker.control.producer_ids = ProducerIds(refuse)
+        answer = await Client(broker).ask(init_producer_id.handle, InitProducerIdRequest(transaction_timeout_ms=1), 4)
+        assert (answer.error_code, answer.producer_id) == (told, -1)
 
     with_broker(tmp_path, play)
 

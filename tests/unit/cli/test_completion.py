@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli import completion
-from ottla.cli.completion import candidates, parser_of, split_line
+from ottla.cli.commands import completion
+from ottla.cli.commands.completion import candidates, parser_of, split_line
 from ottla.cli.main import COMMANDS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.cli.consuming import Plan, _pump
-from ottla.cli.formatters import Message
+from ottla.cli.records.consuming import Plan, _pump
+from ottla.cli.records.formatters import Message
 
 RECORD = Message("orders", 0, 0, "CreateTime", 1, None, b"a chair", [])
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ottla.cli import demo
-from ottla.cli.demo import NO_SPARK, RESTARTS_MAX, Demo, Place, extra_requirements, install_command
-from ottla.cli.demo_screen import LineScreen, Scene, account_line, picture, text_line
-from ottla.cli.supervisor import Child
+from ottla.cli.commands import demo
+from ottla.cli.commands.demo import NO_SPARK, RESTARTS_MAX, Demo, Place, extra_requirements, install_command
+from ottla.cli.running.demo_screen import LineScreen, Scene, account_line, picture, text_line
+from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import EXIT_USAGE
 from ottla.pipelines.demo.findings import PANELS, read_findings
 from ottla.pipelines.running.accounting import StepCount

@@ -1,6 +1,6 @@
 """What Kafka's tools print about topics, read back."""
 
-from ottla.cli.described_topics import parse_configs, parse_described
+from ottla.cli.topics.described_topics import parse_configs, parse_described
 
 TOPICS = """\
 Topic: orders\tTopicId: UOwg-Y-7S6KJmVD3ZGi3vA\tPartitionCount: 3\tReplicationFactor: 1\t\

@@ -10,14 +10,14 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli import doctor
-from ottla.cli.doctor_cases import CASES
-from ottla.cli.doctor_checks import diagnose
-from ottla.cli.doctor_facts import BrokerFacts, Facts, GroupFacts
-from ottla.cli.doctor_findings import Finding, Severity, some
-from ottla.cli.doctor_logs import signs_in
-from ottla.cli.doctor_store import StoreFacts, compare_store
-from ottla.cli.hanging import OpenTransaction
+from ottla.cli.commands import doctor
+from ottla.cli.doctor.cases import CASES
+from ottla.cli.doctor.checks import diagnose
+from ottla.cli.doctor.facts import BrokerFacts, Facts, GroupFacts
+from ottla.cli.doctor.findings import Finding, Severity, some
+from ottla.cli.doctor.logs import signs_in
+from ottla.cli.doctor.store import StoreFacts, compare_store
+from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source

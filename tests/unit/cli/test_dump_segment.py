@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import dump_log
-from ottla.cli.dump_indexes import (
+from ottla.cli.commands import dump_log
+from ottla.cli.dump.indexes import (
     Findings,
     base_offset_of,
     check_offset_index,
@@ -17,9 +17,9 @@ from ottla.cli.dump_indexes import (
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump_segment import Batch, SegmentWalk, batch_line, record_line
+from ottla.cli.dump.record_decoders import by_class, decode_offsets, decode_transactions
+from ottla.cli.dump.segment import Batch, SegmentWalk, batch_line, record_line
 from ottla.cli.kafka import dump_log as dump_log_kafka
-from ottla.cli.record_decoders import by_class, decode_offsets, decode_transactions
 from ottla.cli.terminal import ToolError
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.feature_levels import (
+from ottla.cli.cluster.feature_levels import (
     default_levels,
     dependency_lines,
     level_text,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.deserializers import DeserializationError
-from ottla.cli.formatters import COLOURS, DefaultFormatter, Message, make_formatter
+from ottla.cli.records.deserializers import DeserializationError
+from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Message, make_formatter
 from ottla.cli.terminal import escape_bytes
 
 MESSAGE = Message("t", 2, 7, "CreateTime", 1794736824367, b"k1", b"v1", [("h1", b"a"), ("h2", b"b")])

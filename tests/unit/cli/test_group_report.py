@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.names import TopicPartition
-from ottla.cli.group_report import (
+from ottla.cli.groups.report import (
     PartitionRow,
     assignment_text,
     deletion_lines,

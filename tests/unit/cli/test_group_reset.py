@@ -9,8 +9,8 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli import group_reset
-from ottla.cli.group_reset import (
+from ottla.cli.groups import reset as group_reset
+from ottla.cli.groups.reset import (
     BY_DURATION,
     FROM_FILE,
     SHIFT_BY,
@@ -26,7 +26,7 @@ from ottla.cli.group_reset import (
     named_partitions,
     parse_partitions,
 )
-from ottla.cli.reset_file import UnreadableError, export_text, parse_plans, read_plans
+from ottla.cli.groups.reset_file import UnreadableError, export_text, parse_plans, read_plans
 from ottla.cli.terminal import ToolError
 from ottla.client.admin import Partition, Topic
 from ottla.client.errors import RefusedError, refusal

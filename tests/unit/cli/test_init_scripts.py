@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.init_scripts import run_init_scripts
+from ottla.cli.running.init_scripts import run_init_scripts
 from ottla.cli.terminal import ToolError
 
 BASE = {"PATH": os.environ["PATH"], "KEPT": "a\nb = c"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cli.library_metrics import named_values, table
+from ottla.cli.perf.library_metrics import named_values, table
 
 NUMBERS = {
     "rx": 4,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.cli import librdkafka
-from ottla.cli.consuming import EARLIEST, Plan, consumer_settings
 from ottla.cli.librdkafka import ErrorReporter, make_producer
-from ottla.cli.producing import producer_settings, sentence
+from ottla.cli.records.consuming import EARLIEST, Plan, consumer_settings
+from ottla.cli.records.producing import producer_settings, sentence
 from ottla.cli.terminal import ToolError
 from ottla.client.java_properties import translate
 

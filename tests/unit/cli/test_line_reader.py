@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from ottla.cli import line_reader
-from ottla.cli.line_reader import Line, LineError, LineReader, read_lines
+from ottla.cli.records import line_reader
+from ottla.cli.records.line_reader import Line, LineError, LineReader, read_lines
 
 
 def parse(line: bytes, **properties: str) -> Line:

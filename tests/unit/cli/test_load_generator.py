@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.load_generator import chosen_payload, counted_payload, random_payload, read_payloads
+from ottla.cli.perf.load_generator import chosen_payload, counted_payload, random_payload, read_payloads
 from ottla.cli.terminal import ToolError
 
 

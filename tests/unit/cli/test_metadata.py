@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import metadata
-from ottla.cli.metadata import checked_path
+from ottla.cli.commands import metadata
+from ottla.cli.commands.metadata import checked_path
 from ottla.cli.terminal import ToolError
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.base.names import TopicPartition
 from ottla.cli.kafka.options import OptionError
-from ottla.cli.offset_file import parse_offsets, read_offsets
+from ottla.cli.records.offset_file import parse_offsets, read_offsets
 
 
 def test_partitions_and_offsets_are_read() -> None:

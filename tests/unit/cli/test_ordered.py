@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.cli import ordered
-from ottla.cli.formatters import Message
-from ottla.cli.ordered import SortingSink
-from ottla.cli.record_meter import RecordMeter
+from ottla.cli.records import ordered
+from ottla.cli.records.formatters import Message
+from ottla.cli.records.ordered import SortingSink
+from ottla.cli.records.record_meter import RecordMeter
 
 
 class Collector:

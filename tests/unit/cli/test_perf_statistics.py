@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cli.perf_statistics import SAMPLES_MAX, Statistics
+from ottla.cli.perf.statistics import SAMPLES_MAX, Statistics
 
 
 def test_the_total_is_kafkas_line() -> None:

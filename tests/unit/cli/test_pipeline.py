@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ottla.cli import pipeline as command
-from ottla.cli.completion import candidates, split_line
+from ottla.cli.commands import pipeline as command
+from ottla.cli.commands.completion import candidates, split_line
 from ottla.cli.main import main
-from ottla.cli.pipeline_help import _sections, summary, type_words
-from ottla.cli.pipeline_screen import JsonDisplay, PlainDisplay, Trend, query_cells, rich_picture
+from ottla.cli.pipelines.help import _sections, summary, type_words
+from ottla.cli.pipelines.screen import JsonDisplay, PlainDisplay, Trend, query_cells, rich_picture
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.loading import load_pipeline

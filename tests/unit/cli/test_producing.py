@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.cli.line_reader import Line
-from ottla.cli.producing import _why
+from ottla.cli.records.line_reader import Line
+from ottla.cli.records.producing import _why
 
 
 class FakeError:

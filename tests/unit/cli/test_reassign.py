@@ -14,11 +14,11 @@ import pytest
 
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
-from ottla.cli import elect
-from ottla.cli.elections import ElectionFileError, parse_partitions
+from ottla.cli.commands import elect
 from ottla.cli.kafka.reassign_partitions import folder_line, is_moving, move_line, partition_line
-from ottla.cli.reassign_balance import plan_drain, plan_factor, plan_fill
-from ottla.cli.reassign_plan import (
+from ottla.cli.reassignment.balance import plan_drain, plan_factor, plan_fill
+from ottla.cli.reassignment.elections import ElectionFileError, parse_partitions
+from ottla.cli.reassignment.plan import (
     Plan,
     PlanError,
     Throttles,
@@ -30,8 +30,8 @@ from ottla.cli.reassign_plan import (
     plan_text,
     throttles,
 )
-from ottla.cli.reassign_progress import MoveProgress, bar, move_progress
-from ottla.cli.reassigning import FolderState, Progress, check_brokers, check_holders, check_known, progress
+from ottla.cli.reassignment.progress import MoveProgress, bar, move_progress
+from ottla.cli.reassignment.steps import FolderState, Progress, check_brokers, check_holders, check_known, progress
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
 from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.log_dirs import PlacedReplica

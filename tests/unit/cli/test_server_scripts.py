@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import broker, server_start
-from ottla.cli.server_start import parse_overrides
-from ottla.cli.server_stop import find_brokers, is_broker
+from ottla.cli.commands import broker
+from ottla.cli.kafka import server_start
+from ottla.cli.kafka.server_start import parse_overrides
+from ottla.cli.kafka.server_stop import find_brokers, is_broker
 from ottla.cli.terminal import ToolError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from ottla.cli import sorting
-from ottla.cli.formatters import Message
-from ottla.cli.sorting import ExternalSort
+from ottla.cli.records import sorting
+from ottla.cli.records.formatters import Message
+from ottla.cli.records.sorting import ExternalSort
 
 
 def message(timestamp: int, partition: int = 0, offset: int = 0, value: bytes = b"v") -> Message:

@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from ottla.cli.subscriptions import metric_rows
-from ottla.cli.top_reading import VARIABLE, metrics_url_of
+from ottla.cli.commands.subscriptions import metric_rows
+from ottla.cli.top.reading import VARIABLE, metrics_url_of
 
 PAGE = """\
 # HELP ottla_client_producer_rate Told by clients as producer.rate.

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from ottla.cli.supervisor import RESTARTS_MAX, STEADY_MS, TICK_SECONDS, Child, RestartPolicy, Supervisor
+from ottla.cli.running.supervisor import RESTARTS_MAX, STEADY_MS, TICK_SECONDS, Child, RestartPolicy, Supervisor
 
 
 class ManualClock:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli import consume, produce
-from ottla.cli.line_reader import Line
+from ottla.cli.commands import consume, produce
+from ottla.cli.records.line_reader import Line
 from ottla.cli.terminal import ToolError
 
 

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from ottla.cli.main import main
 from ottla.cli.terminal import ToolError
-from ottla.cli.top_figures import History, figures
-from ottla.cli.top_reading import parse_metrics, read_metrics
-from ottla.cli.top_screen import Trends, duration, rich_screen, short, text_screen
+from ottla.cli.top.figures import History, figures
+from ottla.cli.top.reading import parse_metrics, read_metrics
+from ottla.cli.top.screen import Trends, duration, rich_screen, short, text_screen
 
 BEFORE = """\
 # HELP ottla_info What runs here.

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cli.topic_report import Filter, describe_lines, id_text, kafka_order, overrides, parse_id
+from ottla.cli.topics.report import Filter, describe_lines, id_text, kafka_order, overrides, parse_id
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
 

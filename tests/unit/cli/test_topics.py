@@ -9,7 +9,8 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli import tables, topics
+from ottla.cli import tables
+from ottla.cli.commands import topics
 from ottla.client.admin import Created, Partition, Topic
 from ottla.client.configs import Config
 from ottla.client.errors import refusal

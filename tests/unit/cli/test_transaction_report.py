@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ottla.base.names import TopicPartition
-from ottla.cli.hanging import OpenTransaction, hanging
-from ottla.cli.transaction_report import (
+from ottla.cli.transactions.hanging import OpenTransaction, hanging
+from ottla.cli.transactions.report import (
     DESCRIBE_COLUMNS,
     LIST_COLUMNS,
     PRODUCER_COLUMNS,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import up
-from ottla.cli.supervisor import Child
+from ottla.cli.commands import up
+from ottla.cli.commands.up import Screen, banner, broker_settings, prepare_folder
+from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import ToolError
-from ottla.cli.up import Screen, banner, broker_settings, prepare_folder
 
 
 def options(data: Path, **details: object) -> argparse.Namespace:

@@ -6,14 +6,17 @@ import argparse
 import os
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from ottla.cli import up, up_cluster
+from ottla.cli.commands import up
+from ottla.cli.running import up_cluster
+from ottla.cli.running.up_cluster import ClusterPlan, ClusterScreen, brokers_in, children, prepare_cluster_folder
 from ottla.cli.terminal import ToolError
-from ottla.cli.up_cluster import ClusterPlan, ClusterScreen, brokers_in, children, prepare_cluster_folder
-from ottla.cli.zookeeper_lock import lock_folder
+from ottla.cli.zookeeper.lock import lock_folder
 
 
 def plan(data: Path, brokers: int = 3, **details: object) -> ClusterPlan:
@@ -78,9 +81,20 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
         prepare_cluster_folder(tmp_path, 3, "broker")
 
 
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """A port in use; the one below it is free."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with suppress(OSError):
+                socket.create_server(("127.0.0.1", port - 1)).close()
+                yield port
+                return
+
+
 def test_a_port_in_use_is_told_with_its_cure(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    with taken_port() as port:
         with pytest.raises(ToolError, match=rf"port {port} .* is not free.*--port {port - 1 + 100}"):
             up_cluster.check_ports(plan(tmp_path, port=port - 1))
         with pytest.raises(ToolError, match="--zookeeper-port"):
@@ -99,8 +113,8 @@ def test_nobody_is_invited_to_stop_the_brokers_of_others(tmp_path: Path, monkeyp
     proc, data = tmp_path / "proc", tmp_path / "data"
     (proc / "10").mkdir(parents=True)
     monkeypatch.setattr(up_cluster, "PROC", proc)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = plan(data, port=server.getsockname()[1] - 1)
+    with taken_port() as port:
+        taken = plan(data, port=port - 1)
         for folder, has_hint in ((tmp_path / "other", False), (data / "broker-1", True)):
             words = ["python3", "-m", "ottla.cli.main", "broker", "--override", f"log.dirs={folder}"]
             (proc / "10" / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))

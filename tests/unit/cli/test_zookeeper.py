@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from ottla.base.properties import read_properties
-from ottla.cli import zookeeper_jars
+from ottla.cli.kafka.zookeeper_stop import find_servers
 from ottla.cli.kafka_scripts import SCRIPTS, run_script
 from ottla.cli.main import main
 from ottla.cli.terminal import ToolError
-from ottla.cli.zookeeper_config import ConfigError, Wish, jvm_options, make_config, to_text
-from ottla.cli.zookeeper_jars import ARTIFACTS, Artifact, find_jars, from_maven, has_zookeeper
-from ottla.cli.zookeeper_lock import check_unlocked, lock_folder
-from ottla.cli.zookeeper_stop import find_servers
+from ottla.cli.zookeeper import jars as zookeeper_jars
+from ottla.cli.zookeeper.config import ConfigError, Wish, jvm_options, make_config, to_text
+from ottla.cli.zookeeper.jars import ARTIFACTS, Artifact, find_jars, from_maven, has_zookeeper
+from ottla.cli.zookeeper.lock import check_unlocked, lock_folder
 
 ALONE = Wish(data="/data")
 

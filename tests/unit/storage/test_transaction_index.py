@@ -161,6 +161,23 @@ def test_a_damaged_index_below_the_recovery_point_is_made_anew(
     assert path.stat().st_size == 34
 
 
+def test_when_all_indexes_are_gone_that_of_transactions_is_made_anew_too(tmp_path: Path) -> None:
+    """Else readers of committed records would be given what was aborted."""
+    log = new_log(tmp_path / "log")
+    in_transaction(log, 1)
+    log.roll(0)
+    end_transaction(log, 1, is_abort=True)
+    log.roll(0)
+    put(log, (b"k", b"v"))
+    expected = log.aborted_transactions(0, 10)
+    log.close()
+    for path in (tmp_path / "log").glob("*index"):
+        path.unlink()
+
+    assert expected
+    assert reopen(tmp_path / "log", recovery_point=log.end_offset).aborted_transactions(0, 10) == expected
+
+
 def test_truncation_takes_the_entry_with_the_marker(tmp_path: Path) -> None:
     log = new_log(tmp_path / "log")
     in_transaction(log, 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, shown, warn
-from ottla.cli.topic_report import id_text
+from ottla.cli.topics.report import id_text
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
 from ottla.client.errors import ClientError

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import client_of_file, load_properties
-from ottla.cli.config_entities import CLIENTS, IPS, USERS, Entities, check_command
-from ottla.cli.config_report import alter_resource, describe_resources
+from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities, check_command
+from ottla.cli.configs.report import alter_resource, describe_resources
 from ottla.cli.kafka.java_errors import WRAPPER, java_text
 from ottla.cli.kafka.options import (
     BOOTSTRAP,
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _describe(client: Client, options: KafkaOptions, entities: Entities) -> int:
     if entities.type in (USERS, CLIENTS, IPS):
-        from ottla.cli.config_quotas import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
+        from ottla.cli.configs.quotas import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
 
         lines = describe_quotas_and_credentials(client, entities)
     else:
@@ -102,7 +102,7 @@ def _alter(client: Client, options: KafkaOptions, entities: Entities) -> int:
             raise OptionError(f"Invalid character found for config key: {key}")
     deleted = [name.strip() for text in options.texts("delete-config") for name in text.split(",")]
     if entities.type in (USERS, CLIENTS, IPS):
-        from ottla.cli.config_quotas import alter_quotas_and_credentials  # noqa: PLC0415
+        from ottla.cli.configs.quotas import alter_quotas_and_credentials  # noqa: PLC0415
 
         alter_quotas_and_credentials(client, entities, added, deleted)
     else:

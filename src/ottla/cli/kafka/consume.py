@@ -6,9 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import load_properties, parse_pairs
-from ottla.cli.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
-from ottla.cli.deserializers import deserializer
-from ottla.cli.formatters import FORMATTER_NAMES, Formatter, make_formatter
 from ottla.cli.kafka.options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -22,6 +19,9 @@ from ottla.cli.kafka.options import (
 )
 from ottla.cli.kafka.produce import renamed
 from ottla.cli.patterns import topic_pattern
+from ottla.cli.records.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
+from ottla.cli.records.deserializers import deserializer
+from ottla.cli.records.formatters import FORMATTER_NAMES, Formatter, make_formatter
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
 from ottla.client.errors import ClientError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from ottla.cli.feature_levels import (
+from ottla.cli.cluster.feature_levels import (
     METADATA,
     default_levels,
     dependency_lines,

@@ -15,7 +15,7 @@ from ottla.cli.kafka.options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
+from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.group_actions import (
+from ottla.cli.groups.actions import (
     FilterError,
     delete_groups_lines,
     delete_offsets_lines,
@@ -21,9 +21,10 @@ from ottla.cli.group_actions import (
     say_error,
     say_lines,
 )
-from ottla.cli.group_offsets import partition_rows
-from ottla.cli.group_report import list_lines, member_lines, offset_lines, state_lines, state_problem
-from ottla.cli.group_reset import SCENARIOS, WrongPlaceError
+from ottla.cli.groups.offsets import partition_rows
+from ottla.cli.groups.regex_check import regex_problem
+from ottla.cli.groups.report import list_lines, member_lines, offset_lines, state_lines, state_problem
+from ottla.cli.groups.reset import SCENARIOS, WrongPlaceError
 from ottla.cli.kafka.groups_reset import reset_groups
 from ottla.cli.kafka.java_errors import java_text, wrapped_refusals
 from ottla.cli.kafka.java_order import hash_map_order
@@ -36,7 +37,6 @@ from ottla.cli.kafka.options import (
     Option,
     bootstrap_of,
 )
-from ottla.cli.regex_check import regex_problem
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError

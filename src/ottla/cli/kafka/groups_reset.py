@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.group_actions import refused_text, say_error, say_lines
-from ottla.cli.group_report import EMPTY, reset_lines
-from ottla.cli.group_reset import (
+from ottla.cli.groups.actions import refused_text, say_error, say_lines
+from ottla.cli.groups.report import EMPTY, reset_lines
+from ottla.cli.groups.reset import (
     BY_DURATION,
     FROM_FILE,
     SCENARIOS,
@@ -21,11 +21,11 @@ from ottla.cli.group_reset import (
     Scenario,
     named_partitions,
 )
+from ottla.cli.groups.reset_file import UnreadableError, export_text, read_plans
 from ottla.cli.kafka.java_errors import WRAPPER, java_sentence, wrapped_refusals
 from ottla.cli.kafka.java_order import hash_map_order
 from ottla.cli.kafka.java_times import TimeTextError, parse_date_time, parse_duration
 from ottla.cli.kafka.options import LONG_MAX, KafkaOptions
-from ottla.cli.reset_file import UnreadableError, export_text, read_plans
 from ottla.cli.terminal import ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
 from ottla.cli.kafka.options import OptionError
-from ottla.cli.topic_report import id_text
+from ottla.cli.topics.report import id_text
 from ottla.client.addresses import Address
 from ottla.client.client import Client
 from ottla.client.cluster import Quorum, describe_cluster, describe_quorum

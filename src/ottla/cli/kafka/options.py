@@ -180,7 +180,7 @@ def bootstrap_of_zookeeper(text: str) -> str:
     The environment names a broker, else ZooKeeper knows those that are alive. Where no ZooKeeper runs, because the
     broker keeps its own metadata, it is looked for on the same hosts.
     """
-    from ottla.cli.zookeeper_brokers import brokers_behind  # noqa: PLC0415 (only old scripts need it)
+    from ottla.cli.zookeeper.brokers import brokers_behind  # noqa: PLC0415 (only old scripts need it)
 
     given = os.environ.get(BOOTSTRAP_VARIABLE) or ",".join(brokers_behind(text))
     hosts = [part.strip().rpartition(":")[0] or part.strip() for part in text.partition("/")[0].split(",")]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
-from ottla.cli.consuming import DEFAULTS
 from ottla.cli.kafka.java_dates import DatePatternError, format_java_date
 from ottla.cli.kafka.options import (
     BOOTSTRAP,
@@ -21,9 +20,10 @@ from ottla.cli.kafka.options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.library_metrics import LibraryMetrics
-from ottla.cli.load_reader import Figures, LoadReader, Reading
 from ottla.cli.patterns import topic_pattern
+from ottla.cli.perf.library_metrics import LibraryMetrics
+from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
+from ottla.cli.records.consuming import DEFAULTS
 from ottla.cli.terminal import ToolError
 from ottla.client.admin import Admin
 from ottla.client.java_properties import translate

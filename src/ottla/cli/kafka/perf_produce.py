@@ -12,8 +12,8 @@ from typing import NoReturn
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import load_properties
 from ottla.cli.kafka.produce import MAX_BLOCK_MS
-from ottla.cli.library_metrics import LibraryMetrics
-from ottla.cli.load_generator import (
+from ottla.cli.perf.library_metrics import LibraryMetrics
+from ottla.cli.perf.load_generator import (
     Generator,
     Load,
     Payload,
@@ -22,7 +22,7 @@ from ottla.cli.load_generator import (
     random_payload,
     read_payloads,
 )
-from ottla.cli.producing import producer_settings, wait_for_topic
+from ottla.cli.records.producing import producer_settings, wait_for_topic
 from ottla.cli.terminal import EXIT_FAILED, ToolError
 
 TOOL = "kafka-producer-perf-test"

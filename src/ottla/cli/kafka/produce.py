@@ -18,8 +18,8 @@ from ottla.cli.kafka.options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.line_reader import Line, LineError, LineReader, RecordReader, read_lines
-from ottla.cli.producing import Sender, producer_settings, send_all, wait_for_topic
+from ottla.cli.records.line_reader import Line, LineError, LineReader, RecordReader, read_lines
+from ottla.cli.records.producing import Sender, producer_settings, send_all, wait_for_topic
 from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 
 TOOL = "kafka-console-producer.sh"

@@ -10,7 +10,7 @@ from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.kafka.java_errors import java_sentence, java_text
 from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option
-from ottla.cli.reassign_plan import (
+from ottla.cli.reassignment.plan import (
     Plan,
     check_plan,
     make_plan,
@@ -20,7 +20,7 @@ from ottla.cli.reassign_plan import (
     plan_text,
     throttles,
 )
-from ottla.cli.reassigning import (
+from ottla.cli.reassignment.steps import (
     FolderState,
     Progress,
     check_brokers,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from ottla.cli.arguments import Parser
-from ottla.cli.feature_levels import (
+from ottla.cli.cluster.feature_levels import (
     LATEST_LEVEL,
     METADATA,
     METADATA_VERSIONS,
@@ -22,7 +22,7 @@ from ottla.cli.feature_levels import (
 from ottla.cli.kafka.commands import KafkaParser, complaining
 from ottla.cli.kafka.java_order import hash_map_order
 from ottla.cli.kafka.options import OptionError
-from ottla.cli.topic_report import id_text, parse_id
+from ottla.cli.topics.report import id_text, parse_id
 
 if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings
@@ -102,7 +102,7 @@ def _dependencies(options: argparse.Namespace) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from ottla.cli.storage_folders import info_lines  # noqa: PLC0415 (random-uuid answers without it)
+    from ottla.cli.metadata.storage_folders import info_lines  # noqa: PLC0415 (random-uuid answers without it)
 
     lines, code = info_lines(sorted(_settings(options.config).log_dirs))
     print("\n".join(lines))
@@ -110,7 +110,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _format(options: argparse.Namespace) -> int:
-    from ottla.cli.storage_folders import format_folder, unformatted  # noqa: PLC0415
+    from ottla.cli.metadata.storage_folders import format_folder, unformatted  # noqa: PLC0415
 
     settings = _settings(options.config)
     _check_quorum(options, settings)

@@ -21,7 +21,7 @@ from ottla.cli.kafka.options import (
 )
 from ottla.cli.patterns import topic_pattern
 from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, shown, warn
-from ottla.cli.topic_report import Filter, describe_lines, kafka_order, old_line, parse_id
+from ottla.cli.topics.report import Filter, describe_lines, kafka_order, old_line, parse_id
 from ottla.client.admin import CLUSTER_DEFAULT, PARTITIONS_PER_ANSWER, Admin, Topic
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import moves_of

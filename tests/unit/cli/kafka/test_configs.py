@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.config_entities import Entities, check_command
-from ottla.cli.config_quotas import parse_credential, quota_line
-from ottla.cli.config_report import config_line
+from ottla.cli.configs.entities import Entities, check_command
+from ottla.cli.configs.quotas import parse_credential, quota_line
+from ottla.cli.configs.report import config_line
 from ottla.cli.kafka.configs import OPTIONS, parse_added
 from ottla.cli.kafka.options import KafkaOptions, OptionError
 from ottla.client.configs import Config, Source, Synonym

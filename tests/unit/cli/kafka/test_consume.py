@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.consuming import EARLIEST, LATEST, Plan
 from ottla.cli.kafka.consume import OPTIONS, choose_formatter, client_properties, make_plan, run
 from ottla.cli.kafka.options import KafkaOptions
+from ottla.cli.records.consuming import EARLIEST, LATEST, Plan
 from ottla.cli.terminal import ToolError
 
 SERVER = "--bootstrap-server 127.0.0.1:1 "

@@ -89,7 +89,7 @@ def test_zookeeper_users_reach_the_brokers_that_it_knows_or_the_one_on_the_same_
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER", raising=False)
-    monkeypatch.setattr("ottla.cli.zookeeper_brokers.brokers_behind", lambda _connect: [])
+    monkeypatch.setattr("ottla.cli.zookeeper.brokers.brokers_behind", lambda _connect: [])
     old = options("--zookeeper", "one:2181, two:2181/kafka/chroot")
     assert (bootstrap_of(old), is_of_old(old)) == ("one:9092,two:9092", True)
     assert "asking the broker at one:9092,two:9092" in capsys.readouterr().err
@@ -97,7 +97,7 @@ def test_zookeeper_users_reach_the_brokers_that_it_knows_or_the_one_on_the_same_
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "here:1234")
     assert bootstrap_of(old) == "here:1234"
     monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVER")
-    monkeypatch.setattr("ottla.cli.zookeeper_brokers.brokers_behind", lambda _connect: ["a:9093", "b:9094"])
+    monkeypatch.setattr("ottla.cli.zookeeper.brokers.brokers_behind", lambda _connect: ["a:9093", "b:9094"])
     assert bootstrap_of(old) == "a:9093,b:9094"
     both = options("--zookeeper", "one:2181", "--bootstrap-server", "two:9092")
     assert (bootstrap_of(both), is_of_old(both)) == ("two:9092", False)

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.cli.kafka.options import KafkaOptions, OptionError
 from ottla.cli.kafka.perf_consume import OPTIONS, consumer_settings, header, make_reading, total_line, window_line
-from ottla.cli.load_reader import Figures
+from ottla.cli.perf.load_reader import Figures
 
 MEBIBYTE = 1024 * 1024
 

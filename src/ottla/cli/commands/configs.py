@@ -1,0 +1,106 @@
+"""`ottla configs`: show and change the settings of topics, brokers, groups, users and so on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of, load_properties, parse_pairs
+from ottla.cli.configs.entities import CLIENTS, IPS, METRICS, TYPES, USERS, Entities, check_names
+from ottla.cli.configs.report import DEFAULT, RESOURCES, alter_resource, settings_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import UsageError, is_terminal, say
+from ottla.client.client import Client
+from ottla.client.configs import Config, Source
+
+EXAMPLES = """
+ottla configs describe topic orders
+ottla configs describe broker 1 --all
+ottla configs set topic orders retention.ms=86400000 cleanup.policy=compact,delete
+ottla configs set broker default log.cleaner.threads=2
+ottla configs unset topic orders retention.ms
+"""
+KINDS = {kind if kind == METRICS else kind.removesuffix("s"): kind for kind in TYPES}
+ALL_BROKERS = "default"  # as a name: what holds for all of a kind
+HIDDEN = "(hidden)"
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    entities = Entities([KINDS[options.kind]], [DEFAULT if options.name == ALL_BROKERS else options.name])
+    check_names(entities)
+    with client_of(options) as client:
+        code: int = options.action(client, entities, options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla configs", description="Show and change settings while the cluster runs.", examples=EXAMPLES
+    )
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    describe = commands.add_parser("describe", help="show settings", examples=EXAMPLES)
+    describe.set_defaults(action=_describe)
+    set_ = commands.add_parser("set", help="change settings", examples=EXAMPLES)
+    set_.set_defaults(action=_set)
+    unset = commands.add_parser("unset", help="put settings back to what they would be otherwise", examples=EXAMPLES)
+    unset.set_defaults(action=_unset)
+    for command in (describe, set_, unset):
+        command.add_argument("kind", choices=sorted(KINDS), metavar="KIND", help=", ".join(sorted(KINDS)))
+        command.add_argument("name", metavar="NAME", help=f"of the topic, broker ...; {ALL_BROKERS}: all of a kind")
+        add_connection(command)
+    describe.add_argument("--all", action="store_true", help="also settings that nobody changed")
+    set_.add_argument("pairs", nargs="*", metavar="KEY=VALUE")
+    set_.add_argument("--file", metavar="FILE", help="file with settings; keeps passwords off the command line")
+    unset.add_argument("keys", nargs="+", metavar="KEY")
+    return parser
+
+
+def _describe(client: Client, entities: Entities, options: argparse.Namespace) -> int:
+    if entities.type not in RESOURCES:
+        from ottla.cli.configs.quotas import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
+
+        for line in describe_quotas_and_credentials(client, entities):
+            say(line)
+        return 0
+    settings = settings_of(client, entities.type, entities.name or DEFAULT, options.all)
+    if not settings and is_terminal(sys.stdout):
+        print(f"No settings of its own. All that count: ottla configs describe {options.kind} {options.name} --all")
+    elif settings:
+        print_table(("Setting", "Value", "From"), [_row(config) for config in settings])
+    return 0
+
+
+def _set(client: Client, entities: Entities, options: argparse.Namespace) -> int:
+    changed = load_properties(options.file) if options.file is not None else {}
+    changed |= parse_pairs(options.pairs, allow_bare=False)
+    if not changed:
+        raise UsageError("nothing to change: give KEY=VALUE or --file FILE")
+    _alter(client, entities, changed, [])
+    print(f"Changed {', '.join(changed)} of {options.kind} {options.name}.")
+    return 0
+
+
+def _unset(client: Client, entities: Entities, options: argparse.Namespace) -> int:
+    _alter(client, entities, {}, options.keys)
+    print(f"Put back {', '.join(options.keys)} of {options.kind} {options.name}.")
+    return 0
+
+
+def _alter(client: Client, entities: Entities, changed: dict[str, str], deleted: list[str]) -> None:
+    if entities.type in (USERS, CLIENTS, IPS):
+        from ottla.cli.configs.quotas import alter_quotas_and_credentials  # noqa: PLC0415
+
+        alter_quotas_and_credentials(client, entities, changed, deleted)
+    else:
+        alter_resource(client, entities, changed, deleted)
+
+
+def _row(config: Config) -> tuple[str, str, str]:
+    value = HIDDEN if config.is_sensitive else "" if config.value is None else config.value
+    name = Source(config.source).name if config.source in Source._value2member_map_ else "unknown"
+    source = name.removesuffix("_CONFIG").replace("_", " ").lower()
+    return config.name, value, source + (", read-only" if config.is_read_only else "")

@@ -1,0 +1,168 @@
+"""`ottla consume`: print the records of a topic, in order of time on request, or write them to a file or topic."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
+from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.records.consuming import (
+    EARLIEST,
+    LATEST,
+    Plan,
+    Printer,
+    Sink,
+    consumer_settings,
+    read_and_print,
+)
+from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
+from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Formatter
+from ottla.cli.records.json_records import JsonFormatter
+from ottla.cli.records.ordered import SortingSink, TopicWriter
+from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
+
+COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
+ISOLATION = {"committed": "read_committed", "uncommitted": "read_uncommitted"}
+EXAMPLES = """
+ottla consume orders                           new records, until Ctrl-C
+ottla consume orders --from-beginning -n 10    the ten oldest
+ottla consume orders --until-end --json --output orders.jsonl
+ottla consume orders --until-end --order time --to-topic orders-sorted
+ottla consume prices --show key --key-format int --value-format struct:price=double,unit=string
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    properties = load_properties(options.command_config) if options.command_config else {}
+    properties |= parse_pairs(options.command_property, allow_bare=False)
+    plan = Plan(
+        topic=options.topic,
+        partition=options.partition,
+        offset=_offset(options),
+        group=options.group,
+        max_messages=options.max_messages,
+        timeout_ms=options.timeout_ms,
+        until_end=options.until_end or (options.order == "time" and options.max_messages is None),
+        must_exist=True,
+    )
+    bootstrap = bootstrap_of(options)
+    own = {"client.id": "ottla-consume", "isolation.level": ISOLATION[options.isolation]}
+    settings = consumer_settings(bootstrap, plan, own, properties)
+    if is_terminal(sys.stderr) and plan.offset == LATEST and plan.group is None:
+        warn(f"Waiting for new records in {plan.topic}. Ctrl-C stops; --from-beginning shows the old ones.")
+    with ExitStack() as stack:
+        sink = _sink(options, bootstrap, properties, stack)
+        try:
+            read_and_print(settings, properties, plan, sink)
+        except (KeyboardInterrupt, SystemExit):
+            if options.order is None:
+                sink.finish()  # Ctrl-C is how one ends it: what was read is kept
+            raise
+        sink.finish()
+    if options.to_topic is not None or options.output is not None:
+        _tell(sink.count, options.to_topic or options.output)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla consume",
+        usage="ottla consume TOPIC [options]",
+        description="Print the records of a topic.",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    add_bootstrap(parser)
+    parser.add_argument("--from-beginning", action="store_true", help="start with the oldest record")
+    parser.add_argument("--partition", type=not_negative, metavar="N", help="read only this partition")
+    parser.add_argument("--offset", metavar="N", help="with --partition: a number, earliest or latest")
+    parser.add_argument("--group", metavar="ID", help="read as a member of this consumer group")
+    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after so many records")
+    parser.add_argument("--timeout-ms", type=positive, metavar="MS", help="stop when nothing came for so long")
+    parser.add_argument("--until-end", action="store_true", help="stop at the end of what is there now")
+    parser.add_argument("--isolation", choices=ISOLATION, default="uncommitted", help="which transactions count")
+    parser.add_argument("--order", choices=("time",), help="sort by timestamp over all partitions before writing")
+    parser.add_argument("--memory-mb", type=positive, default=64, metavar="N", help="memory for --order (default 64)")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="write the records to this topic instead")
+    parser.add_argument("--to-partition", type=not_negative, metavar="N", help="with --to-topic (--order: default 0)")
+    parser.add_argument("--output", metavar="FILE", help="write to a file instead of standard output")
+    parser.add_argument("--show", default="", metavar="LIST", help=f"print these too: {','.join(COLUMNS)} or all")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how records are written")
+    for part in ("key", "value"):
+        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the consumer")
+    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
+    return parser
+
+
+def _offset(options: argparse.Namespace) -> int:
+    if options.offset is not None and options.partition is None:
+        raise UsageError("--offset needs --partition: offsets of different partitions have nothing in common")
+    if options.group is not None and (options.partition is not None or options.until_end):
+        raise UsageError("--group shares out the partitions itself: it does not go with --partition or --until-end")
+    if options.from_beginning and options.offset is not None:
+        raise UsageError("--from-beginning and --offset exclude each other")
+    is_bounded = options.from_beginning or options.until_end or options.order is not None
+    text = options.offset or ("earliest" if is_bounded else "latest")
+    if text in ("earliest", "latest"):
+        return EARLIEST if text == "earliest" else LATEST
+    if not (text.isascii() and text.isdecimal()) or int(text) >= 2**63:
+        raise UsageError(f"--offset {text!r} is neither a number nor earliest nor latest")
+    return int(text)
+
+
+def _sink(options: argparse.Namespace, bootstrap: str, properties: dict[str, str], stack: ExitStack) -> Sink:
+    """Where the records go: to standard output, a file or a topic, sorted first if that is wanted."""
+    if options.to_topic is not None and (options.output is not None or options.show or _is_json(options)):
+        raise UsageError("--to-topic copies records as they are: it does not go with --output, --show or --json")
+    if options.to_partition is not None and options.to_topic is None:
+        raise UsageError("--to-partition needs --to-topic")
+    if options.order is not None and options.group is not None:
+        raise UsageError("--order reads to the end of all partitions: it does not go with --group")
+    sink: Sink
+    if options.to_topic is not None:
+        if options.to_topic == options.topic:
+            raise UsageError("--to-topic must name another topic than the one that is read")
+        partition = 0 if options.to_partition is None and options.order is not None else options.to_partition
+        sink = TopicWriter(bootstrap, options.to_topic, partition, properties)
+    else:
+        file = stack.enter_context(open(options.output, "wb")) if options.output is not None else None  # noqa: SIM115
+        sink = Printer(_formatter(options, is_terminal(sys.stdout) and file is None), file=file)
+    return stack.enter_context(SortingSink(sink, options.memory_mb << 20)) if options.order is not None else sink
+
+
+def _formatter(options: argparse.Namespace, is_for_people: bool) -> Formatter:
+    key, value = _field_format(options.key_format), _field_format(options.value_format)
+    if _is_json(options):
+        return JsonFormatter(key, value)
+    wanted = COLUMNS if options.show == "all" else tuple(filter(None, options.show.split(",")))
+    for name in wanted:
+        if name not in COLUMNS:
+            raise UsageError(f"--show {name}: there are only {', '.join(COLUMNS)} and all")
+    properties = {f"print.{name}": "true" for name in wanted}
+    colours = COLOURS if is_for_people and "NO_COLOR" not in os.environ else None
+    formatter = DefaultFormatter(properties, escape_bytes if is_for_people else bytes, colours)
+    formatter.key, formatter.value = key.text, value.text
+    return formatter
+
+
+def _field_format(spec: str) -> FieldFormat:
+    try:
+        return make_format(spec)
+    except FieldError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _is_json(options: argparse.Namespace) -> bool:
+    return bool(options.json) or options.format == "json"
+
+
+def _tell(count: int, place: str) -> None:
+    if is_terminal(sys.stderr):
+        warn(f"Wrote {count} record{'' if count == 1 else 's'} to {place}.")

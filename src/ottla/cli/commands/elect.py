@@ -1,0 +1,107 @@
+"""`ottla elect`: have partitions led by their preferred replicas, or by any that is alive."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.client_settings import client_of
+from ottla.cli.reassignment.elections import check_json, parse_partitions
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.elections import Election, elect_leaders
+from ottla.client.errors import RefusedError
+
+EXAMPLES = """
+ottla elect                                     the preferred replicas lead, wherever they do not
+ottla elect --topic orders --partition 2
+ottla elect --election-type unclean --topic orders          asks first; --yes does not, and is needed in scripts
+"""
+UNCLEAN_QUESTION = "The new leader may lack acknowledged records, and they are lost then. Elect it?"
+UNCLEAN_REFUSAL = (
+    "an unclean election may lose acknowledged records: give --yes, as nobody is at a terminal to be asked"
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    kind = Election[options.election_type.upper()]
+    if options.partition is not None and options.topic is None:
+        raise UsageError("--partition goes with --topic")
+    if sum((options.all_topic_partitions, options.topic is not None, options.path_to_json_file is not None)) > 1:
+        raise UsageError("give one of --topic, --path-to-json-file and --all-topic-partitions")
+    listed = None if options.path_to_json_file is None else _read_partitions(options.path_to_json_file)
+    if kind is Election.UNCLEAN and not options.yes and not _is_agreed():
+        return EXIT_FAILED
+    with client_of(options) as client:
+        wanted = _wanted(client, options) if listed is None else listed
+        return _report(client, elect_leaders(client, kind, wanted))
+
+
+def _is_agreed() -> bool:
+    """Records may be lost, so silence is no consent: without a terminal somebody must have said it before."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise UsageError(UNCLEAN_REFUSAL)
+    return confirm(UNCLEAN_QUESTION)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla elect", description="Give partitions another leader.", examples=EXAMPLES)
+    add_connection(parser)
+    parser.add_argument(
+        "--election-type",
+        type=str.lower,
+        choices=("preferred", "unclean"),
+        default="preferred",
+        help="preferred: the first replica (default); unclean: any that is alive, where there is no leader",
+    )
+    parser.add_argument("--topic", metavar="TOPIC", help="only this topic")
+    parser.add_argument("--partition", type=not_negative, metavar="N", help="only this partition of it")
+    parser.add_argument("--all-topic-partitions", action="store_true", help="wherever it is needed (default)")
+    parser.add_argument("--path-to-json-file", metavar="FILE", help="the partitions, in Kafka's form")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before an unclean election")
+    return parser
+
+
+def _read_partitions(path: str) -> list[TopicPartition]:
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    check_json(text, path)
+    return parse_partitions(text)
+
+
+def _wanted(client: Client, options: argparse.Namespace) -> list[TopicPartition] | None:
+    if options.topic is None:
+        return None
+    if options.partition is not None:
+        return [TopicPartition(options.topic, options.partition)]
+    topic = Admin(client).topic(options.topic)
+    return [TopicPartition(options.topic, partition.number) for partition in topic.partitions]
+
+
+def _report(client: Client, results: dict[TopicPartition, RefusedError | None]) -> int:
+    real = {name: problem for name, problem in sorted(results.items()) if not _is_unneeded(problem)}
+    if not real:
+        warn("All of them have the leader that they should have.")
+        return 0
+    leaders = {
+        TopicPartition(topic.name, partition.number): partition.leader
+        for topic in Admin(client).topics(sorted({name.topic for name in real}))
+        for partition in topic.partitions
+    }
+    rows = [
+        (str(name), str(leaders.get(name, "none")), "elected" if problem is None else str(problem))
+        for name, problem in real.items()
+    ]
+    print_table(("Partition", "Leader", "Result"), rows)
+    return EXIT_FAILED if any(problem is not None for problem in real.values()) else 0
+
+
+def _is_unneeded(problem: RefusedError | None) -> bool:
+    return problem is not None and problem.error is Error.ELECTION_NOT_NEEDED

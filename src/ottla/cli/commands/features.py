@@ -1,0 +1,81 @@
+"""`ottla features`: feature flags of the cluster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of
+from ottla.cli.cluster.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, UsageError, warn
+from ottla.client.client import Client
+from ottla.client.cluster import UpgradeType, describe_features, update_features
+
+EXAMPLES = """
+ottla features list
+ottla features upgrade --release 4.3 --dry-run
+ottla features upgrade group.version=1
+ottla features downgrade share.version=0
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        code: int = options.action(client, options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla features", description="Show and change feature flags.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="list the features and their levels")
+    listing.set_defaults(action=_list)
+    changes = [commands.add_parser(name, help=f"{name} features", examples=EXAMPLES) for name in _TYPES]
+    for command, name in zip(changes, _TYPES, strict=True):
+        command.add_argument("levels", nargs="*", metavar="NAME=LEVEL")
+        command.add_argument("--release", metavar="VERSION", help="all features as this release of Kafka has them")
+        command.add_argument("--dry-run", action="store_true", help="check, but change nothing")
+        command.set_defaults(action=_update, operation=name)
+    for command in (listing, *changes):
+        add_connection(command)
+    return parser
+
+
+_TYPES = {"upgrade": UpgradeType.UPGRADE, "downgrade": UpgradeType.SAFE_DOWNGRADE}
+
+
+def _list(client: Client, _options: argparse.Namespace) -> int:
+    rows = [
+        (
+            item.name,
+            level_text(item.name, item.level),
+            level_text(item.name, item.least),
+            level_text(item.name, item.most),
+        )
+        for item in describe_features(client).features
+    ]
+    if rows:
+        print_table(("Feature", "Level", "Lowest", "Highest"), rows)
+    else:
+        warn("This cluster has no feature flags.")  # on stderr, so that a pipe gets rows or nothing
+    return 0
+
+
+def _update(client: Client, options: argparse.Namespace) -> int:
+    levels = dict(map(parse_level, options.levels))
+    if options.release is not None:
+        metadata = metadata_level(options.release)
+        levels = {METADATA: metadata, **{name: level for name, level in default_levels(metadata).items() if level}}
+    if not levels:
+        raise UsageError("name features such as group.version=1, or a --release")
+    results = update_features(client, levels, _TYPES[options.operation], options.dry_run)
+    for name, refused in sorted(results.items()):
+        if refused is None:
+            print(f"{name} {'can be' if options.dry_run else 'was'} set to {levels[name]}.")
+        else:
+            warn(f"{name}: {refused}")
+    return EXIT_FAILED if any(results.values()) else 0

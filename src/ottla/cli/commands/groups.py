@@ -1,0 +1,305 @@
+"""`ottla groups`: consumer groups: who reads what, how far they are, and where they go on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.client_settings import client_of
+from ottla.cli.groups.actions import (
+    DONE,
+    WHOLE_TOPIC,
+    delete_offsets_of,
+    list_consumer_groups,
+    parse_states,
+    parse_types,
+)
+from ottla.cli.groups.offsets import partition_rows
+from ottla.cli.groups.regex_check import regex_problem
+from ottla.cli.groups.report import EMPTY, NONE, assignment_text, state_problem, text
+from ottla.cli.groups.reset import (
+    BY_DURATION,
+    FROM_FILE,
+    SHIFT_BY,
+    TO_CURRENT,
+    TO_DATETIME,
+    TO_EARLIEST,
+    TO_LATEST,
+    TO_OFFSET,
+    Offsets,
+    Resetter,
+    Scenario,
+    named_partitions,
+)
+from ottla.cli.groups.reset_file import export_text, read_plans
+from ottla.cli.kafka.java_times import TimeTextError, parse_duration
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, say, warn
+from ottla.client.client import Client
+from ottla.client.errors import RefusedError
+from ottla.client.groups import (
+    DEAD,
+    Group,
+    commit_offsets,
+    committed_offsets,
+    delete_groups,
+    describe_groups,
+)
+
+EXAMPLES = """
+ottla groups list
+ottla groups describe orders-app
+ottla groups describe orders-app --members
+ottla groups reset-offsets orders-app orders --to-earliest --execute
+ottla groups reset-offsets orders-app orders:0,1 --by-duration PT2H
+ottla groups delete-offsets orders-app orders
+ottla groups delete orders-app
+"""
+OFFSET_COLUMNS = ("Group", "Topic", "Partition", "Offset", "End", "Lag", "Member", "Host", "Client")
+OFFSET_NUMBERS = ("Partition", "Offset", "End", "Lag")
+MEMBER_COLUMNS = ("Group", "Member", "Instance", "Host", "Client", "Epoch", "Partitions", "Target")
+STATE_COLUMNS = ("Group", "State", "Assignor", "Coordinator", "Epoch", "Assignment epoch", "Members")
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.action is _validate:  # needs no broker
+        valid: int = _validate(options)
+        return valid
+    with client_of(options) as client:
+        code: int = options.action(client, options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla groups", description="Look after consumer groups.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="list groups")
+    listing.add_argument("--state", default="", metavar="S,S", help="only groups in these states, such as stable,empty")
+    listing.add_argument("--type", default="", metavar="T,T", help="only these types: classic, consumer")
+    listing.set_defaults(action=_list)
+    describe = commands.add_parser("describe", help="show what groups read and how far they are")
+    describe.add_argument("groups", nargs="*", metavar="GROUP", help="default: all groups")
+    what = describe.add_mutually_exclusive_group()
+    what.add_argument("--members", action="store_true", help="the members and their partitions")
+    what.add_argument("--state", action="store_true", help="state, coordinator and assignor")
+    describe.set_defaults(action=_describe)
+    delete = commands.add_parser("delete", help="delete groups that have no members")
+    delete.add_argument("groups", nargs="+", metavar="GROUP")
+    delete.set_defaults(action=_delete)
+    forget = commands.add_parser("delete-offsets", help="forget what a group has committed for some topics")
+    forget.set_defaults(action=_delete_offsets)
+    reset = commands.add_parser(
+        "reset-offsets", help="set where a group goes on reading (only shown without --execute)", examples=EXAMPLES
+    )
+    _add_scenarios(reset)
+    reset.set_defaults(action=_reset)
+    for command in (forget, reset):
+        command.add_argument("group", metavar="GROUP")
+        count = "+" if command is forget else "*"
+        command.add_argument("topics", nargs=count, metavar="TOPIC[:N,N]", help="a topic, or some partitions of it")
+    for command in (delete, forget):
+        command.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    validate = commands.add_parser("validate-regex", help="say whether brokers take a regular expression")
+    validate.add_argument("pattern", metavar="REGEX")
+    validate.set_defaults(action=_validate)
+    for command in (listing, describe, delete, forget, reset):
+        add_connection(command)
+    return parser
+
+
+def _add_scenarios(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group(required=True)
+    for name, help_text in (
+        (TO_EARLIEST, "at the first record"),
+        (TO_LATEST, "at the next new record"),
+        (TO_CURRENT, "where it is: commits the present offsets again"),
+    ):
+        where.add_argument(f"--{name}", action="store_const", dest="scenario", const=Scenario(name), help=help_text)
+    where.add_argument(f"--{TO_OFFSET}", type=not_negative, metavar="N", help="at this offset")
+    where.add_argument(f"--{SHIFT_BY}", type=int, metavar="N", help="so many records later; earlier if negative")
+    where.add_argument(f"--{TO_DATETIME}", metavar="TIME", help="at a time, such as 2026-11-15T08:00:00")
+    where.add_argument(f"--{BY_DURATION}", metavar="SPAN", help="so far in the past, such as P1D or PT2H30M")
+    where.add_argument(f"--{FROM_FILE}", metavar="FILE", help="where this file says; --export writes such files")
+    parser.add_argument("--execute", action="store_true", help="do it")
+    parser.add_argument("--export", action="store_true", help="print comma-separated values")
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    groups = sorted(list_consumer_groups(client, parse_states(options.state), parse_types(options.type)))
+    if not groups and is_terminal(sys.stdout):
+        print("No groups. A consumer makes one: ottla consume TOPIC --group NAME")
+    elif groups:
+        rows = [(group.group_id, group.type or NONE, group.state or NONE) for group in groups]
+        print_table(("Group", "Type", "State"), rows)
+    return 0
+
+
+def _describe(client: Client, options: argparse.Namespace) -> int:
+    names = options.groups or [group.group_id for group in list_consumer_groups(client)]
+    answers = describe_groups(client, names)
+    code = 0
+    groups = []
+    for name in names if options.groups else sorted(names):
+        answer = answers[name]
+        if isinstance(answer, RefusedError) or answer.state == DEAD:
+            warn(f"group {name}: {answer if isinstance(answer, RefusedError) else 'the group does not exist'}")
+            code = EXIT_FAILED
+            continue
+        groups.append(answer)
+        problem = state_problem(answer)
+        if problem is not None and not options.state:
+            warn(problem)
+    show = _show_members if options.members else _show_states if options.state else _show_offsets
+    show(client, groups)
+    return code
+
+
+def _show_offsets(client: Client, groups: Sequence[Group]) -> None:
+    rows = []
+    for group in groups:
+        for row in partition_rows(client, group):
+            name, topic, partition, _, *rest = row.columns
+            rows.append((name, topic, partition, *rest))
+    if rows:
+        print_table(OFFSET_COLUMNS, rows, OFFSET_NUMBERS)
+
+
+def _show_members(_client: Client, groups: Sequence[Group]) -> None:
+    rows = [
+        (
+            group.group_id,
+            member.member_id,
+            member.instance_id or NONE,
+            member.host,
+            member.client_id,
+            text(member.epoch),
+            assignment_text(member.assigned),
+            assignment_text(member.target or ()),
+        )
+        for group in groups
+        for member in group.members
+    ]
+    if rows:
+        print_table(MEMBER_COLUMNS, rows, ("Epoch",))
+
+
+def _show_states(_client: Client, groups: Sequence[Group]) -> None:
+    rows = [
+        (
+            group.group_id,
+            group.state,
+            group.assignor or NONE,
+            str(group.coordinator),
+            text(group.epoch),
+            text(group.assignment_epoch),
+            str(len(group.members)),
+        )
+        for group in groups
+    ]
+    if rows:
+        print_table(STATE_COLUMNS, rows, ("Coordinator", "Epoch", "Assignment epoch", "Members"))
+
+
+def _delete(client: Client, options: argparse.Namespace) -> int:
+    if not _is_sure(options, f"Delete {', '.join(options.groups)} with all offsets?"):
+        return EXIT_FAILED
+    answers = delete_groups(client, options.groups)
+    for name, problem in answers.items():
+        if problem is None:
+            say(f"Deleted group {name}.")
+        else:
+            warn(f"group {name}: {problem}")
+    return EXIT_FAILED if any(answers.values()) else 0
+
+
+def _delete_offsets(client: Client, options: argparse.Namespace) -> int:
+    if not _is_sure(options, f"Forget the offsets of {options.group} for {', '.join(options.topics)}?"):
+        return EXIT_FAILED
+    results, problem = delete_offsets_of(client, options.group, options.topics)
+    if problem is not None and len({id(result) for result in results.values()}) == 1 and len(results) > 1:
+        raise ToolError(f"group {options.group}: {problem}")
+    rows = [(*_place(place), DONE if refused is None else str(refused)) for place, refused in sorted(results.items())]
+    print_table(("Topic", "Partition", "Result"), rows, ("Partition",))
+    return EXIT_FAILED if any(results.values()) else 0
+
+
+def _reset(client: Client, options: argparse.Namespace) -> int:
+    name = options.group
+    answer = describe_groups(client, [name])[name]
+    if isinstance(answer, RefusedError) and answer.error is not Error.GROUP_ID_NOT_FOUND:
+        raise answer
+    if isinstance(answer, Group) and answer.state not in (EMPTY, DEAD):
+        raise ToolError(f"group {name} has members ({answer.state}): stop its consumers first")
+    committed = {place: item.offset for place, item in committed_offsets(client, name).items()}
+    scenario = _scenario(options)
+    if scenario.name == FROM_FILE:
+        partitions: list[TopicPartition] = []
+    else:
+        partitions = named_partitions(client, options.topics) if options.topics else list(committed)
+    if not partitions and scenario.name != FROM_FILE:
+        raise UsageError(f"group {name} has committed nothing yet: name the topics")
+    offsets = Resetter(client, scenario, lambda line: warn(line.strip()), warn).offsets_of(name, partitions)
+    if options.execute:
+        commit_offsets(client, name, offsets)
+    _show_reset(name, offsets, committed, options)
+    return 0
+
+
+def _show_reset(name: str, offsets: Offsets, committed: Offsets, options: argparse.Namespace) -> None:
+    if options.export:
+        sys.stdout.write(export_text({name: offsets}, is_one_group=True))
+    else:
+        rows = [(*_place(place), text(committed.get(place)), str(offsets[place])) for place in sorted(offsets)]
+        print_table(("Topic", "Partition", "Offset", "New offset"), rows, ("Partition", "Offset", "New offset"))
+    if not options.execute:
+        sys.stdout.flush()
+        warn("Nothing was changed: --execute does it.")
+
+
+def _scenario(options: argparse.Namespace) -> Scenario:
+    from ottla.cli.commands.offsets import parse_moment  # noqa: PLC0415 (only needed here)
+
+    if options.to_offset is not None:
+        return Scenario(TO_OFFSET, options.to_offset)
+    if options.shift_by is not None:
+        return Scenario(SHIFT_BY, options.shift_by)
+    if options.to_datetime is not None:
+        return Scenario(TO_DATETIME, parse_moment(options.to_datetime))
+    if options.by_duration is not None:
+        return Scenario(BY_DURATION, _moment_before(options.by_duration))
+    if options.from_file is not None:
+        return Scenario(FROM_FILE, plans=read_plans(options.from_file, options.group))
+    scenario: Scenario = options.scenario
+    return scenario
+
+
+def _moment_before(text_: str) -> int:
+    import time  # noqa: PLC0415
+
+    try:
+        return int(time.time() * 1000) - parse_duration(text_)
+    except TimeTextError:
+        raise UsageError(f"{text_!r} is no span of time: write P1D, PT2H or PT30M") from None
+
+
+def _validate(options: argparse.Namespace) -> int:
+    problem = regex_problem(options.pattern)
+    say(f"{options.pattern} is {'valid' if problem is None else f'not valid: {problem}'}")
+    return EXIT_FAILED if problem is not None else 0
+
+
+def _is_sure(options: argparse.Namespace, question: str) -> bool:
+    if options.yes or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or confirm(question):
+        return True
+    print("Nothing was deleted.")
+    return False
+
+
+def _place(place: TopicPartition) -> tuple[str, str]:
+    return place.topic, NONE if place.partition == WHOLE_TOPIC else str(place.partition)

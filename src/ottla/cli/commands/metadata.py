@@ -1,0 +1,114 @@
+"""`ottla metadata`: look into the metadata store of a broker, or into the ZooKeeper of a cluster.
+
+Read-only, and also while brokers run: SQLite lets readers in beside its one writer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.cli.arguments import Parser
+from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines
+from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal
+from ottla.controller.stores.store import Node, StoreError
+
+EXAMPLES = """
+ottla metadata ls /brokers --data ottla-data
+ottla metadata get /brokers/ids/1 --data ottla-data
+ottla metadata tree /config --data /var/lib/ottla
+ottla metadata get /controller --zookeeper localhost:2181/ottla
+"""
+ROOT = "/"  # is always there, and holds nothing itself
+DEFAULT_FOLDER = "ottla-data"  # where `ottla up` keeps its data
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    path = checked_path(options.path)
+    try:
+        with open_zookeeper(options.zookeeper) if options.zookeeper else open_tree(Path(options.data)) as tree:
+            options.action(tree, path, options)
+    except ValueError as problem:
+        raise UsageError(f"--zookeeper: {problem}") from None
+    except StoreError as problem:
+        raise ToolError(str(problem)) from None
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla metadata",
+        description="Look into the metadata of a broker or a cluster: topics, settings, leaders. Changes nothing.",
+        examples=EXAMPLES,
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    for name, action, help_ in (
+        ("ls", _ls, "list the nodes below a path"),
+        ("get", _get, "show what stands at a path"),
+        ("tree", _tree, "show a path and everything below it"),
+    ):
+        command = commands.add_parser(name, help=help_, examples=EXAMPLES)
+        command.add_argument("path", nargs="?", default="/", metavar="PATH", help="such as /brokers/ids")
+        command.add_argument(
+            "--data", default=DEFAULT_FOLDER, metavar="DIR", help=f"the broker's folder (default: {DEFAULT_FOLDER})"
+        )
+        command.add_argument("--zookeeper", metavar="HOST:PORT/CHROOT", help="that of a cluster, instead of a folder")
+        command.set_defaults(action=action)
+        if name == "get":
+            command.add_argument("-s", "--stat", action="store_true", help="also its version and children")
+    return parser
+
+
+def checked_path(text: str) -> str:
+    """A path as the store knows it, without a slash at its end."""
+    path = "/" + text.strip("/")
+    if any(part in ("", ".", "..") for part in path[1:].split("/")) and path != "/":
+        raise ToolError(f"{text!r} is no path: write for example /brokers/ids/1")
+    return path
+
+
+def _ls(tree: Tree, path: str, _options: argparse.Namespace) -> None:
+    _found(tree, path)
+    children = tree.children(path)
+    if is_terminal(sys.stdout):
+        for name in children:
+            print(escape_bytes(name.encode()).decode())
+    else:
+        print(f"[{', '.join(children)}]")  # as zookeeper-shell.sh prints it, for scripts
+
+
+def _get(tree: Tree, path: str, options: argparse.Namespace) -> None:
+    node = _found(tree, path)
+    data = escape_bytes(_pretty(node.data)) if is_terminal(sys.stdout) else node.data
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data + b"\n")
+    if options.stat:
+        print(f"cZxid = {node.created_id:#x}")
+        print(f"dataVersion = {node.version}")
+        print(f"dataLength = {len(node.data)}")
+        print(f"numChildren = {len(tree.children(path))}")
+
+
+def _tree(tree: Tree, path: str, _options: argparse.Namespace) -> None:
+    _found(tree, path)
+    for line in tree_lines(path, tree.subtree(path)):
+        print(escape_bytes(line.encode("utf-8", "surrogateescape")).decode() if is_terminal(sys.stdout) else line)
+
+
+def _found(tree: Tree, path: str) -> Node:
+    node = tree.get(path) if path != ROOT else Node(b"", 0, 0)
+    if node is None:
+        raise ToolError(f"Node does not exist: {path}")
+    return node
+
+
+def _pretty(data: bytes) -> bytes:
+    """JSON with line breaks; anything else as it is."""
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return data

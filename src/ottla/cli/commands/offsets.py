@@ -1,0 +1,96 @@
+"""`ottla offsets`: where partitions begin and end, and which offset belongs to a time."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of
+from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_time
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET, Failures, Found, list_offsets
+
+EXAMPLES = """
+ottla offsets list
+ottla offsets list orders
+ottla offsets list 'orders|audit' --at earliest
+ottla offsets list orders --at 2026-11-15T08:00:00+01:00
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    at = None if options.at is None else parse_moment(options.at)
+    with client_of(options) as client:
+        return _list(client, options, at)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla offsets", description="Show offsets of partitions.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="list partitions with their first and next offset", examples=EXAMPLES)
+    listing.add_argument("pattern", nargs="?", default=".*", metavar="REGEX", help="only topics that match")
+    listing.add_argument("--partitions", metavar="N,N", help="only these partitions")
+    listing.add_argument("--at", metavar="TIME", help="the offset at a time: a date, milliseconds since 1970, earliest")
+    listing.add_argument("--internal", action="store_true", help="also the cluster's own topics")
+    add_connection(listing)
+    return parser
+
+
+def _list(client: Client, options: argparse.Namespace, at: int | None) -> int:
+    choice = Choice.of_topic(options.pattern, parse_partitions(options.partitions), options.internal)
+    partitions = chosen_partitions(Admin(client).topics(), choice)
+    if not partitions:
+        raise ToolError(f"no partition matches {options.pattern}")
+    if at is not None:
+        found, failures = list_offsets(client, partitions, at)
+        rows = [(*_name(item), _text(found[item])) for item in sorted(found)]
+        print_table(("Topic", "Partition", "Offset"), rows, ("Partition", "Offset"))
+        return _tell(failures)
+    first, failures = list_offsets(client, partitions, EARLIEST)
+    following, others = list_offsets(client, partitions, LATEST)
+    both = sorted(first.keys() & following.keys())
+    spans = [(*_name(item), *_span(first[item].offset, following[item].offset)) for item in both]
+    print_table(("Topic", "Partition", "First", "Next", "Span"), spans, ("Partition", "First", "Next", "Span"))
+    return _tell(failures | others)
+
+
+def parse_moment(text: str) -> int:
+    """A time as get-offsets takes it, or a date."""
+    from datetime import datetime  # noqa: PLC0415 (only needed for dates)
+
+    try:
+        return parse_time(text)
+    except ToolError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{text!r} is no time: write 2026-11-15T08:00:00, milliseconds since 1970, earliest or latest"
+        ) from None
+
+
+def _name(partition: TopicPartition) -> tuple[str, str]:
+    return partition.topic, str(partition.partition)
+
+
+def _span(first: int, following: int) -> tuple[str, str, str]:
+    return str(first), str(following), str(following - first)
+
+
+def _text(found: Found) -> str:
+    return "none" if found.offset == NO_OFFSET else str(found.offset)
+
+
+def _tell(failures: Failures) -> int:
+    for partition, problem in failures.items():
+        warn(f"{partition}: {problem}")
+    return EXIT_FAILED if failures else 0

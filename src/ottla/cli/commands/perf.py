@@ -1,0 +1,163 @@
+"""`ottla perf`: how fast records can be written and read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
+from ottla.cli.client_settings import load_properties, make_client, parse_pairs
+from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS
+from ottla.cli.perf.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
+from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
+from ottla.cli.perf.statistics import PERCENTILES, Summary
+from ottla.cli.records.consuming import DEFAULTS
+from ottla.cli.records.producing import producer_settings, wait_for_topic
+from ottla.cli.records.record_meter import RecordMeter
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.java_properties import translate
+from ottla.client.offsets import EARLIEST, LATEST, list_offsets
+
+RECORDS = 1_000_000
+RECORD_BYTES = 100
+QUIET_INTERVAL_MS = 2**62  # no lines between: the bar tells
+TIMEOUT_MS = 5000
+EXAMPLES = """
+ottla perf produce load --records 1000000 --size 100
+ottla perf produce load --size 1000 --rate 50000 --compression lz4
+ottla perf consume load
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    code: int = options.run(options)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla perf", description="Measure how fast records can be written and read.", examples=EXAMPLES
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    produce = _command(commands, "produce", "write records and measure", _produce)
+    produce.add_argument("--records", type=positive, default=RECORDS, metavar="N", help="how many (default 1000000)")
+    produce.add_argument(
+        "--size", type=positive, default=RECORD_BYTES, metavar="BYTES", help="of a record (default 100)"
+    )
+    produce.add_argument("--payload-file", metavar="FILE", help="records are lines of this file, chosen by chance")
+    produce.add_argument(
+        "--rate", type=not_negative, default=0, metavar="N", help="records a second (default: no limit)"
+    )
+    produce.add_argument("--acks", choices=("0", "1", "all"), default="all")
+    produce.add_argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS))
+    consume = _command(commands, "consume", "read records and measure", _consume)
+    consume.add_argument(
+        "--records",
+        type=positive,
+        metavar="N",
+        help="how many (default: all that are there; 1000000 of --from-latest or a --group)",
+    )
+    consume.add_argument("--from-latest", action="store_true", help="only new records")
+    consume.add_argument("--group", metavar="ID", help="read as a member of this group (default: no group)")
+    consume.add_argument(
+        "--timeout-ms", type=positive, default=TIMEOUT_MS, metavar="MS", help="stop when nothing comes"
+    )
+    return parser
+
+
+def _command(commands: Any, name: str, text: str, body: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+    parser.add_argument("topic", metavar="TOPIC")
+    add_bootstrap(parser)
+    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the client")
+    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
+    parser.set_defaults(run=body)
+    return parser
+
+
+def _produce(options: argparse.Namespace) -> int:
+    bootstrap, properties = bootstrap_of(options), _properties(options)
+    if options.payload_file is not None:
+        payload = chosen_payload(read_payloads(options.payload_file, b"\n"))
+    else:
+        payload = random_payload(options.size)
+    wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
+    own = {"client.id": "ottla-perf", "acks": options.acks, "compression.type": options.compression}
+    load = Load(options.topic, options.records, options.rate, payload, interval_ms=QUIET_INTERVAL_MS)
+    generator = Generator("ottla perf", producer_settings(bootstrap, own, properties), load, say=print)
+    with RecordMeter("writing", options.records) as meter:
+        code = generator.run(meter.reach)
+    print_table(("figure", "value"), produced_rows(generator.statistics.summary(generator.last_ms)), ("value",))
+    return code
+
+
+def _consume(options: argparse.Namespace) -> int:
+    bootstrap, properties = bootstrap_of(options), _properties(options)
+    settings: dict[str, Any] = dict(DEFAULTS) | translate({"client.id": "ottla-perf"} | properties)
+    settings |= {"bootstrap.servers": bootstrap, "group.id": options.group or f"ottla-perf-{time.time_ns()}"}
+    until_end = options.records is None and options.group is None and not options.from_latest
+    settings |= {"auto.offset.reset": "latest" if options.from_latest else "earliest"}
+    settings |= {"enable.partition.eof": str(until_end).lower()}
+    with make_client(bootstrap, dict(properties)) as client:
+        client.cluster()  # no broker: say so at once
+        reading = Reading(
+            topic=options.topic,
+            include=None,
+            records=sys.maxsize if until_end else options.records or RECORDS,
+            timeout_ms=options.timeout_ms,
+            interval_ms=QUIET_INTERVAL_MS,
+            from_latest=options.from_latest,
+            has_group=options.group is not None,
+            until_end=until_end,
+        )
+        reader = LoadReader(Admin(client), settings, reading)
+        total = _span(client, reader.partitions()) if until_end else reading.records
+        with RecordMeter("reading", total) as meter:
+            figures = reader.run(lambda _: None, meter.reach)
+    if figures.records < reading.records and not reader.is_done:
+        warn(f"Stopped after {figures.records} records: no more came for {options.timeout_ms} ms.")
+    print_table(("figure", "value"), consumed_rows(figures), ("value",))
+    return 0
+
+
+def produced_rows(summary: Summary) -> list[tuple[str, str]]:
+    rows = [
+        ("records", f"{summary.records}"),
+        ("records/s", f"{summary.records_per_second:.0f}"),
+        ("MiB/s", f"{summary.mebibytes_per_second:.2f}"),
+        ("latency mean ms", f"{summary.latency_ms:.2f}"),
+    ]
+    pairs = zip(PERCENTILES, summary.percentiles_ms, strict=True)
+    rows += [(f"latency {part * 100:g} % ms", f"{value}") for part, value in pairs]
+    return [*rows, ("latency max ms", f"{summary.latency_max_ms}")]
+
+
+def consumed_rows(figures: Figures) -> list[tuple[str, str]]:
+    """The time that was waited in vain at the end is no part of the rates."""
+    seconds = max(figures.last_record_ms - figures.start_ms, 1) / 1000
+    return [
+        ("records", f"{figures.records}"),
+        ("records/s", f"{figures.records / seconds:.0f}"),
+        ("MiB/s", f"{figures.mebibytes / seconds:.2f}"),
+        ("seconds", f"{seconds:.3f}"),
+    ]
+
+
+def _span(client: Client, places: Sequence[tuple[str, int]]) -> int:
+    """How many records there are at most, for the bar."""
+    partitions = [TopicPartition(*place) for place in places]
+    first, following = (list_offsets(client, partitions, moment)[0] for moment in (EARLIEST, LATEST))
+    return sum(following[item].offset - first[item].offset for item in first.keys() & following.keys())
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    properties = load_properties(options.command_config) if options.command_config else {}
+    return properties | parse_pairs(options.command_property, allow_bare=False)

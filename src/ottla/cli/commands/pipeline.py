@@ -1,0 +1,117 @@
+"""`ottla pipeline`: run data pipelines on Spark, check them before, see how they do, stop them.
+
+Spark is looked for only when a sub-command needs it: without it the others still work.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+
+from ottla.cli.arguments import Parser, positive
+from ottla.cli.terminal import ToolError
+
+INSTALL = "pipelines need Spark: pip install 'ottla[pipelines]'"
+NEEDS = ("pyspark", "yaml")
+EXAMPLES = """
+ottla pipeline init views.yaml              write an example to start from
+ottla pipeline check views.yaml             is it right? Nothing is run
+ottla pipeline run views.yaml               run it, and watch
+ottla pipeline run views.yaml --once        all that is there now, then end
+ottla pipeline list                         what runs here, and what ran last
+ottla pipeline report page-views -o run.png a picture of the last run
+ottla pipeline steps                        what a pipeline can do
+"""
+MODULES = {
+    "run": "ottla.cli.pipelines.run",
+    "check": "ottla.cli.pipelines.check",
+    "list": "ottla.cli.pipelines.runs",
+    "status": "ottla.cli.pipelines.runs",
+    "stop": "ottla.cli.pipelines.runs",
+    "report": "ottla.cli.pipelines.runs",
+    "steps": "ottla.cli.pipelines.help",
+    "init": "ottla.cli.pipelines.help",
+}
+WITHOUT_SPARK = ("list", "status", "stop", "report", "init")
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
+        raise ToolError(INSTALL)
+    module = import_module(MODULES[options.command])
+    code: int = getattr(module, f"run_{options.command}")(options)
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla pipeline", description="From a topic through steps to a topic, a table or files.", examples=EXAMPLES
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
+    _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
+    _add_runs(commands)
+    steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
+    steps.add_argument("name", nargs="?", metavar="STEP", help="show this one with all its fields")
+    init = commands.add_parser("init", help="write a commented example")
+    init.add_argument("file", nargs="?", default="pipeline.yaml", metavar="FILE", help="YAML or .py (pipeline.yaml)")
+    init.add_argument("--force", action="store_true", help="replace a file that exists")
+    return parser
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
+    parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
+    )
+    parser.add_argument(
+        "--root", action="append", default=[], metavar="DIR", help="files may be written below DIR, too (FILE's folder)"
+    )
+    parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, sc://…, k8s://…, yarn")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument(
+        "--from",
+        dest="starting",
+        metavar="WHERE",
+        help="beginning, latest or a time; with --once as one batch of its own",
+    )
+    parser.add_argument("--once", action="store_true", help="end when all that is there now is done")
+    parser.add_argument("--checkpoint", metavar="PLACE", help="folder or address for checkpoints (the state folder)")
+    parser.add_argument("--fresh", action="store_true", help="put checkpoints aside and begin anew")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--metrics-port", type=positive, metavar="N", help="metrics for Prometheus on 127.0.0.1:N")
+    _add_state(parser)
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument("--offline", action="store_true", help="do not ask brokers whether the topics exist")
+    parser.add_argument("--no-spark", action="store_true", help="do not start Spark to check columns and conditions")
+
+
+def _add_runs(commands: argparse._SubParsersAction[Parser]) -> None:
+    listing = commands.add_parser("list", help="the pipelines of this machine and their last run")
+    status = commands.add_parser("status", help="how a pipeline does, or how its last run ended")
+    stop = commands.add_parser("stop", help="let the current batch end, then stop")
+    report = commands.add_parser("report", help="a picture of the last run")
+    for parser in (status, stop, report):
+        parser.add_argument("name", metavar="PIPELINE")
+    for parser in (listing, status, stop, report):
+        _add_state(parser)
+    for parser in (listing, status):
+        parser.add_argument("--json", action="store_true", help="as JSON")
+    stop.add_argument("--timeout", type=positive, default=60, metavar="S", help="seconds to wait for the end (60)")
+    stop.add_argument("--kill", action="store_true", help="end it by force when the time is over; nothing is lost")
+    report.add_argument("-o", "--output", metavar="FILE", help="PNG, SVG or HTML file (PIPELINE.png)")
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", metavar="DIR", help="folder of runs (~/.local/state/ottla/pipelines)")

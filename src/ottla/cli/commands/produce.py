@@ -1,0 +1,133 @@
+"""`ottla produce`: write records to a topic, from the command line, a file or standard input."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
+from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS, parsed_lines
+from ottla.cli.meter import ByteMeter
+from ottla.cli.records.deserializers import DeserializationError
+from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
+from ottla.cli.records.json_records import JsonReader, TypedReader
+from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
+from ottla.cli.records.producing import Sender, producer_settings, send_all, wait_for_topic
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
+
+EXAMPLES = """
+ottla produce orders 'first order' 'second order'
+ottla produce orders --key-separator :      type lines such as  42:a chair  and end with Ctrl-D
+ottla produce orders --file orders.txt --compression zstd
+ottla produce orders --format json '{"key": "42", "value": {"item": "chair"}, "headers": [["source", "shop"]]}'
+ottla produce prices --value-format struct:price=double,unit=string '{"price": 9.5, "unit": "EUR"}'
+"""
+DELIVERY_MS = 30_000
+METER_LINES = 256  # between two looks at how far a file has been read
+ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_intermixed_args(arguments)  # messages may follow options
+    properties = load_properties(options.command_config) if options.command_config else {}
+    properties |= parse_pairs(options.command_property, allow_bare=False)
+    bootstrap = bootstrap_of(options)
+    try:
+        lines = _lines(options)
+        wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
+        own = {
+            "client.id": "ottla-produce",
+            "delivery.timeout.ms": DELIVERY_MS,
+            "compression.type": options.compression,
+        }
+        sender = Sender("ottla produce", options.topic, producer_settings(bootstrap, own, properties))
+        is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
+        code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
+    except LineError as problem:
+        raise ToolError(str(problem)) from None
+    if is_terminal(sys.stderr):
+        warn(f"Wrote {sender.stored} record{'' if sender.stored == 1 else 's'} to {options.topic}.")
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla produce",
+        usage="ottla produce TOPIC [MESSAGE ...] [options]",
+        description="Write records to a topic.",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("messages", nargs="*", metavar="MESSAGE", help="default: each line of standard input is one")
+    add_bootstrap(parser)
+    parser.add_argument("--file", metavar="FILE", help="read lines from a file instead of standard input")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: each line is one record")
+    for part in ("key", "value"):
+        parser.add_argument(f"--{part}-format", default="string", metavar="NAME", help=HELP)
+    parser.add_argument("--key", metavar="KEY", help="key of every record")
+    parser.add_argument("--key-separator", metavar="TEXT", help="lines are key, this text, value (\\t is a tab)")
+    parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="header of every record")
+    parser.add_argument("--null-marker", metavar="TEXT", help="keys and values that are this text become null")
+    parser.add_argument("--partition", type=not_negative, metavar="N", help="default: by the key")
+    parser.add_argument("--compression", choices=CODECS, default="none", metavar="CODEC", help=", ".join(CODECS))
+    parser.add_argument("--command-config", metavar="FILE", help="file with properties of the producer")
+    parser.add_argument("--command-property", action="append", default=[], metavar="KEY=VALUE")
+    return parser
+
+
+def _lines(options: argparse.Namespace) -> Iterator[Line]:
+    """The records; a fixed key and fixed headers are added to each."""
+    if options.key is not None and options.key_separator is not None:
+        raise UsageError("--key and --key-separator exclude each other")
+    if options.messages and options.file is not None:
+        raise UsageError("give either messages or --file, not both")
+    try:
+        key_format, value_format = make_format(options.key_format), make_format(options.value_format)
+        key = None if options.key is None else key_format.encode(options.key)
+    except (FieldError, DeserializationError) as problem:
+        raise UsageError(str(problem)) from None
+    headers: Headers = [
+        (name, value.encode("utf-8", "surrogateescape"))
+        for name, value in parse_pairs(options.header, allow_bare=False).items()
+    ]
+    return _with(_read(options, _reader(options, key_format, value_format)), key, headers)
+
+
+def _reader(options: argparse.Namespace, key: FieldFormat, value: FieldFormat) -> RecordReader:
+    """What makes records of lines."""
+    if options.format == "json":
+        if options.key_separator is not None or options.null_marker is not None:
+            raise UsageError("JSON lines name their key and know null: --key-separator and --null-marker are for text")
+        return JsonReader(key, value)
+    properties = {}
+    if options.key_separator is not None:
+        properties = {"parse.key": "true", "key.separator": ESCAPES.get(options.key_separator, options.key_separator)}
+    if options.null_marker is not None:
+        properties["null.marker"] = options.null_marker
+    reader = LineReader(properties)
+    is_plain = (key.name, value.name) == ("string", "string")
+    return reader if is_plain else TypedReader(reader, key, value)
+
+
+def _read(options: argparse.Namespace, reader: RecordReader) -> Iterator[Line]:
+    if options.messages:
+        for number, text in enumerate(options.messages, 1):
+            yield reader.parse(text.encode("utf-8", "surrogateescape"), number)
+    elif options.file is not None:
+        with open(options.file, "rb") as stream, ByteMeter("sending", os.fstat(stream.fileno()).st_size) as meter:
+            for number, line in enumerate(parsed_lines(reader, stream, False)):
+                yield line
+                if number % METER_LINES == 0:
+                    meter.add(stream.tell() - meter.done_bytes)
+    else:
+        yield from parsed_lines(reader, stdin_bytes(), is_terminal(sys.stdin) and is_terminal(sys.stdout))
+
+
+def _with(lines: Iterator[Line], key: bytes | None, headers: Headers) -> Iterator[Line]:
+    if key is None and not headers:
+        yield from lines
+    for line in lines:
+        yield line._replace(key=line.key if key is None else key, headers=headers + line.headers)

@@ -1,0 +1,313 @@
+"""`ottla reassign`: move replicas between brokers: make a plan, carry it out, watch it, slow it down, end it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from random import SystemRandom
+
+from ottla.base.errors import KafkaError
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
+from ottla.cli.client_settings import client_of
+from ottla.cli.reassignment.balance import plan_drain, plan_factor, plan_fill
+from ottla.cli.reassignment.plan import (
+    Plan,
+    PlanError,
+    check_plan,
+    make_plan,
+    parse_brokers,
+    parse_plan,
+    parse_topics,
+    plan_text,
+    throttles,
+)
+from ottla.cli.reassignment.progress import bar, look, wait_for_moves
+from ottla.cli.reassignment.steps import (
+    Progress,
+    check_brokers,
+    check_holders,
+    clear_broker_throttles,
+    clear_topic_throttles,
+    current_rows,
+    find_topics,
+    folders_of,
+    move_folders,
+    progress,
+    replicas_of,
+    set_folder_throttle,
+    set_throttles,
+)
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.cluster import describe_cluster
+from ottla.client.reassignments import alter_reassignments, list_reassignments
+
+EXAMPLES = """
+ottla reassign generate --fill 4 --output plan.json       broker 4 is new: give it its share
+ottla reassign generate --drain 2 --output plan.json      broker 2 goes: move everything off it
+ottla reassign generate orders --brokers 1,2,3            spread a topic over these brokers
+ottla reassign generate orders --replication-factor 3     more replicas, or fewer
+ottla reassign execute plan.json --throttle 50000000 --wait
+ottla reassign list
+ottla reassign cancel plan.json
+"""
+KAFKAS_ACTIONS = frozenset({"--generate", "--execute", "--verify", "--cancel", "--list"})
+FOLDER_TIMEOUT_MS = 10_000
+
+
+def run(arguments: Sequence[str]) -> int:
+    if KAFKAS_ACTIONS & set(arguments):
+        return _run_as_kafka(arguments)
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        try:
+            code: int = options.action(client, options)
+        except KafkaError as refusal:
+            raise ToolError(refusal.message or refusal.error.name) from None
+        return code
+
+
+def _run_as_kafka(arguments: Sequence[str]) -> int:
+    """`ottla reassign --execute ...`: Kafka's options and words, but the server may be left out."""
+    from ottla.cli.kafka.reassign_partitions import run as run_kafkas  # noqa: PLC0415
+
+    given = any(word.startswith("--bootstrap-") for word in arguments)
+    server = () if given else ("--bootstrap-server", bootstrap_of(argparse.Namespace()))
+    return run_kafkas([*server, *arguments])
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla reassign", description="Move replicas between brokers.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+
+    generate = commands.add_parser("generate", help="make a plan; nothing is moved yet")
+    generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default, but with --brokers: all topics")
+    generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
+    how = generate.add_mutually_exclusive_group(required=True)
+    how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
+    how.add_argument("--drain", metavar="N", help="move everything off these brokers, and nothing else")
+    how.add_argument("--fill", metavar="N", help="give these new brokers their share, and move nothing else")
+    how.add_argument("--replication-factor", type=positive, metavar="N", help="more or fewer replicas; the rest stays")
+    generate.add_argument("--disable-rack-aware", action="store_true", help="do not look at the racks of brokers")
+    generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
+    generate.set_defaults(action=_generate)
+
+    execute = commands.add_parser("execute", help="carry out a plan")
+    execute.add_argument("--throttle", type=positive, metavar="BYTES", help="most bytes a second that a broker copies")
+    execute.add_argument(
+        "--replica-alter-log-dirs-throttle", type=positive, metavar="BYTES", help="the same between folders"
+    )
+    execute.add_argument("--additional", action="store_true", help="although other moves are under way")
+    execute.add_argument("--rollback", metavar="FILE", help="write to this file how it is now")
+    execute.add_argument("--wait", action="store_true", help="until everything is moved, then take the throttle away")
+    execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
+    execute.add_argument("--disallow-replication-factor-change", action="store_true", help="refuse other numbers")
+    execute.set_defaults(action=_execute)
+
+    verify = commands.add_parser("verify", help="show how far a plan is; take the throttle away when it is done")
+    verify.set_defaults(action=_verify)
+    cancel = commands.add_parser("cancel", help="end the moves of a plan, or all that are under way")
+    cancel.set_defaults(action=_cancel)
+    for command in (verify, cancel):
+        command.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    for command, number in ((execute, None), (verify, None), (cancel, "?")):
+        command.add_argument("plan", nargs=number, metavar="PLAN", help="file with the plan; - is stdin")
+
+    listing = commands.add_parser("list", help="what is under way, and how far")
+    listing.set_defaults(action=_list)
+    throttle = commands.add_parser("throttle", help="another speed for what is under way")
+    throttle.add_argument("rate", type=positive, nargs="?", metavar="BYTES", help="a second, for each broker")
+    throttle.add_argument("--off", action="store_true", help="as fast as it goes")
+    throttle.set_defaults(action=_throttle)
+    for command in (generate, execute, verify, cancel, listing, throttle):
+        add_connection(command)
+    return parser
+
+
+# ---- plans
+
+
+def _generate(client: Client, options: argparse.Namespace) -> int:
+    admin = Admin(client)
+    names = list(options.topics)
+    if options.topics_to_move_json_file is not None:
+        names += parse_topics(_read(options.topics_to_move_json_file))
+    if not names and options.brokers is not None:
+        raise UsageError("name the topics to spread over these brokers")
+    topics = find_topics(admin, names) if names else admin.topics()
+    rows = replicas_of(topics)
+    cluster = describe_cluster(client)
+    racks = {broker.broker_id: None if options.disable_rack_aware else broker.rack for broker in cluster.brokers}
+    if options.brokers is not None:
+        wanted = parse_brokers(options.brokers)
+        check_brokers(admin, wanted)
+        made = make_plan(topics, wanted, racks, SystemRandom())
+        plan = {name: row for name, row in made.items() if row != rows[name]}
+    elif options.drain is not None:
+        gone = parse_brokers(options.drain)
+        check_holders(admin, gone)
+        plan = plan_drain(rows, gone, list(racks), racks)
+    elif options.replication_factor is not None:
+        plan = plan_factor(rows, options.replication_factor, list(racks), racks)
+    else:
+        new = parse_brokers(options.fill)
+        check_brokers(admin, new)
+        plan = plan_fill(rows, new, list(racks), racks)
+    if not plan:
+        warn("Nothing has to be moved.")
+    _show_plan(rows, plan, options.output)
+    return 0
+
+
+def _show_plan(
+    rows: Mapping[TopicPartition, Sequence[int]], plan: Mapping[TopicPartition, Sequence[int]], output: str | None
+) -> None:
+    text = plan_text(plan, {})
+    if output is not None:
+        with open(output, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    if output is None and not is_terminal(sys.stdout):
+        say(text)
+        return
+    table = [(str(name), _ids(rows[name]), _ids(row)) for name, row in sorted(plan.items())]
+    if table:
+        print_table(("Partition", "Now", "Then"), table)
+    if output is not None and plan:
+        say(f"{_count(len(plan), 'partition')}. Carry it out with: ottla reassign execute {output}")
+    elif plan:
+        say(text)
+
+
+def _read_plan(path: str) -> Plan:
+    return parse_plan(sys.stdin.read() if path == "-" else _read(path))
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+# ---- moves
+
+
+def _execute(client: Client, options: argparse.Namespace) -> int:
+    plan = _read_plan(options.plan)
+    check_plan(plan)
+    admin = Admin(client)
+    under_way = list_reassignments(client)
+    if under_way and not options.additional:
+        raise ToolError(
+            f"{len(under_way)} moves are under way (ottla reassign list): wait for them, or give --additional"
+        )
+    now = current_rows(admin, plan)
+    check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
+    if options.rollback is not None:
+        with open(options.rollback, "w", encoding="utf-8") as file:
+            file.write(plan_text(now, folders_of(client, now)) + "\n")
+    if options.throttle is not None:
+        set_throttles(client, throttles(under_way, plan.replicas, now), options.throttle)
+    if options.replica_alter_log_dirs_throttle is not None:
+        brokers = {replica.broker for replica in plan.folders}
+        set_folder_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
+    refused = alter_reassignments(
+        client, plan.replicas, may_change_factor=not options.disallow_replication_factor_change
+    )
+    for partition, problem in sorted(refused.items()):
+        warn(f"{partition}: {problem}")
+    begun = set(plan.replicas) - set(refused)
+    print(f"Moving {_count(len(begun), 'partition')}.")
+    if plan.folders:
+        move_folders(client, plan.folders, options.timeout, lambda replica: say(f"{replica} changes its folder."))
+    if options.wait:
+        wait_for_moves(client, begun)
+        return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
+    if options.throttle is not None:
+        print("The throttle stays until you run: ottla reassign verify")
+    return EXIT_FAILED if refused else 0
+
+
+def _verify(client: Client, options: argparse.Namespace) -> int:
+    return _verify_plan(client, _read_plan(options.plan), is_throttle_kept=options.preserve_throttles)
+
+
+def _verify_plan(client: Client, plan: Plan, *, is_throttle_kept: bool) -> int:
+    """A row for each partition; 0 when all is as the plan wants it."""
+    under_way = list_reassignments(client)
+    now = replicas_of(Admin(client).topics(plan.topics)) if plan.topics else {}
+    states = progress(plan, under_way, now)
+    rows = [
+        (str(name), state.value, _ids(now.get(name, ())), _ids(plan.replicas[name])) for name, state in states.items()
+    ]
+    print_table(("Partition", "State", "Now", "Plan"), rows)
+    if Progress.UNDER_WAY not in states.values() and not is_throttle_kept:
+        clear_broker_throttles(client, Admin(client).live_brokers())
+        clear_topic_throttles(client, sorted({name.topic for name in now}))
+    return 0 if set(states.values()) <= {Progress.DONE} else EXIT_FAILED
+
+
+def _cancel(client: Client, options: argparse.Namespace) -> int:
+    under_way = list_reassignments(client)
+    if options.plan is not None:
+        wanted = _read_plan(options.plan).replicas
+        under_way = {name: move for name, move in under_way.items() if name in wanted}
+    if not under_way:
+        print("Nothing of it is under way.")
+        return 0
+    refused = alter_reassignments(client, dict.fromkeys(under_way))
+    for partition, problem in sorted(refused.items()):
+        warn(f"{partition}: {problem}")
+    print(f"Cancelled {_count(len(under_way) - len(refused), 'move')}.")
+    if not options.preserve_throttles:
+        clear_broker_throttles(client, Admin(client).live_brokers())
+        clear_topic_throttles(client, sorted({name.topic for name in under_way}))
+    return EXIT_FAILED if refused else 0
+
+
+def _list(client: Client, _options: argparse.Namespace) -> int:
+    moves = list_reassignments(client)
+    if not moves:
+        if is_terminal(sys.stdout):
+            print("Nothing is under way.")
+        return 0
+    found = look(client, moves)
+    rows = [
+        (
+            str(name),
+            _ids(move.target),
+            _ids(sorted(move.adding)),
+            _ids(sorted(move.removing)),
+            bar(found[name].share) if is_terminal(sys.stdout) else f"{found[name].share * 100:.0f}",
+        )
+        for name, move in sorted(moves.items())
+    ]
+    print_table(("Partition", "Target", "Adding", "Removing", "Copied"), rows)
+    return 0
+
+
+def _throttle(client: Client, options: argparse.Namespace) -> int:
+    if (options.rate is None) != options.off:
+        raise UsageError("give either a number of bytes a second, or --off")
+    moves = list_reassignments(client)
+    if options.off:
+        clear_broker_throttles(client, Admin(client).live_brokers())
+        clear_topic_throttles(client, sorted({name.topic for name in moves}))
+        print("No throttle any more.")
+        return 0
+    if not moves:
+        raise PlanError("nothing is under way that could be slowed down")
+    set_throttles(client, throttles(moves, {}, {}), options.rate)
+    print(f"Moves are slowed down to {options.rate} bytes a second on each broker.")
+    return 0
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,78 @@
+"""`ottla records`: delete records below an offset."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ottla.base.names import TopicPartition
+from ottla.cli.arguments import Parser, add_connection, not_negative
+from ottla.cli.client_settings import client_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.offsets import delete_records
+
+EXAMPLES = """
+ottla records delete orders --partition 0 --before 100
+ottla records delete orders --before end
+ottla records delete --file offsets.json
+"""
+END = -1  # as an offset: all that is committed
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        return _delete(client, options)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla records", description="Delete records below an offset.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    delete = commands.add_parser("delete", help="delete records below an offset", examples=EXAMPLES)
+    delete.add_argument("topic", nargs="?", metavar="TOPIC")
+    delete.add_argument("--partition", type=not_negative, metavar="N", help="default: all partitions")
+    delete.add_argument("--before", type=_offset, metavar="OFFSET", help="first offset to keep; end: keep none")
+    delete.add_argument("--file", metavar="FILE", help="JSON file in the form of kafka-delete-records.sh")
+    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_connection(delete)
+    return parser
+
+
+def _delete(client: Client, options: argparse.Namespace) -> int:
+    offsets = _wanted(client, options)
+    if not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout):
+        names = ", ".join(f"{item} below {'the end' if offset == END else offset}" for item, offset in offsets.items())
+        if not confirm(f"Delete the records of {names}?"):
+            print("Nothing was deleted.")
+            return 1
+    low_watermarks, failures = delete_records(client, offsets)
+    rows = [(item.topic, str(item.partition), str(low_watermarks[item])) for item in sorted(low_watermarks)]
+    if rows:
+        print_table(("Topic", "Partition", "First"), rows, ("Partition", "First"))
+    for partition, problem in failures.items():
+        warn(f"{partition}: {problem}")
+    return EXIT_FAILED if failures else 0
+
+
+def _wanted(client: Client, options: argparse.Namespace) -> dict[TopicPartition, int]:
+    if options.file is not None:
+        from ottla.cli.records.offset_file import read_offsets  # noqa: PLC0415 (rarely needed)
+
+        return read_offsets(options.file)
+    if options.topic is None or options.before is None:
+        raise UsageError("name a TOPIC and --before OFFSET, or give a --file")
+    if options.partition is not None:
+        return {TopicPartition(options.topic, options.partition): options.before}
+    topics = Admin(client).topics([options.topic])
+    if not topics:
+        raise ToolError(f"topic {options.topic} does not exist")
+    return {TopicPartition(options.topic, item.number): options.before for item in topics[0].partitions}
+
+
+def _offset(text: str) -> int:
+    return END if text == "end" else not_negative(text)

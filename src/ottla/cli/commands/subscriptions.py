@@ -1,0 +1,115 @@
+"""`ottla client-metrics`: which metrics clients push, and what they have pushed (KIP-714).
+
+No API of Kafka tells the latter, so it is read from the broker's metrics endpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError
+from ottla.cli.top.reading import add_metrics_url, metrics_url_of, read_page
+from ottla.client.client import Client
+from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
+
+EXAMPLES = """
+ottla client-metrics set everything --metrics '*' --interval 10000
+ottla client-metrics set slow-producers --metrics org.apache.kafka.producer. --match 'client_id=orders-.*'
+ottla client-metrics list
+ottla client-metrics values --client 'orders-.*'
+ottla client-metrics delete everything
+"""
+KEYS = ("interval.ms", "match", "metrics")
+PREFIX = "ottla_client_"
+_LINE = re.compile(rf"{PREFIX}(\w+)\{{(.*)\}} (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        code: int = options.action(client, options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla client-metrics", description="Ask clients for their metrics.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="list the subscriptions")
+    listing.set_defaults(action=_list)
+    change = commands.add_parser("set", help="make or change a subscription")
+    change.add_argument("name", metavar="NAME")
+    change.add_argument("--metrics", metavar="PREFIXES", help="prefixes of metric names, commas between; * is all")
+    change.add_argument("--interval", metavar="MS", help="time between two pushes of a client")
+    change.add_argument("--match", metavar="NAME=REGEX,...", help="which clients, such as client_id=orders-.*")
+    change.set_defaults(action=_set)
+    delete = commands.add_parser("delete", help="delete subscriptions")
+    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.set_defaults(action=_delete)
+    values = commands.add_parser("values", help="what clients have pushed, from a broker's metrics endpoint")
+    add_metrics_url(values)
+    values.add_argument("--client", type=_pattern, metavar="REGEX", help="only clients whose whole client id matches")
+    values.set_defaults(action=_values)
+    return parser
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as problem:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {problem}") from None
+
+
+def _list(client: Client, _options: argparse.Namespace) -> int:
+    names = resources_with_configs(client, Resource.CLIENT_METRICS)
+    found = describe_configs(client, Resource.CLIENT_METRICS, names)
+    rows = []
+    for name in sorted(found):
+        values = {config.name: config.value or "" for config in found[name]}
+        rows.append((name, *(values.get(key, "") for key in KEYS)))
+    print_table(("subscription", *KEYS), rows, numbers=("interval.ms",))
+    return 0
+
+
+def _set(client: Client, options: argparse.Namespace) -> int:
+    given = {"interval.ms": options.interval, "match": options.match, "metrics": options.metrics}
+    changed = {key: value for key, value in given.items() if value is not None}
+    alter_configs(client, Resource.CLIENT_METRICS, options.name, changed, [])
+    print(f"Subscription {options.name} is set. Clients that connect from now on follow it.")
+    return 0
+
+
+def _delete(client: Client, options: argparse.Namespace) -> int:
+    missing = sorted(set(options.names) - set(resources_with_configs(client, Resource.CLIENT_METRICS)))
+    if missing:
+        raise ToolError(f"there is no subscription {', '.join(missing)}")
+    for name in options.names:
+        alter_configs(client, Resource.CLIENT_METRICS, name, {}, list(KEYS))
+        print(f"Deleted subscription {name}.")
+    return 0
+
+
+def _values(_client: Client, options: argparse.Namespace) -> int:
+    page = read_page(metrics_url_of(options))
+    rows = [row for row in metric_rows(page) if options.client is None or options.client.fullmatch(row[0])]
+    print_table(("client id", "client", "metric", "of", "value"), sorted(rows), numbers=("value",))
+    return 0
+
+
+def metric_rows(page: str) -> Iterator[tuple[str, str, str, str, str]]:
+    """Client id, software, metric, its attributes and the value of every line that a client has told."""
+    for line in page.splitlines():
+        found = _LINE.fullmatch(line)
+        if found is None:
+            continue
+        labels = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _LABEL.findall(found[2])}
+        software = f"{labels.pop('client_software_name', '')} {labels.pop('client_software_version', '')}".strip()
+        client_id = labels.pop("client_id", "")
+        labels.pop("client_instance_id", None)
+        yield client_id, software, found[1], ",".join(f"{key}={value}" for key, value in labels.items()), found[3]

@@ -1,0 +1,231 @@
+"""`ottla topics`: create, list, describe, grow and delete topics."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+from ottla.base.errors import Error
+from ottla.base.names import TopicPartition, topic_name_problem
+from ottla.cli.arguments import Parser, add_connection, positive
+from ottla.cli.client_settings import client_of, parse_pairs
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError, confirm, is_terminal, shown
+from ottla.cli.topics.report import (
+    Filter,
+    describe_lines,
+    id_text,
+    min_isr,
+    overrides,
+    partition_filter,
+    replication_factor,
+)
+from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
+from ottla.client.errors import ClientError
+from ottla.client.reassignments import Reassignment, moves_of
+
+EXAMPLES = """
+ottla topics create orders --partitions 3 --config retention.ms=86400000
+ottla topics list
+ottla topics describe orders
+ottla topics alter orders --partitions 6
+ottla topics delete orders
+"""
+REPORTS = {
+    "under-replicated-partitions": "with replicas that are not in sync",
+    "under-min-isr-partitions": "below min.insync.replicas",
+    "at-min-isr-partitions": "exactly at min.insync.replicas",
+    "unavailable-partitions": "without a leader that is alive",
+}
+REPLICATION_FACTOR_MAX = 32767
+PARTITIONS_MAX = 2**31 - 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    with client_of(options) as client:
+        code: int = options.action(Admin(client), options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla topics", description="Create, list, describe, grow and delete topics.", examples=EXAMPLES
+    )
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+
+    create = commands.add_parser("create", help="create topics")
+    create.add_argument("names", nargs="+", metavar="NAME")
+    create.add_argument(
+        "--partitions", type=positive, default=CLUSTER_DEFAULT, metavar="N", help="default: the broker's"
+    )
+    create.add_argument("--replication-factor", type=positive, default=CLUSTER_DEFAULT, metavar="N")
+    create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic")
+    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic is there already")
+    create.set_defaults(action=_create)
+
+    listing = commands.add_parser("list", help="list topics")
+    listing.add_argument("pattern", nargs="?", metavar="REGEX", help="only topics whose whole name matches")
+    listing.add_argument("--internal", action="store_true", help="also the cluster's own topics")
+    listing.set_defaults(action=_list)
+
+    describe = commands.add_parser("describe", help="show partitions and settings of topics")
+    describe.add_argument("names", nargs="*", metavar="NAME", help="default: all topics")
+    describe.add_argument("--problems", action="store_true", help="only partitions that lack a leader or replicas")
+    for flag, what in REPORTS.items():
+        describe.add_argument(f"--{flag}", action="store_true", help=f"only partitions {what}")
+    describe.set_defaults(action=_describe)
+
+    alter = commands.add_parser("alter", help="give a topic more partitions")
+    alter.add_argument("names", nargs=1, metavar="NAME")
+    alter.add_argument("--partitions", type=positive, required=True, metavar="N", help="how many it shall have")
+    alter.set_defaults(action=_alter)
+
+    delete = commands.add_parser("delete", help="delete topics with all their records")
+    delete.add_argument("names", nargs="+", metavar="NAME")
+    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    delete.add_argument("--if-exists", action="store_true", help="no error if a topic is missing")
+    delete.set_defaults(action=_delete)
+
+    for command in (create, listing, describe, alter, delete):
+        add_connection(command)
+    return parser
+
+
+def _create(admin: Admin, options: argparse.Namespace) -> int:
+    configs = parse_pairs(options.config, allow_bare=False)
+    if options.partitions > PARTITIONS_MAX or options.replication_factor > REPLICATION_FACTOR_MAX:
+        raise ToolError(f"at most {PARTITIONS_MAX} partitions and {REPLICATION_FACTOR_MAX} replicas can be asked for")
+    for name in options.names:
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise ToolError(problem)
+    for name in options.names:
+        try:
+            created = admin.create_topic(
+                name,
+                partitions=options.partitions,
+                replication_factor=options.replication_factor,
+                configs=configs,
+            )
+        except ClientError as refused:
+            if refused.error is not Error.TOPIC_ALREADY_EXISTS or not options.if_not_exists:
+                raise
+            print(f"Topic {name} is there already.")
+            continue
+        print(f"Created topic {name} ({_count(created.partitions, 'partition')}).")
+    return 0
+
+
+def _list(admin: Admin, options: argparse.Namespace) -> int:
+    topics = [topic for topic in admin.topics() if options.internal or not topic.is_internal]
+    if options.pattern is not None:
+        try:
+            is_wanted = re.compile(options.pattern)
+        except re.error as problem:
+            raise ToolError(f"{options.pattern!r} is not a regular expression: {problem}") from None
+        topics = [topic for topic in topics if is_wanted.fullmatch(topic.name)]
+    if not is_terminal(sys.stdout):
+        for topic in topics:
+            print(topic.name)
+    elif topics:
+        rows = [_topic_row(topic) for topic in topics]
+        print_table(("Topic", "Partitions", "Replicas", "State"), rows, ("Partitions", "Replicas"))
+    else:
+        print("No topics yet. Create one with: ottla topics create NAME")
+    return 0
+
+
+def _describe(admin: Admin, options: argparse.Namespace) -> int:
+    wanted = Filter(
+        under_replicated=options.problems or options.under_replicated_partitions,
+        unavailable=options.problems or options.unavailable_partitions,
+        under_min_isr=options.problems or options.under_min_isr_partitions,
+        at_min_isr=options.at_min_isr_partitions,
+    )
+    if options.names:
+        topics = _find(admin, options.names)
+    else:  # what is wrong with the cluster's own topics is wrong with the cluster
+        topics = [topic for topic in admin.topics() if wanted.is_partitions_only or not topic.is_internal]
+    topics = admin.describe([topic.name for topic in topics])
+    configs = admin.topic_configs(topic.name for topic in topics)
+    brokers = admin.live_brokers()
+    moves = moves_of(admin.client, topics)
+    if not is_terminal(sys.stdout):
+        for line in describe_lines(topics, configs, brokers, wanted, moves):
+            print(line)
+        return 0
+    for topic in topics:
+        is_shown = partition_filter(wanted, min_isr(configs[topic.name]), brokers)
+        partitions = [partition for partition in topic.partitions if is_shown(partition)]
+        if wanted.is_partitions_only and not partitions:
+            continue
+        settings = ", ".join(overrides(configs[topic.name])) or "default settings"
+        print(f"{topic.name}   id {id_text(topic.topic_id)}   {shown(settings)}")
+        rows = [_partition_row(item, moves.get(TopicPartition(topic.name, item.number))) for item in partitions]
+        print_table(("Partition", "Leader", "Replicas", "In sync", "Moving"), rows, ("Partition", "Leader"))
+    return 0
+
+
+def _alter(admin: Admin, options: argparse.Namespace) -> int:
+    (topic,) = _find(admin, options.names)
+    admin.create_partitions(topic.name, min(options.partitions, PARTITIONS_MAX))
+    print(f"Topic {topic.name} has {_count(options.partitions, 'partition')} now.")
+    return 0
+
+
+def _delete(admin: Admin, options: argparse.Namespace) -> int:
+    topics = _find(admin, options.names, may_miss=options.if_exists)
+    names = [topic.name for topic in topics]
+    if not names:
+        return 0
+    if not options.yes and is_terminal(sys.stdin) and is_terminal(sys.stdout):
+        question = f"Delete {_count(len(names), 'topic')} with all records: {', '.join(names)}?"
+        if not confirm(question):
+            print("Nothing was deleted.")
+            return 1
+    admin.delete_topics(names)
+    for name in names:
+        print(f"Deleted topic {name}.")
+    return 0
+
+
+def _find(admin: Admin, names: Sequence[str], may_miss: bool = False) -> list[Topic]:
+    """The topics of these names; a missing one is an error that suggests another."""
+    topics = {topic.name: topic for topic in admin.topics()}
+    missing = [name for name in names if name not in topics]
+    if missing and not may_miss:
+        from ottla.cli.arguments import closest  # noqa: PLC0415
+
+        guess = closest(missing[0], topics)
+        raise ToolError(f"topic {missing[0]} does not exist{f' (did you mean {guess}?)' if guess else ''}")
+    return [topics[name] for name in dict.fromkeys(names) if name in topics]
+
+
+def _health(topic: Topic) -> str:
+    if any(partition.leader < 0 for partition in topic.partitions):
+        return "no leader"
+    if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions):
+        return "under-replicated"
+    return "ok"
+
+
+def _topic_row(topic: Topic) -> tuple[str, ...]:
+    return topic.name, str(len(topic.partitions)), str(replication_factor(topic)), _health(topic)
+
+
+def _partition_row(partition: Partition, move: Reassignment | None) -> tuple[str, ...]:
+    leader = str(partition.leader) if partition.leader >= 0 else "none"
+    cells = (str(partition.number), leader, ",".join(map(str, partition.replicas)), ",".join(map(str, partition.isr)))
+    if move is None:
+        return (*cells, "")
+    return (*cells, " ".join([*(f"+{broker}" for broker in move.adding), *(f"-{broker}" for broker in move.removing)]))
+
+
+def _count(number: int, noun: str) -> str:
+    if number < 0:
+        return f"{noun}s as the cluster has it"
+    return f"{number} {noun}{'' if number == 1 else 's'}"

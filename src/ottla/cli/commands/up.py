@@ -1,0 +1,239 @@
+"""`ottla up`: everything on this machine with one command, for development.
+
+The broker listens on 127.0.0.1 only, has modest limits on connections, keeps one copy of everything, and makes
+topics by itself when a client asks for them, as Kafka's tutorials expect (`--no-auto-create` switches that off).
+Its data lies in `broker` inside the data folder; other parts will have folders of their own beside it.
+With `--brokers 3` it is a whole cluster (`up_cluster.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ottla import __version__
+from ottla.cli.arguments import DEFAULT_BOOTSTRAP, Parser
+from ottla.cli.client_settings import parse_pairs
+from ottla.cli.running.supervisor import Child, Supervisor
+from ottla.cli.running.up_cluster import (
+    ZOOKEEPER_FOLDER,
+    ClusterPlan,
+    ClusterScreen,
+    broker_count,
+    brokers_in,
+    check_ports,
+    children,
+    prepare_cluster_folder,
+)
+from ottla.cli.terminal import ToolError, is_terminal
+from ottla.cli.top.reading import METRICS_PORT
+from ottla.cli.zookeeper.lock import check_unlocked
+
+HOST = "127.0.0.1"
+PORT = 9092
+DATA = "ottla-data"
+BROKER_FOLDER = "broker"
+FILES_NAMED_MAX = 3
+READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
+NO_METRICS = (
+    f"No metrics endpoint: port {METRICS_PORT} is in use. Another one: ottla up --override ottla.metrics.port=PORT"
+)
+EXAMPLES = """
+ottla up
+ottla up --port 9192 --data /tmp/playground
+ottla up --no-auto-create --override num.partitions=3
+ottla up --brokers 3
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.brokers > 1:
+        return run_cluster(options)
+    if there := brokers_in(Path(options.data)):
+        raise ToolError(f"{options.data} holds a cluster of {there} brokers: ottla up --brokers {there}")
+    overrides = metrics_settings() | broker_settings(options)
+    prepare_folder(Path(options.data))
+    check_port(options.port)
+    if "ottla.metrics.port" not in overrides:
+        _say(NO_METRICS)
+    screen = Screen(Path(options.data), metrics_address(overrides))
+    return Supervisor([Child("broker", broker_command(overrides))], screen.on_line, _say).run()
+
+
+def run_cluster(options: argparse.Namespace) -> int:
+    plan = ClusterPlan(options)
+    check_ports(plan)
+    check_unlocked(plan.data / ZOOKEEPER_FOLDER)
+    prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
+    return Supervisor(children(plan), ClusterScreen(plan, shows_all=options.verbose).on_line, _say).run()
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla up",
+        description="Run a broker, or a cluster, on this machine, for development. Ctrl-C stops it.",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("--data", default=DATA, metavar="DIR", help=f"folder for all data (default: ./{DATA})")
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        default=PORT,
+        metavar="N",
+        help=f"of the first broker (default: {PORT}; 0: any free one)",
+    )
+    parser.add_argument("--brokers", type=broker_count, default=1, metavar="N", help="more than one: with ZooKeeper")
+    parser.add_argument(
+        "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
+    )
+    parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
+    parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"
+    )
+    return parser
+
+
+def broker_settings(options: argparse.Namespace) -> dict[str, str]:
+    """What the broker runs with; what a person overrides wins."""
+    settings = {
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{HOST}:{options.port}",
+        "log.dirs": str(Path(options.data).resolve() / BROKER_FOLDER),
+        "auto.create.topics.enable": "false" if options.no_auto_create else "true",
+        "max.connections": "2000",
+        "max.connections.per.ip": "200",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    return settings | parse_pairs(options.override, allow_bare=False)
+
+
+def broker_command(settings: Mapping[str, str]) -> list[str]:
+    overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
+    return [sys.executable, "-m", "ottla.cli.main", "broker", *overrides]
+
+
+def metrics_settings() -> dict[str, str]:
+    """The metrics endpoint on its usual port, unless somebody else has that port: it is no reason not to start."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, METRICS_PORT))
+        except OSError:
+            return {}
+    return {"ottla.metrics.port": str(METRICS_PORT)}
+
+
+def metrics_address(settings: Mapping[str, str]) -> str | None:
+    """What to open in a browser; None without an endpoint, or if only the broker knows its port."""
+    port = settings.get("ottla.metrics.port", "-1")
+    return f"http://{settings.get('ottla.metrics.host', HOST)}:{port}/metrics" if port not in ("-1", "0") else None
+
+
+def prepare_folder(data: Path) -> None:
+    """Make the data folder, or refuse one that belongs to something else."""
+    if data.exists() and not data.is_dir():
+        raise ToolError(f"{data} is not a folder: choose another with --data DIR")
+    try:
+        found = sorted(path.name for path in data.iterdir()) if data.exists() else []
+        if found and BROKER_FOLDER not in found:
+            raise ToolError(_foreign(data, found))
+        (data / BROKER_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        cause = (problem.strerror or str(problem)).lower()
+        raise ToolError(f"cannot use {data} as data folder: {cause}. Choose another with --data DIR") from None
+
+
+def check_port(port: int) -> None:
+    """Say at once, and with the cure, that somebody else has the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as problem:
+            if problem.errno == errno.EADDRINUSE:
+                raise ToolError(
+                    f"port {port} on {HOST} is in use: a broker may be running already. "
+                    f"Stop it, or choose another port: ottla up --port {port + 100 if port < 65_000 else PORT}"
+                ) from None
+            cause = (problem.strerror or str(problem)).lower()
+            raise ToolError(f"cannot listen on {HOST}:{port}: {cause}. Choose another port with --port") from None
+
+
+class Screen:
+    """What a person sees: the banner once the broker is ready, and the broker's own lines."""
+
+    def __init__(self, data: Path, metrics: str | None = None) -> None:
+        self.data = data
+        self.metrics = metrics
+        self.is_greeted = False
+
+    def on_line(self, _child: Child, line: str) -> bool:
+        ready = READY.fullmatch(line.strip())
+        if ready is None or not is_terminal(sys.stdout) or self.is_greeted:
+            print(line, flush=True)
+        if ready is not None and not self.is_greeted:
+            self.is_greeted = True
+            shown = banner(ready.group(2), self.data, self.metrics, is_coloured=is_terminal(sys.stdout))
+            print(shown, flush=True)
+        return ready is not None
+
+    def __repr__(self) -> str:
+        return f"<Screen {self.data} is_greeted={self.is_greeted}>"
+
+
+def banner(address: str, data: Path, metrics: str | None = None, *, is_coloured: bool) -> str:
+    bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured and "NO_COLOR" not in os.environ else ("", "")
+    lines = [
+        "",
+        f"{bold}ottla {__version__} is up.{plain}",
+        "",
+        f"  broker  {bold}{address}{plain}",
+        f"  data    {data.resolve()}",
+        *([f"  metrics {metrics}"] if metrics is not None else []),
+        "  stop    Ctrl-C",
+        "",
+        "Next, in another terminal:",
+    ]
+    if address != DEFAULT_BOOTSTRAP:
+        lines.append(f"  export OTTLA_BOOTSTRAP_SERVER={address}")
+    lines += [
+        "  ottla topics create orders --partitions 3",
+        "  ottla produce orders 'first order'",
+        "  ottla consume orders --from-beginning",
+        *(["  ottla top"] if metrics is not None else []),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _foreign(data: Path, found: list[str]) -> str:
+    if "meta.properties" in found:
+        return (
+            f"{data} is the log folder of a broker itself: start it with "
+            f"ottla broker --override log.dirs={data}, or choose another folder with --data DIR"
+        )
+    named = ", ".join(found[:FILES_NAMED_MAX]) + (", ..." if len(found) > FILES_NAMED_MAX else "")
+    return f"{data} holds other files ({named}): choose an empty or new folder with --data DIR"
+
+
+def port_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,140 @@
+"""The part of `kafka-configs.sh` that is about users, clients and addresses: quotas and SCRAM passwords."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities
+from ottla.cli.kafka.java_errors import java_class, java_sentence
+from ottla.cli.kafka.options import OptionError
+from ottla.client.client import Client
+from ottla.client.errors import RefusedError
+from ottla.client.quotas import (
+    MECHANISMS,
+    Quota,
+    Upsertion,
+    alter_quotas,
+    alter_scram,
+    describe_quotas,
+    describe_scram,
+)
+
+ENTITY_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
+TITLES = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}  # in the order in which they are told
+QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+ADDRESS_QUOTAS = ("connection_creation_rate",)
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)", re.DOTALL)
+
+
+def describe_quotas_and_credentials(client: Client, entities: Entities) -> Iterator[str]:
+    for quota in describe_quotas(client, _wanted(entities)):
+        yield quota_line(quota)
+    if entities.type == IPS or CLIENTS in entities.types or "" in entities.names:
+        return
+    for user, found in describe_scram(client, entities.names).items():
+        if isinstance(found, RefusedError):
+            name = java_class(found.error).rpartition(".")[2]
+            yield (
+                f"Error retrieving SCRAM credential configs for user-principal '{user}': {name}: {java_sentence(found)}"
+            )
+        else:
+            texts = ", ".join(f"{mechanism}=iterations={iterations}" for mechanism, iterations in found)
+            yield f"SCRAM credential configs for user-principal '{user}' are {texts}"
+
+
+def alter_quotas_and_credentials(
+    client: Client, entities: Entities, added: Mapping[str, str], deleted: Sequence[str]
+) -> None:
+    _check_keys(entities, added, deleted)
+    if entities.type == IPS or any(key in QUOTAS for key in (*added, *deleted)):
+        _alter_quotas(client, entities, added, deleted)
+    else:
+        changed = [parse_credential(mechanism, text) for mechanism, text in added.items()]
+        alter_scram(client, entities.names[0], changed, deleted)
+
+
+def quota_line(quota: Quota) -> str:
+    parts = []
+    for kind, title in TITLES.items():
+        if kind in quota.entity:
+            name = quota.entity[kind]
+            parts.append(f"{title} '{name}'" if name else f"the default {title}")
+    limits = ", ".join(f"{key}={value}" for key, value in quota.limits.items())
+    return f"Quota configs for {', '.join(parts)} are {limits}"
+
+
+def parse_credential(mechanism: str, text: str) -> Upsertion:
+    """`iterations=8192,password=secret`; the number may be left out."""
+    match = _CREDENTIAL.fullmatch(text)
+    if match is None:
+        raise OptionError(f"Invalid credential property {mechanism}")
+    iterations = int(match[1]) if match[1] not in (None, "", "-1", "-") else ITERATIONS_MIN
+    if iterations < ITERATIONS_MIN:
+        raise OptionError(f"Iterations {iterations} is less than the minimum {ITERATIONS_MIN} required for {mechanism}")
+    if iterations > ITERATIONS_MAX:
+        raise OptionError(f"Iterations {iterations} is more than the maximum {ITERATIONS_MAX} for {mechanism}")
+    return Upsertion(mechanism, iterations, match[2].encode())
+
+
+def _wanted(entities: Entities) -> list[tuple[str, str | None]]:
+    if len(entities.names) > len(entities.types):
+        raise OptionError("More entity names specified than entity types")
+    names: list[str | None] = [*entities.names, *[None] * (len(entities.types) - len(entities.names))]
+    return [(ENTITY_TYPES[kind], name) for kind, name in zip(entities.types, names, strict=True)]
+
+
+def _alter_quotas(client: Client, entities: Entities, added: Mapping[str, str], deleted: Sequence[str]) -> None:
+    found = describe_quotas(client, _wanted(entities))
+    known = found[0].limits if found else {}
+    missing = [key for key in deleted if key not in known]
+    if missing:
+        raise OptionError(f"Invalid config(s): {','.join(missing)}")
+    limits = {key: _limit(key, text) for key, text in added.items()}
+    entity = {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
+    alter_quotas(client, entity, limits, deleted)
+
+
+def _limit(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"Cannot parse quota configuration value for {key}: {text}") from None
+
+
+def _check_keys(entities: Entities, added: Mapping[str, str], deleted: Sequence[str]) -> None:
+    """Only quotas, and for a user alone also passwords, but not both at once."""
+    if entities.type == IPS:
+        unknown = [key for key in (*added, *deleted) if key not in ADDRESS_QUOTAS]
+        if unknown:
+            raise OptionError(
+                "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
+                f"Unexpected config names: {','.join(unknown)}"
+            )
+        return
+    with_passwords = CLIENTS not in entities.types
+    known = (*QUOTAS, *MECHANISMS) if with_passwords else QUOTAS
+    what = "quota and SCRAM credential configs" if with_passwords else "quota configs"
+    for keys, verb in ((added, "added"), (deleted, "deleted")):
+        unknown = [key for key in keys if key not in known]
+        if unknown:
+            raise OptionError(
+                f"Only {what} can be {verb} for '{USERS if with_passwords else CLIENTS}' using --bootstrap-server. "
+                f"Unexpected config names: Set({', '.join(unknown)})"
+            )
+    if any(key in MECHANISMS for key in (*added, *deleted)):
+        _check_passwords(entities, [*added, *deleted])
+
+
+def _check_passwords(entities: Entities, keys: Sequence[str]) -> None:
+    if "" in entities.names:
+        raise OptionError(
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials "
+            "using --bootstrap-server."
+        )
+    if any(key in QUOTAS for key in keys):
+        raise OptionError(
+            f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}' "
+            "using --bootstrap-server."
+        )

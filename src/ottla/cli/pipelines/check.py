@@ -1,0 +1,59 @@
+"""`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
+
+Three looks, each only if the one before found nothing: the file itself (at once), the topics (a broker is asked), the
+columns and conditions (Spark is started and plans the queries, but runs nothing). What was checked is said at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ottla.cli.pipelines.files import load, tell
+from ottla.cli.terminal import EXIT_FAILED, fail, say
+from ottla.client.errors import ClientError
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.topic_check import check_topics
+from ottla.pipelines.source.losses import SourceError
+
+if TYPE_CHECKING:
+    from ottla.pipelines.running.loading import Loaded
+
+
+def run_check(options: argparse.Namespace) -> int:
+    checked: list[str] = []
+    try:
+        loaded = load(options)
+        checked.append("the file")
+        if not options.offline:
+            check_topics(loaded.pipeline)
+            checked.append("topics")
+        if not options.no_spark:
+            checked += _check_plans(options, loaded)
+    except PipelineError as wrong:
+        return tell(loaded.placed(wrong) if checked else wrong)
+    except (ClientError, SourceError) as problem:
+        return fail("ottla pipeline check", f"{problem} (--offline checks without brokers)", EXIT_FAILED)
+    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{_not_checked(options)}")
+    return 0
+
+
+def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
+    """Raises PipelineError."""
+    from ottla.cli.pipelines.run import choices_of, start_spark  # noqa: PLC0415 (a second)
+    from ottla.cli.pipelines.screen import PlainDisplay  # noqa: PLC0415
+    from ottla.pipelines.running.builder import Builder  # noqa: PLC0415
+
+    display = PlainDisplay(loaded.pipeline.name)
+    spark = start_spark(options, loaded.pipeline, display)
+    try:
+        for stream in loaded.pipeline.queries():
+            Builder(spark, loaded.pipeline, choices=choices_of(options)).query(stream.name)
+    finally:
+        spark.stop()
+    return ["columns and conditions, with Spark"]
+
+
+def _not_checked(options: argparse.Namespace) -> str:
+    left = [words for is_left, words in ((options.offline, "topics"), (options.no_spark, "columns")) if is_left]
+    return f" Not checked: {', '.join(left)}." if left else ""

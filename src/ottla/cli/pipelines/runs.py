@@ -1,0 +1,135 @@
+"""`ottla pipeline list`, `status`, `stop`, `report`: runs of pipelines, seen from another terminal or afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ottla.cli.arguments import closest
+from ottla.cli.pipelines.files import state_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError, UsageError, say
+from ottla.cli.top.screen import duration
+from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
+from ottla.pipelines.running.telling import batch_line, count, end_line, step_table
+
+COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
+NUMBERS = ("PID", "ROWS", "LAG")
+WAIT_SECONDS = 0.1
+PICTURES = (".png", ".svg", ".html")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    runs = list_runs(state_of(options))
+    if options.json:
+        print(json.dumps([run.as_json() for run in runs]))
+    elif runs:
+        print_table(COLUMNS, [_row(run) for run in runs], NUMBERS)
+    return 0
+
+
+def run_status(options: argparse.Namespace) -> int:
+    """Exit code 1 for a pipeline that failed or was killed."""
+    run = _known(options)
+    if options.json:
+        print(json.dumps(run.as_json()))
+    else:
+        for line in status_lines(run):
+            say(line)
+    return 1 if run.state in ("failed", "killed") else 0
+
+
+def run_stop(options: argparse.Namespace) -> int:
+    run = _known(options)
+    if not run.is_live:
+        say(f"{run.name} does not run: {run.state}, {run.reason}")
+        return 0
+    if not run.is_here:
+        raise ToolError(f"{run.name} runs on {run.host}: stop it there")
+    _signal(run, signal.SIGTERM)
+    if _wait(lambda: not _known(options).is_live, options.timeout):
+        ended = _known(options)
+        say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
+        return 0
+    if not options.kill:
+        raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
+    _signal(run, signal.SIGKILL)
+    if not _wait(lambda: not _known(options).is_live, options.timeout):
+        raise ToolError(f"process {run.pid} does not end")
+    say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
+    return 0
+
+
+def run_report(options: argparse.Namespace) -> int:
+    run = _known(options)
+    output = Path(options.output or f"{run.name}.png")
+    if output.suffix not in PICTURES:
+        raise UsageError(f"{output}: the name must end in one of {', '.join(PICTURES)}")
+    points = read_points(state_of(options), run.name)
+    if not points:
+        raise ToolError(f"{run.name} has not done a batch: there is nothing to draw")
+    try:
+        from ottla.pipelines.running.report import write_report  # noqa: PLC0415 (half a second)
+    except ModuleNotFoundError:
+        raise ToolError("a report needs matplotlib: pip install 'ottla[pipelines]'") from None
+    write_report(run, points, output)
+    say(f"{output}: {len(points)} batches of {run.name}")
+    return 0
+
+
+def status_lines(run: Status) -> list[str]:
+    """How it is, each query's last batch, and the table of its steps."""
+    lines = [f"{run.name}: {run.state} for {_since(run)}{', ' if run.reason else ''}{run.reason}"]
+    lines += [f"  {'process':9}{run.pid} on {run.host}, master {run.master}", f"  {'file':9}{run.file}"]
+    if run.metrics_port and run.is_live:
+        lines.append(f"  {'metrics':9}http://127.0.0.1:{run.metrics_port}/metrics")
+    for query in run.queries:
+        lines.append(f"  {batch_line(query)}" if query.batches else f"  {query.query}: no batch yet")
+        lines += [f"  {query.query}: {query.error}"] if query.error else []
+    return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
+
+
+def _known(options: argparse.Namespace) -> Status:
+    folder = state_of(options)
+    found = read_status(folder, options.name)
+    if found is None:
+        names = [run.name for run in list_runs(folder)]
+        guess = closest(options.name, names)
+        hint = f"; did you mean {guess}?" if guess else f"; known: {', '.join(names) or 'none'}"
+        raise ToolError(f"no run of {options.name!r} is known in {folder}{hint}")
+    return found
+
+
+def _row(run: Status) -> tuple[str, ...]:
+    rows = sum(query.rows for query in run.queries)
+    lags = [query.lag for query in run.queries if query.lag is not None]
+    pid = str(run.pid) if run.is_live else ""
+    return (run.name, run.state, pid, _since(run), f"{rows}", count(sum(lags)) if lags else "", run.reason)
+
+
+def _since(run: Status) -> str:
+    """A live run since its start, another since its end."""
+    return duration((now_ms() - (run.started_ms if run.is_live else run.updated_ms)) / 1000)
+
+
+def _signal(run: Status, number: int) -> None:
+    try:
+        os.kill(run.pid, number)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise ToolError(f"{run.name} is run by another user (process {run.pid})") from None
+
+
+def _wait(is_done: Callable[[], bool], seconds: int) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if is_done():
+            return True
+        time.sleep(WAIT_SECONDS)
+    return is_done()

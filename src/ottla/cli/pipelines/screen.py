@@ -1,0 +1,209 @@
+"""How a running pipeline is shown: a live picture in a terminal, a line a batch in a pipe, or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ottla.cli.terminal import escape, say, warn
+from ottla.cli.top.figures import History
+from ottla.cli.top.screen import duration, short
+from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import now_ms
+from ottla.pipelines.running.telling import (
+    STEP_COLUMNS,
+    age,
+    batch_line,
+    count,
+    end_line,
+    seconds,
+    size,
+    step_rows,
+    step_table,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+SPARK_WIDTH = 14
+REFRESHES_PER_S = 4
+QUERY_COLUMNS = ("query", "batch", "rows", "in/s", "", "done/s", "lag", "", "watermark", "state", "batch time", "")
+STEP_STYLES = ("", "", "", "", "", "yellow", "red", "")
+
+Source = Callable[[], Sequence[Snapshot]]
+
+
+class Display(Protocol):
+    """Opened before Spark starts, told everything, closed at the end."""
+
+    source: Source
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def step(self, line: str) -> None:
+        """Something is going on that takes time."""
+
+    def warning(self, line: str) -> None: ...
+    def batch(self, snapshot: Snapshot) -> None: ...
+    def end(self, snapshots: Sequence[Snapshot]) -> None: ...
+
+
+class PlainDisplay:
+    """Lines: what is going on to stderr, batches and the final table to stdout."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.source: Source = list
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def step(self, line: str) -> None:
+        warn(f"{self.name}: {line}")
+
+    def warning(self, line: str) -> None:
+        warn(f"{self.name}: {line}")
+
+    def batch(self, snapshot: Snapshot) -> None:
+        say(batch_line(snapshot))
+        sys.stdout.flush()
+
+    def end(self, snapshots: Sequence[Snapshot]) -> None:
+        for line in ("", *step_table(snapshots), "", f"{self.name}: {end_line(snapshots)}"):
+            say(line)
+
+
+class JsonDisplay(PlainDisplay):
+    """One object a line, its kind under "event"; for other programs."""
+
+    def step(self, line: str) -> None:
+        self._print({"event": "step", "text": line})
+
+    def warning(self, line: str) -> None:
+        self._print({"event": "warning", "text": line})
+
+    def batch(self, snapshot: Snapshot) -> None:
+        self._print({"event": "batch", **snapshot.as_json()})
+
+    def end(self, snapshots: Sequence[Snapshot]) -> None:
+        self._print({"event": "end", "queries": [snapshot.as_json() for snapshot in snapshots]})
+
+    def _print(self, value: dict[str, object]) -> None:
+        print(json.dumps({"pipeline": self.name, "at_ms": now_ms(), **value}), flush=True)
+
+
+class LiveDisplay(PlainDisplay):
+    """A picture that is drawn anew several times a second; what queries print passes above it."""
+
+    def __init__(self, name: str, master: str) -> None:
+        from rich.live import Live  # noqa: PLC0415 (50 ms, and only for a terminal)
+
+        super().__init__(name)
+        self.master = master
+        self.started_s = time.monotonic()
+        self.doing = "starting"
+        self.trends: dict[str, Trend] = {}
+        self._live = Live(get_renderable=self.picture, refresh_per_second=REFRESHES_PER_S, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def step(self, line: str) -> None:
+        self.doing = line
+
+    def warning(self, line: str) -> None:
+        self._live.console.print(escape(line), style="yellow", markup=False, highlight=False)
+
+    def batch(self, snapshot: Snapshot) -> None:
+        self.trends.setdefault(snapshot.query, Trend()).add(snapshot)
+
+    def end(self, snapshots: Sequence[Snapshot]) -> None:
+        self._live.stop()
+        super().end(snapshots)
+
+    def picture(self) -> RenderableType:
+        head = f"{self.name} on {self.master}, {duration(time.monotonic() - self.started_s)}: {self.doing}"
+        return rich_picture(head, self.source(), self.trends)
+
+
+class Trend:
+    """The recent course of one query."""
+
+    def __init__(self) -> None:
+        self.rows_in, self.lag, self.batch_time = History(), History(), History()
+
+    def add(self, snapshot: Snapshot) -> None:
+        self.rows_in.add(snapshot.rows_in_per_s or 0.0)
+        self.lag.add(float(snapshot.lag or 0))
+        self.batch_time.add(float(snapshot.batch_ms or 0))
+
+
+def rich_picture(head: str, snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> RenderableType:
+    """A line of figures for each query, and what became of the rows at each step."""
+    from rich.console import Group  # noqa: PLC0415 (50 ms, and only for a terminal)
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    queries = query_table(snapshots, trends)
+    steps = Table(box=None, header_style="bold cyan", pad_edge=False)
+    for place, name in enumerate(STEP_COLUMNS):
+        steps.add_column(name, justify="right" if place > 1 else "left", no_wrap=True)
+    for row in step_rows(snapshots):
+        shown = zip(row, STEP_STYLES, strict=True)
+        steps.add_row(*(Text(escape(text), style if text != "0" else "dim") for text, style in shown))
+    parts = [Text(escape(head), "bold"), Text("")]
+    parts += [queries, Text("")] if snapshots else []  # type: ignore[list-item]
+    parts += [steps, Text("")] if steps.row_count else []  # type: ignore[list-item]
+    return Group(*parts, Text("Ctrl-C stops it after the current batch", "dim"))
+
+
+def query_table(snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> Table:
+    """A line of figures for each query."""
+    from rich.table import Table  # noqa: PLC0415 (50 ms, and only for a terminal)
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, header_style="bold cyan", pad_edge=False)
+    for place, name in enumerate(QUERY_COLUMNS):
+        table.add_column(name, justify="right" if place and name else "left", no_wrap=True)
+    for snapshot in snapshots:
+        cells = query_cells(snapshot, trends.get(snapshot.query), now_ms())
+        table.add_row(*(Text(text, style) for text, style in cells))
+    return table
+
+
+def query_cells(now: Snapshot, trend: Trend | None, at_ms: int) -> list[tuple[str, str]]:
+    """Text and style of each cell; rates of an idle query are zero, whatever its last batch was like."""
+    is_idle = now.is_idle(at_ms)
+    lines = (trend.rows_in, trend.lag, trend.batch_time) if trend else (History(), History(), History())
+    rows_in, lag, batch_time = (line.line(SPARK_WIDTH) for line in lines)
+    watermark = "" if now.watermark_ms is None else f"{age(at_ms - now.watermark_ms)} ago"
+    return [
+        (escape(now.query), "bold red" if now.error else "bold"),
+        (str(now.batch) if now.batches else "-", ""),
+        (f"{now.rows:,}", ""),
+        ("idle" if is_idle else _rate(now.rows_in_per_s), "dim" if is_idle else "bold"),
+        (rows_in, "green"),
+        ("" if is_idle else _rate(now.rows_done_per_s), ""),
+        (count(now.lag) if now.batches else "", "yellow" if now.lag else ""),
+        (lag, "yellow"),
+        (watermark, ""),
+        (f"{now.state_rows:,} rows {size(now.state_bytes)}" if now.state_rows else "", ""),
+        (seconds(now.batch_ms) if now.batches else "", ""),
+        (batch_time, "blue"),
+    ]
+
+
+def _rate(per_s: float | None) -> str:
+    return "" if per_s is None else short(per_s)

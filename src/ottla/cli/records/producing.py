@@ -1,0 +1,177 @@
+"""Sending records from a tool: one place that knows what can go wrong on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ottla.base.errors import Error
+from ottla.base.names import topic_name_problem
+from ottla.cli.client_settings import make_client
+from ottla.cli.librdkafka import hurry_metadata, library, make_producer
+from ottla.cli.records.line_reader import Line
+from ottla.cli.terminal import ToolError, end_on_sigterm, warn
+from ottla.client.admin import Admin
+from ottla.client.errors import ClientError
+from ottla.client.java_properties import translate
+
+FAILURES_SHOWN_MAX = 10
+POLL_SECONDS = 0.2  # Python hears signals only between calls of the library
+FLUSH_SECONDS_ON_STOP = 5.0
+TRANSACTION_TIMEOUT_MS = 60_000
+TOPIC_PATIENCE_MS = 3_000  # a topic that is made by asking for it appears a moment later
+
+# What Kafka's console producer runs with, where librdkafka's defaults differ.
+DEFAULTS: Mapping[str, Any] = {
+    "acks": "all",
+    "message.max.bytes": 1_048_576,
+    "message.timeout.ms": 120_000,
+    "partitioner": "murmur2_random",  # keys go where Java's producer puts them
+    "queue.buffering.max.kbytes": 32_768,
+    "linger.ms": 5,
+}
+
+
+def producer_settings(bootstrap: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the library: defaults, then each layer of Java properties over the one before."""
+    settings = dict(DEFAULTS)
+    for layer in layers:
+        settings |= translate({name: str(value) for name, value in layer.items()})
+    settings["bootstrap.servers"] = bootstrap
+    if "transactional.id" in settings:  # the library refuses to wait for a record longer than for its transaction
+        most_ms = int(settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+        settings["message.timeout.ms"] = min(int(settings["message.timeout.ms"]), most_ms)
+    if "enable.idempotence" not in settings and str(settings["acks"]) in ("all", "-1"):
+        settings["enable.idempotence"] = str(settings.get("retries", 1)) != "0"
+    return settings
+
+
+def wait_for_topic(bootstrap: str, topic: str, properties: Mapping[str, str], timeout_ms: int) -> None:
+    """Make sure that there is a broker with this topic before anything is read: the errors are then quick and clear."""
+    client = make_client(bootstrap, dict(properties))
+    client.timeout_ms = min(client.timeout_ms, timeout_ms)
+    with client:
+        admin = Admin(client)
+        deadline_ms = client.clock.monotonic_ms() + min(timeout_ms, TOPIC_PATIENCE_MS)
+        while True:
+            try:
+                admin.topic(topic, may_create=True, needs_leaders=True)
+            except ClientError as problem:
+                if problem.error is Error.INVALID_TOPIC_EXCEPTION:
+                    raise ToolError(topic_name_problem(topic) or f"{topic!r} is not a valid topic name") from None
+                if problem.error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                if client.clock.monotonic_ms() >= deadline_ms:
+                    raise ToolError(
+                        f"topic {topic} does not exist and the broker does not create it by itself. "
+                        f"Create it with: ottla topics create {topic}"
+                    ) from None
+                client.sleep(POLL_SECONDS)
+            else:
+                return
+
+
+class Sender:
+    """Sends records to one topic and counts what became of them."""
+
+    def __init__(self, name: str, topic: str, settings: Mapping[str, Any], *, is_synchronous: bool = False) -> None:
+        self.name = name
+        self.topic = topic
+        self.is_synchronous = is_synchronous
+        self.library = library()
+        self.producer = make_producer(settings)
+        hurry_metadata(self.producer, topic)
+        self.sent = 0
+        self.stored = 0
+        self.failed = 0
+
+    def send(self, line: Line, partition: int | None = None) -> None:
+        """Hand one record to the library; waits while its queue is full."""
+        self.sent += 1
+        number = self.sent
+        details: dict[str, Any] = {}
+        if partition is not None:
+            line = line._replace(partition=partition)
+        if line.partition is not None:
+            details["partition"] = line.partition
+        if line.timestamp is not None:
+            details["timestamp"] = line.timestamp
+        if line.headers:
+            details["headers"] = line.headers
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is None:
+                self.stored += 1
+            else:
+                self._report(number, line, error)
+
+        while True:
+            try:
+                self.producer.produce(self.topic, line.value, line.key, on_delivery=delivered, **details)
+                break
+            except BufferError:
+                self.producer.poll(POLL_SECONDS)
+            except self.library.KafkaException as problem:
+                self._report(number, line, problem.args[0])
+                break
+        self.producer.poll(0)
+        if self.is_synchronous:
+            self.flush()
+
+    def flush(self, seconds: float | None = None) -> None:
+        """Wait until every record has been stored or given up, or until the time is over."""
+        rounds = None if seconds is None else int(seconds / POLL_SECONDS)
+        while self.producer.flush(POLL_SECONDS):
+            if rounds is not None:
+                rounds -= 1
+                if rounds <= 0:
+                    return
+
+    def finish(self) -> int:
+        """Wait for everything and return the tool's exit code."""
+        self.flush()
+        if self.failed > FAILURES_SHOWN_MAX:
+            warn(f"{self.name}: {self.failed} of {self.sent} messages were not stored")
+        return 1 if self.failed else 0
+
+    def _report(self, number: int, line: Line, error: Any) -> None:
+        self.failed += 1
+        if self.failed <= FAILURES_SHOWN_MAX:
+            size = len(line.key or b"") + len(line.value or b"")
+            why = _why(line, error)
+            warn(f"{self.name}: message {number} ({size} bytes) was not stored in {self.topic}: {why}")
+
+    def __repr__(self) -> str:
+        return f"<Sender {self.topic} sent={self.sent} stored={self.stored} failed={self.failed}>"
+
+
+def send_all(sender: Sender, lines: Iterable[Line], *, is_prompting: bool = False, partition: int | None = None) -> int:
+    """Send everything; a signal or a bad line stops the reading, not the sending of what was read."""
+    end_on_sigterm()
+    is_everything_read = False
+    try:
+        for line in lines:
+            sender.send(line, partition)
+            if is_prompting:
+                sender.flush(1)  # a person wants to see at once what went wrong
+        is_everything_read = True
+    finally:
+        if not is_everything_read:
+            sender.flush(FLUSH_SECONDS_ON_STOP)
+    return sender.finish()
+
+
+def _why(line: Line, error: Any) -> str:
+    if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
+        return f"it is for partition {line.partition}, which the topic does not have"
+    return sentence(error)
+
+
+def sentence(error: Any) -> str:
+    """A library error in words that lead to a cure."""
+    if error.name() in ("MSG_SIZE_TOO_LARGE", "MESSAGE_TOO_LARGE"):
+        return "it is larger than max.request.size (1048576 by default) or the topic's max.message.bytes"
+    if error.name() == "_MSG_TIMED_OUT":
+        return "no broker has taken it in time"
+    text = str(error.str())
+    return text.removeprefix("Broker: ").removeprefix("Local: ")
