@@ -9,9 +9,10 @@ from faults.cluster_faults import CUTS, DEATHS, PAUSES, Fault, roll
 from faults.cluster_rounds import run_rounds
 from ottla.testing.cluster import Cluster
 
-SESSION_SECONDS = 3.0
-# How long writes may stand still: a death is seen at once, a pause costs a session, a restart of all a start.
-DEATH_SECONDS, PAUSE_SECONDS = 6.0, 2 * SESSION_SECONDS + 6.0
+SHORT_SESSION = {"zookeeper.session.timeout.ms": 4000}
+# How long writes may stand still: a death is seen at once, a pause costs a session, a restart of all a start. These are
+# for a machine that has other things to do as well; tests/faults has the figures that are promised.
+DEATH_SECONDS, PAUSE_SECONDS = 10.0, 20.0
 
 
 def run(cluster: Cluster, folder: Path, topic: str, faults: list[Fault], gap_seconds_max: float) -> None:
@@ -27,18 +28,19 @@ def test_the_death_of_most_and_of_all_loses_nothing(cluster: Cluster, tmp_path: 
     run(cluster, tmp_path, "many-deaths", [DEATHS["kill two"], DEATHS["kill everybody"]], PAUSE_SECONDS)
 
 
-def test_pauses_lose_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_pauses_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
     faults = [PAUSES[name] for name in ("pause leader", "pause briefly", "restart ZooKeeper")]
-    run(cluster, tmp_path, "pauses", faults, PAUSE_SECONDS)
+    run(cluster_factory(3, SHORT_SESSION), tmp_path, "pauses", faults, PAUSE_SECONDS)
 
 
 def test_a_rolling_restart_loses_nothing_and_holds_nobody_up(cluster: Cluster, tmp_path: Path) -> None:
-    run(cluster, tmp_path, "roll", [roll], 4.0)
+    run(cluster, tmp_path, "roll", [roll], DEATH_SECONDS)
 
 
 def test_cuts_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
-    faults = [CUTS["cut leader from followers"], CUTS["cut one off"]]
-    run_rounds(cluster_factory(has_links=True), tmp_path / "logs", faults, gap_seconds_max=5 * SESSION_SECONDS)
+    faults = [CUTS[name] for name in ("cut controller from brokers", "cut one off", "cut from ZooKeeper")]
+    cluster = cluster_factory(3, SHORT_SESSION, has_links=True)
+    run_rounds(cluster, tmp_path / "logs", faults, gap_seconds_max=PAUSE_SECONDS)
 
 
 def test_transactions_and_groups_outlive_deaths(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
