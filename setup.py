@@ -28,6 +28,7 @@ COMPILED = [
     "src/ottla/storage/cleaning/key_map.py",
     "src/ottla/storage/log.py",
     "src/ottla/storage/log_files.py",
+    "src/ottla/storage/epoch_mending.py",
     "src/ottla/storage/recovery.py",
     "src/ottla/storage/replay.py",
     "src/ottla/storage/scan.py",

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from cluster.coordinator_clients import VersionTwoProducer, coordinator_of
+from conformance.group_calls import GroupCalls
+from conformance.peer import Peer
 from ottla.client.coordinators import KeyType
 from ottla.testing.cluster import Cluster, ClusterBroker
+from ottla.testing.links import ZOOKEEPER
 
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50}
 SESSION = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
@@ -351,3 +354,36 @@ def ask_for_offset(reader: Consumer, place: TopicPartition, told: list[int]) -> 
             told.append(reader.committed([place], timeout=PATIENCE_SECONDS)[0].offset)
             if not has_answer:
                 has_answer, until = True, time.monotonic() + 0.5
+
+
+def test_a_coordinator_that_is_cut_off_tells_nothing_old(cluster_factory: Callable[..., Cluster]) -> None:
+    """Clients still reach it, and nobody tells it that it has a successor."""
+    cluster = cluster_factory(has_links=True)
+    assert cluster.links is not None
+    cluster.create_topic("t")
+    cut = coordinator_of(cluster, KeyType.GROUP, "g")
+    cluster.wait_for(lambda: commit_at_any([cut], 5), "an answer to a commit")
+    others = [broker for broker in cluster.brokers if broker is not cut]
+    for node in (ZOOKEEPER, *(broker.id for broker in others)):
+        cluster.links.cut(cut.id, node)
+    cluster.wait_for(lambda: commit_at_any(others, 100), "an answer to a commit of the successor")
+    with Peer(cut.bootstrap_servers) as peer:
+        until = time.monotonic() + 2.0
+        while time.monotonic() < until:
+            answer = GroupCalls(peer, "g").fetch_offsets({"t": [0]})
+            assert answer.error_code, answer.topics
+    cluster.links.heal()
+    told: list[int] = []
+    reader = Consumer(client(cluster, group_id="g"))
+    ask_for_offset(reader, TopicPartition("t", 0), told)
+    assert set(told) == {100}
+    reader.close()
+
+
+def commit_at_any(brokers: list[ClusterBroker], offset: int) -> bool:
+    """Whether one of them has taken it."""
+    for broker in brokers:
+        with Peer(broker.bootstrap_servers) as peer:
+            if GroupCalls(peer, "g").commit({"t": {0: offset}})["t"][0] == 0:
+                return True
+    return False

@@ -119,6 +119,66 @@ def test_flipped_bits_are_never_delivered(cluster_factory: ClusterFactory, tmp_p
         finish(checker, cluster)
 
 
+def segments_of(broker: ClusterBroker) -> list[list[Path]]:
+    """By partition."""
+    folders = [broker.partition_folder(TOPIC, partition) for partition in range(4)]
+    return [sorted(folder.glob("*.log")) if folder is not None else [] for folder in folders]
+
+
+def lose_first(segments: list[Path]) -> None:
+    for path in segments[0].parent.glob(f"{segments[0].stem}.*"):
+        path.unlink()
+
+
+def lose_middle(segments: list[Path]) -> None:
+    segments[len(segments) // 2].unlink()
+
+
+def empty_middle(segments: list[Path]) -> None:
+    segments[len(segments) // 2].write_bytes(b"")
+
+
+def lose_indexes(segments: list[Path]) -> None:
+    for path in segments[0].parent.glob("*index"):
+        path.unlink()
+
+
+def change_epoch(segments: list[Path]) -> None:
+    """The checksum does not cover it."""
+    data = bytearray(segments[0].read_bytes())
+    data[13] ^= 1
+    segments[0].write_bytes(data)
+
+
+@pytest.mark.parametrize("damaging", [lose_first, lose_middle, empty_middle, lose_indexes, change_epoch])
+def test_files_that_are_gone_on_one_broker_are_given_back_by_the_others(
+    cluster_factory: ClusterFactory, tmp_path: Path, damaging: Callable[[list[Path]], None]
+) -> None:
+    """W7: then it leads, everything is read from it, and a new disk of another broker is filled by it."""
+    cluster = cluster_factory()
+    chance = random.Random(7)
+    with Checker(cluster.bootstrap, tmp_path / "logs", topic_settings={"internal.segment.bytes": "50000"}) as checker:
+        for number in range(rounds(10)):
+            broker, other = chance.sample(cluster.brokers, 2)
+            cluster.wait_for(lambda broker=broker: min(map(len, segments_of(broker))) > 3, "some segments")
+            if number % 2:
+                broker.stop()
+            else:
+                broker.kill()
+            for segments in segments_of(broker):
+                damaging(segments)
+            broker.start()
+            cluster.wait_until_whole()
+            lead(cluster, broker)
+            read_what_is_left(cluster.bootstrap, checker.places)
+            cluster.wait_until_whole()
+            other.kill()
+            other.wipe()
+            other.start()
+            cluster.wait_until_whole()
+        finish(checker, cluster)
+
+
 def lead(cluster: Cluster, broker: ClusterBroker) -> None:
     """This broker leads every partition, unless it knows by itself that it should not."""
     ids = [broker.id, *(other.id for other in cluster.brokers if other is not broker)]

@@ -34,9 +34,10 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
+from ottla.storage.log import Log
 from ottla.storage.page_cache import range_is_cached, read_ahead
 from ottla.storage.segment import RebuildNeededError
-from ottla.storage.verification import check_range, needs_check
+from ottla.storage.verification import needs_check
 
 logger = logging.getLogger(__name__)
 
@@ -348,9 +349,11 @@ class Fetch:
     def _answer_or_prepare(self, results: list[Result]) -> FetchResponse | None:
         """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
         unready = [
-            data.records
-            for _, data in results
-            if isinstance(data.records, FileRange) and (needs_check(data.records) or not range_is_cached(data.records))
+            (data.records, asked.partition.log)
+            for asked, data in results
+            if isinstance(data.records, FileRange)
+            and asked.partition is not None
+            and (needs_check(data.records) or not range_is_cached(data.records))
         ]
         if not unready:
             return self._response(results)
@@ -359,11 +362,13 @@ class Fetch:
         self.context.connection.loop.create_task(self._prepare(results, unready))
         return None
 
-    async def _prepare(self, results: list[Result], unready: list[FileRange]) -> None:
+    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> None:
         loop = self.context.connection.loop
-        jobs = [loop.run_in_executor(self.context.broker.workers, _prepare_range, item) for item in unready]
+        jobs = [loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
-        failed = {id(item): outcome for item, outcome in zip(unready, outcomes, strict=True) if outcome is not None}
+        failed = {
+            id(item): outcome for (item, _), outcome in zip(unready, outcomes, strict=True) if outcome is not None
+        }
         checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
         for (asked, before), (_, after) in zip(results, checked, strict=True):
             if after is not before:
@@ -416,10 +421,10 @@ def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange 
     ]
 
 
-def _prepare_range(file_range: FileRange) -> None:
+def _prepare_range(file_range: FileRange, log: Log) -> None:
     """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
     if needs_check(file_range):
-        check_range(file_range)
+        log.check_range(file_range)
     else:
         read_ahead(file_range)
 

@@ -315,6 +315,8 @@ class Partition(Replica):
             end_offset = self.log.end_offset
             return (NO_EPOCH, end_offset) if offset > end_offset else None
         epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH and last_fetched_epoch > self.leader_epoch:  # nobody has had it: damage has made it up
+            epoch, end_offset = self.log.latest_epoch, self.log.end_offset
         return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 
     def _on_progress(self, leading: Leading, follower: Follower) -> None:

@@ -31,6 +31,7 @@ from ottla.protocol.batches import (
 from ottla.protocol.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, is_slow, library_level
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.epoch_mending import mend_epochs
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.errors import RecompressionNeededError
 from ottla.storage.index import RELATIVE_OFFSET_MAX
@@ -492,6 +493,7 @@ class Log(LogFiles):
         """Check stored bytes, in any thread. A range with a bad batch is shortened to end before it; if that is its
         first, KafkaError(CORRUPT_MESSAGE)."""
         check_range(file_range)
+        mend_epochs(segment_of(file_range), file_range, self.epochs)
 
     def range_is_cached(self, file_range: FileRange) -> bool:
         """Whether the range can be sent without waiting for the disk; if not, read_ahead() it in a thread first."""

@@ -102,6 +102,7 @@ class Opening:
         # Not the broker's pool: this thread must not close files that another one uses.
         self.pool = DescriptorPool()
         self.folder: Folder = read_folder(directory)
+        self.unindexed: list[Segment] = []  # had no index files: that of its transactions may be gone with them
         self.segments: list[Segment] = [self._found_segment(base_offset) for base_offset in self.folder.segments]
         self.producers = Producers(producer_expiration_ms)
         self.epochs = LeaderEpochs(directory)
@@ -140,6 +141,7 @@ class Opening:
         if index_bytes < 0 or time_index_bytes < 0:
             if segment.size:
                 segment.rebuild_indexes("an index file is missing")
+                self.unindexed.append(segment)
             else:
                 files.create_empty(segment.path(files.INDEX_SUFFIX))
                 files.create_empty(segment.path(files.TIME_INDEX_SUFFIX))
@@ -150,7 +152,9 @@ class Opening:
 
     def _check_transaction_indexes(self) -> None:
         for segment in self.segments:
-            if segment.has_transactions:
+            if segment in self.unindexed:
+                self._rebuild_transactions(segment)
+            elif segment.has_transactions:
                 try:
                     segment.transactions()
                 except TransactionIndexError as error:

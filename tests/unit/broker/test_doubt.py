@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.base.names import TopicPartition
 from ottla.broker.cluster import doubt as doubt_module
 from ottla.broker.cluster.doubt import Doubt
 from ottla.controller.image import BrokerImage, MetadataImage
@@ -28,12 +29,15 @@ class Stand:
         self.now_ms = 1_000_000
         self.registered: Any = me(7)
         self.looks = 0
+        self.is_in_touch = True
+        self.partitions: dict[TopicPartition, Any] = {}
         self.services: Any = SimpleNamespace(
             node_id=ME,
             clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
-            settings=SimpleNamespace(zookeeper_session_timeout_ms=6000),
+            settings=SimpleNamespace(zookeeper_session_timeout_ms=6000, replica_fetch_wait_max_ms=500),
             image=MetadataImage(brokers={ME: me(7)}),
-            cluster=SimpleNamespace(locate=self.locate),
+            cluster=SimpleNamespace(locate=self.locate, is_in_touch=lambda: self.is_in_touch),
+            replicas=SimpleNamespace(partitions=self.partitions),
             publisher=SimpleNamespace(settled=self.settled),
         )
         self.doubt = Doubt(self.services)
@@ -107,6 +111,49 @@ def test_without_the_store_doubt_ends_after_a_session(monkeypatch: pytest.Monkey
         assert stand.doubt.is_there()
         stand.now_ms += 6000
         await asyncio.sleep(0.02)
+        assert not stand.doubt.is_there()
+
+    play(monkeypatch, scene)
+
+
+def led(topic: str, *fetched_ms: int) -> dict[TopicPartition, Any]:
+    """A partition that this broker leads, and when its followers have fetched."""
+    followers = [SimpleNamespace(broker_id=2 + place, fetched_ms=at) for place, at in enumerate(fetched_ms)]
+    return {TopicPartition(topic, 0): SimpleNamespace(is_leader=True, in_sync=(ME, 2, 3), followers=followers)}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "is_cut_off"),
+    [
+        (led("__consumer_offsets", 998_000, 998_500), True),
+        (led("__transaction_state", 998_000, 998_500), True),
+        (led("__consumer_offsets", 998_000, 999_500), False),  # the store is away from everybody
+        (led("__consumer_offsets"), False),  # nobody else is in sync, so nobody else can lead
+        (led("orders", 998_000), False),
+    ],
+)
+def test_who_reaches_neither_the_store_nor_its_followers_is_in_doubt_until_it_knows(
+    monkeypatch: pytest.MonkeyPatch, partitions: dict[TopicPartition, Any], is_cut_off: bool
+) -> None:
+    async def scene(stand: Stand) -> None:
+        stand.partitions.update(partitions)
+        stand.doubt._look()
+        assert not stand.doubt.is_there()
+        stand.is_in_touch = False
+        stand.registered = StoreError("away")
+        stand.doubt._look()
+        assert stand.doubt.is_there() == is_cut_off
+        for _ in range(8):  # longer than a session, and still nobody answers
+            stand.now_ms += 1000
+            stand.doubt._seen_ms = stand.now_ms
+            await asyncio.sleep(0.005)
+        assert stand.doubt.is_there() == is_cut_off
+        stand.is_in_touch = True
+        stand.registered = me(8)  # of our next life, which our image does not know yet
+        await asyncio.sleep(0.01)
+        assert stand.doubt.is_there() == is_cut_off
+        stand.registered = me(7)
+        await asyncio.sleep(0.01)
         assert not stand.doubt.is_there()
 
     play(monkeypatch, scene)

@@ -1,10 +1,13 @@
-"""A broker that was held still for a long time must find out whether it still is what it believes to be.
+"""A broker that was held still, or is cut off, must find out whether it still is what it believes to be.
 
 Who stops for longer than its session (SIGSTOP, a machine that sleeps) has successors when it goes on, and knows nothing
 of them at first. What it is asked to write no follower confirms; but what it knows of groups and transactions is old,
 and to tell a producer out of old knowledge that it is fenced would end it. So after a long silence of our own clock
 coordinators say COORDINATOR_LOAD_IN_PROGRESS until the store shows that our registration is still the one that our
 image knows: either it has never ended, or the image is newer than the registration that followed.
+
+The same goes for one that does not reach the store for a whole session, if no replica copies the partitions of
+coordinators from it any more: others may have been elected. (While the store is away from everybody, followers go on.)
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ottla.base.names import INTERNAL_TOPICS
 from ottla.controller.stores.store import StoreError
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services
+    from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +29,8 @@ SILENCE_MS_MIN: Final = 500
 SESSION_PART: Final = 3  # no session ends within a third of its time
 LOOKS_PER_SILENCE: Final = 4
 RETRY_SECONDS: Final = 0.05
+UNFETCHED_MS_MIN: Final = 1_000
+FETCHES_MISSED: Final = 2  # of a follower that asks at least every replica.fetch.wait.max.ms
 
 
 class Doubt:
@@ -32,6 +39,7 @@ class Doubt:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._session_ms = services.settings.zookeeper_session_timeout_ms
+        self._unfetched_ms = max(FETCHES_MISSED * services.settings.replica_fetch_wait_max_ms, UNFETCHED_MS_MIN)
         self._silence_ms_max = max(self._session_ms // SESSION_PART, SILENCE_MS_MIN)
         self._seen_ms = services.clock.monotonic_ms()
         self._task: asyncio.Task[None] | None = None  # while we are in doubt
@@ -42,32 +50,50 @@ class Doubt:
 
     def is_there(self) -> bool:
         """Asked with every request: after a long stop requests are read before any timer comes."""
-        if self._task is None and self._services.clock.monotonic_ms() - self._seen_ms > self._silence_ms_max:
-            self._begin()
+        silent_ms = self._services.clock.monotonic_ms() - self._seen_ms
+        if self._task is None and silent_ms > self._silence_ms_max:
+            self._begin(f"was held still for {silent_ms} ms")
         return self._task is not None
 
     def _look(self) -> None:
-        self.is_there()
+        if not self.is_there() and self._is_cut_off():
+            self._begin("reaches neither ZooKeeper nor its followers")
         self._seen_ms = self._services.clock.monotonic_ms()
         seconds = self._silence_ms_max / LOOKS_PER_SILENCE / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
-    def _begin(self) -> None:
-        silent_ms = self._services.clock.monotonic_ms() - self._seen_ms
-        logger.info("this broker was held still for %d ms: does it still lead what it led?", silent_ms)
+    def _begin(self, why: str) -> None:
+        logger.info("this broker %s: does it still lead what it led?", why)
         self._task = asyncio.get_running_loop().create_task(self._find_out())
 
     async def _find_out(self) -> None:
-        """If the store cannot be reached for a whole session, nobody else could be elected through it either."""
+        """If the store cannot be reached for a whole session, nobody else could be elected through it either.
+
+        Unless we are cut off: then the session begins to count when we are not any more.
+        """
         clock = self._services.clock
         deadline_ms = clock.monotonic_ms() + self._session_ms
         try:
             while clock.monotonic_ms() < deadline_ms and not await self._is_known():
+                if self._is_cut_off():
+                    deadline_ms = clock.monotonic_ms() + self._session_ms
                 await asyncio.sleep(RETRY_SECONDS)
             await self._services.publisher.settled()
         finally:
             self._seen_ms = clock.monotonic_ms()
             self._task = None
+
+    def _is_cut_off(self) -> bool:
+        cluster = self._services.cluster
+        if cluster is None or cluster.is_in_touch():
+            return False
+        since_ms = self._services.clock.monotonic_ms() - self._unfetched_ms
+        coordinated = (
+            partition
+            for (topic, _), partition in self._services.replicas.partitions.items()
+            if topic in INTERNAL_TOPICS
+        )
+        return any(is_left_alone(partition, since_ms) for partition in coordinated)
 
     async def _is_known(self) -> bool:
         cluster, node_id = self._services.cluster, self._services.node_id
@@ -88,3 +114,9 @@ class Doubt:
 
     def __repr__(self) -> str:
         return f"<Doubt {'in doubt' if self._task is not None else 'none'}>"
+
+
+def is_left_alone(partition: Partition, since_ms: int) -> bool:
+    """Whether we believe to lead it with others in sync, none of whom has fetched lately."""
+    followers = [follower for follower in partition.followers if follower.broker_id in partition.in_sync]
+    return partition.is_leader and bool(followers) and all(follower.fetched_ms < since_ms for follower in followers)

@@ -17,12 +17,13 @@ from ottla.transactions.machine import Identity, Initialized
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 FENCED_SINCE: Final = 4
+CONTROLLER_AWAY: Final = (Error.NOT_CONTROLLER, Error.REQUEST_TIMED_OUT, Error.STALE_BROKER_EPOCH)
 
 
 async def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
         check(request, context)
-        producer_id = await context.broker.control.producer_ids.next_id()
+        producer_id = await next_id(context)
         made = Initialized(Error.NONE, producer_id, 0)
         if request.transactional_id is not None:
             made = await init_transactional(request, request.transactional_id, producer_id, context)
@@ -32,6 +33,16 @@ async def handle(request: InitProducerIdRequest, context: Context) -> InitProduc
     if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
         error = Error.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(error_code=error, producer_id=made.producer_id, producer_epoch=made.epoch)
+
+
+async def next_id(context: Context) -> int:
+    """When no controller gives a new block of ids, that passes: Kafka's word for it is one that every client knows."""
+    try:
+        return await context.broker.control.producer_ids.next_id()
+    except KafkaError as problem:
+        if problem.error not in CONTROLLER_AWAY:
+            raise
+        raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS) from problem
 
 
 async def init_transactional(
