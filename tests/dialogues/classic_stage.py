@@ -4,7 +4,7 @@ NAME joins [as MEMBER] [instance X] [protocols p,q] [session N] [v3|v9]
 NAME syncs generation N [MEMBER=assignment ...]
 NAME beats generation N            NAME leaves             instance X leaves
 NAME commits TOPIC-P=OFFSET generation N                    somebody commits TOPIC-P=OFFSET
-N ms pass          committed       writes fail with ERROR  writes work        restart
+N ms pass          committed       writes fail with ERROR  writes work        restart        nobody was heard
 who                (the group as DescribeGroups tells)      offsets           delete group
 """
 
@@ -58,6 +58,9 @@ class ClassicStage(Stage):
         return describe_record(key, value)
 
     # ---- commands
+
+    def hear_again(self) -> None:
+        self.machine.hear_again(self.now_ms)
 
     def join(
         self,
@@ -182,6 +185,7 @@ ClassicStage.commands = [
     (r"writes fail with (?P<error>\w+)", ClassicStage.fail_writes),
     (r"writes work", ClassicStage.let_write),
     (r"restart", ClassicStage.restart),
+    (r"nobody was heard", ClassicStage.hear_again),
     (r"who", ClassicStage.describe),
     (r"offsets", ClassicStage.show_offsets),
     (r"delete group", ClassicStage.delete),

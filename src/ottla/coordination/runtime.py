@@ -79,6 +79,7 @@ class Runtime(Generic[M]):
         self._is_closed = False
         self.partition_count = 0
         self.is_in_doubt: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
+        self._was_deaf = False  # because of that
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
 
     def now_ms(self) -> int:
@@ -93,7 +94,7 @@ class Runtime(Generic[M]):
         return self.shard_at(partition_for(key, self.partition_count))
 
     def shard_at(self, index: int) -> Shard[M]:
-        if self.is_in_doubt is not None and self.is_in_doubt():
+        if not self._may_trust():
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         shard = self._shards.get(index)
         if shard is not None and shard.is_ours:
@@ -108,6 +109,18 @@ class Runtime(Generic[M]):
         if shard is None:
             raise KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
+
+    def _may_trust(self) -> bool:
+        """Members whose heartbeats were turned away in doubt are not silent: after it their sessions begin anew."""
+        if self.is_in_doubt is not None and self.is_in_doubt():
+            self._was_deaf = True
+            return False
+        if self._was_deaf:
+            self._was_deaf = False
+            now_ms = self._clock.now_ms()
+            for shard in self._shards.values():
+                shard.machine.hear_again(now_ms)
+        return True
 
     def shards(self) -> Iterator[Shard[M]]:
         """Every shard of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is missing."""
@@ -236,7 +249,10 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         if shard is None:
             return
-        if shard.is_ours:
+        if not self._may_trust():
+            handle = asyncio.get_running_loop().call_later(PAUSE_MS / 1000, self._wake, index)
+            self._timers[index] = (0, handle)
+        elif shard.is_ours:
             shard.tick()
             self._arm(shard)
         else:

@@ -504,9 +504,10 @@ class ClassicGroups:
         return decision
 
     def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """The group was loaded: its members get a whole session time to report."""
+        """The group was loaded, or nobody was listened to: its members get a whole session time to report."""
         for member in group.members.values():
-            self._expect(group, member, now_ms, member.session_timeout_ms)
+            if not member.is_waiting:
+                self._expect(group, member, now_ms, member.session_timeout_ms)
 
     def _expect(self, group: ClassicGroup, member: Member, now_ms: int, within_ms: int) -> None:
         self.deadlines.set(Timer("session", group.group_id, member.member_id), now_ms + within_ms)

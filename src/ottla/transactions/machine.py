@@ -206,9 +206,10 @@ class TransactionMachine:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return _answer(reply_to, Ended(Error.INVALID_PRODUCER_ID_MAPPING))
-        if transaction.is_pending:
-            return _answer(reply_to, Ended(Error.CONCURRENT_TRANSACTIONS))
         is_second = version >= RAISES_EPOCHS
+        # Who was told of the end may end its next transaction, an empty one, before all markers are written.
+        if transaction.is_pending or (is_second and transaction.state in PREPARED):
+            return _answer(reply_to, Ended(Error.CONCURRENT_TRANSACTIONS))
         is_overflow = (
             is_second
             and transaction.previous_producer_id == who.producer_id
@@ -374,6 +375,9 @@ class TransactionMachine:
                 self._send_markers(transaction)
         return []
 
+    def hear_again(self, now_ms: int) -> None:
+        """Nobody reports here."""
+
     def resign(self) -> list[Reply]:
         """Nobody waits inside this machine."""
         return []
@@ -431,11 +435,7 @@ def _is_repeated(transaction: Transaction, known: Identity | None) -> bool:
 
 def _is_epoch_valid(transaction: Transaction, who: Identity, is_second: bool, is_repeated: bool) -> bool:
     is_equal = who.epoch == transaction.producer_epoch
-    if not is_second:
-        return is_equal
-    if transaction.state in PREPARED:
-        return is_repeated
-    if transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if is_second and transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
         return is_repeated or is_equal
     return is_equal
 
@@ -446,8 +446,7 @@ def _end_verdict(transaction: Transaction, is_commit: bool, is_second: bool, is_
     if state is State.ONGOING:
         return None
     if state in PREPARED:
-        is_same = is_commit == (state is State.PREPARE_COMMIT)
-        return Error.CONCURRENT_TRANSACTIONS if is_same else Error.INVALID_TXN_STATE
+        return Error.CONCURRENT_TRANSACTIONS
     if state is State.EMPTY:
         return None if is_second and not is_commit else Error.INVALID_TXN_STATE
     is_same = is_commit == (state is State.COMPLETE_COMMIT)

@@ -93,6 +93,18 @@ def test_a_first_poll_is_not_waited_for_as_long() -> None:
     assert scene.counted() == [1, 2]
 
 
+def test_whoever_should_have_polled_by_now_is_looked_after() -> None:
+    scene = Scene(3)
+    scene.pass_time(3_250)
+    assert scene.hearing.overdue(scene.now_ms) == []
+    scene.pass_time(250, heard=(2,))
+    assert scene.hearing.overdue(scene.now_ms) == [3]
+    scene.hearing.begin(1, SESSION_MS, scene.now_ms)
+    scene.counted()
+    scene.pass_time(500, heard=(2,))
+    assert scene.hearing.overdue(scene.now_ms) == [3], "nobody takes so long to its first poll"
+
+
 def test_a_new_life_is_counted_on() -> None:
     scene = Scene(3)
     scene.pass_time(SESSION_MS, heard=(2,))

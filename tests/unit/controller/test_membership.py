@@ -404,6 +404,20 @@ def test_a_broker_that_does_not_poll_loses_its_leaders_and_counts_again_when_it_
 
 
 @pytest.mark.usefixtures("quick_ticks")
+def test_a_broker_that_dies_before_its_first_poll_is_missed_at_once() -> None:
+    async def play(scene: Scene) -> None:
+        one, _, three = [await scene.start(number) for number in (1, 2, 3)]
+        await until(lambda: set(one.image.brokers) == {1, 2, 3})
+        scene.kill(three, 3)
+        before_ms = scene.clock.ms
+        await pass_time(scene, lambda: 3 not in one.image.brokers, lambda: poll(one, scene, 2))
+        assert scene.clock.ms - before_ms < 3000
+        assert scene.node("/brokers/ids/3") is None
+
+    run(play)
+
+
+@pytest.mark.usefixtures("quick_ticks")
 def test_a_controller_that_nobody_polls_lets_another_one_be_elected() -> None:
     async def play(scene: Scene) -> None:
         one, two, three = [await scene.start(number) for number in (1, 2, 3)]

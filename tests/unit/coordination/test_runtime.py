@@ -242,9 +242,13 @@ class Alarm:
 
     def __init__(self) -> None:
         self.ticks = 0
+        self.heard_again_before_tick: int | None = None
 
     def loaded(self, _: int) -> list[Decision]:
         return []
+
+    def hear_again(self, _: int) -> None:
+        self.heard_again_before_tick = self.ticks
 
     def resign(self) -> list[Reply]:
         return []
@@ -270,6 +274,27 @@ def test_what_is_due_stays_due_while_too_few_replicas_are_in_sync(replicas: Repl
         partition.take_role(Role(ME, 0, (ME, OTHER), (ME, OTHER), 2), 0)
         await asyncio.sleep(0.4)
         assert alarm.ticks == 1
+        runtime.close()
+
+    asyncio.run(scene())
+
+
+def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_anew(replicas: Replicas) -> None:
+    async def scene() -> None:
+        alarm = Alarm()
+        is_doubtful = True
+        partition = replicas.make(TOPIC)
+        runtime = replicas.runtime(TOPIC, lambda: alarm)
+        runtime.is_in_doubt = lambda: is_doubtful
+        runtime.follow(1)
+        replicate(partition)
+        await asyncio.sleep(0.4)
+        with pytest.raises(KafkaError) as refusal:
+            runtime.shard(GROUP)
+        assert (refusal.value.error, alarm.ticks) == (Error.COORDINATOR_LOAD_IN_PROGRESS, 0)
+        is_doubtful = False
+        await asyncio.sleep(0.4)
+        assert (alarm.heard_again_before_tick, alarm.ticks) == (0, 1)
         runtime.close()
 
     asyncio.run(scene())

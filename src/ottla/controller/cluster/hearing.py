@@ -24,6 +24,7 @@ from ottla.controller.image import BrokerImage
 POLLS_MS: Final = 3_500  # a broker with nothing in its way polls more often (poll_loop.py)
 PATIENCE_MS_MIN: Final = 6_000
 FIRST_POLL_MS: Final = 3_000
+FIRST_POLL_MS_USUAL: Final = 500
 STILL_MS_MAX: Final = 1_000
 
 
@@ -89,6 +90,14 @@ class Hearing:
         has_new = not silent <= self.silent
         self.silent = silent
         return has_new
+
+    def overdue(self, now_ms: int) -> list[int]:
+        """Whoever should have polled by now: if it is dead its port refuses, and nobody has to wait for its session."""
+        return [
+            id_
+            for id_, life in self._lives.items()
+            if now_ms - life.heard_ms >= (POLLS_MS if life.has_polled else FIRST_POLL_MS_USUAL)
+        ]
 
     def _is_silent(self, life: Life, now_ms: int) -> bool:
         patience_ms = self._patience_ms if life.has_polled else FIRST_POLL_MS

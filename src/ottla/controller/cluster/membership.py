@@ -193,8 +193,16 @@ class Membership:
                 )
                 self._resign()
                 self._chores.want("controller")
-            elif self.controller.is_active and self.controller.hearing.look(self._clock.monotonic_ms()):
-                await self._go_on_without_the_silent()
+            elif self.controller.is_active:
+                await self._listen()
+
+    async def _listen(self) -> None:
+        """Look after brokers that do not poll; one that died before its first poll has no connection to lose."""
+        hearing, now_ms = self.controller.hearing, self._clock.monotonic_ms()
+        if hearing.look(now_ms):
+            await self._go_on_without_the_silent()
+        for broker_id in hearing.overdue(now_ms):
+            self.suspect_broker(broker_id)
 
     async def _go_on_without_the_silent(self) -> None:
         hearing = self.controller.hearing
