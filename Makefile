@@ -57,15 +57,15 @@ pure: install
 # From here on with real processes. A machine that stands still for seconds fails one of them now and then: such a test
 # gets a second try, and the report names it. Long rounds (make faults), units and simulations get none.
 conformance: install
-	$(BIN)/pytest tests/conformance tests/faults -n 2 --dist loadfile --reruns 1
+	$(BIN)/pytest tests/conformance tests/faults -n 2 --dist loadfile --reruns 1 -rfER
 
 # A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
 cluster: install
-	$(BIN)/pytest tests/cluster --reruns 1
+	$(BIN)/pytest tests/cluster --reruns 1 -rfER
 
 # Real Spark against a real broker.
 pipelines: install
-	$(BIN)/pytest tests/pipelines --reruns 1
+	$(BIN)/pytest tests/pipelines --reruns 1 -rfER
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages
