@@ -36,6 +36,11 @@ def run(arguments: Sequence[str]) -> int:
     pids = find_brokers(PROC, node_id)
     if not pids:
         return fail(TOOL, "No kafka server to stop", EXIT_FAILED)
+    ask_to_stop(pids)
+    return 0
+
+
+def ask_to_stop(pids: Sequence[int]) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal.SIGTERM)
@@ -43,7 +48,6 @@ def run(arguments: Sequence[str]) -> int:
             continue  # ended by itself in the meantime
         except PermissionError:
             raise ToolError(f"process {pid} belongs to somebody else: not allowed to stop it") from None
-    return 0
 
 
 def find_brokers(proc: Path, node_id: str | None = None, data: Path | None = None) -> list[int]:

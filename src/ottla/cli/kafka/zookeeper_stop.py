@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.commands.zookeeper import MAIN_CLASS
-from ottla.cli.kafka.server_stop import PROC
+from ottla.cli.kafka.server_stop import PROC, ask_to_stop
 from ottla.cli.terminal import EXIT_FAILED, ToolError, fail
 
 TOOL = "zookeeper-server-stop.sh"
@@ -26,13 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     pids = find_servers(PROC)
     if not pids:
         return fail(TOOL, "No zookeeper server to stop", EXIT_FAILED)
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGTERM)
-        except ProcessLookupError:
-            continue  # ended by itself in the meantime
-        except PermissionError:
-            raise ToolError(f"process {pid} belongs to somebody else: not allowed to stop it") from None
+    ask_to_stop(pids)
     return 0
 
 
