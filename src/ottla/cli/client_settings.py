@@ -65,6 +65,13 @@ def client_of(options: Namespace) -> Client:
     return make_client(bootstrap_of(options), load_properties(config) if config is not None else None)
 
 
+def run_action(options: Namespace) -> int:
+    """What the chosen sub-command does (`action`), with a client for it."""
+    with client_of(options) as client:
+        code: int = options.action(client, options)
+        return code
+
+
 def client_of_file(bootstrap: str, config: str | None, client_id: str = "adminclient-1") -> Client:
     """The wire client of one of Kafka's tools, with the properties in `config`."""
     return make_client(bootstrap, load_properties(config) if config is not None else None, client_id)

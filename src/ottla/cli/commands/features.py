@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of
+from ottla.cli.client_settings import run_action
 from ottla.cli.cluster.feature_levels import METADATA, default_levels, level_text, metadata_level, parse_level
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, warn
@@ -22,10 +22,7 @@ ottla features downgrade share.version=0
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    with client_of(options) as client:
-        code: int = options.action(client, options)
-        return code
+    return run_action(_parser().parse_args(arguments))
 
 
 def _parser() -> Parser:

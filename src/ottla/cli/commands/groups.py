@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
-from ottla.cli.client_settings import client_of
+from ottla.cli.client_settings import run_action
 from ottla.cli.groups.actions import (
     DONE,
     WHOLE_TOPIC,
@@ -70,9 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.action is _validate:  # needs no broker
         valid: int = _validate(options)
         return valid
-    with client_of(options) as client:
-        code: int = options.action(client, options)
-        return code
+    return run_action(options)
 
 
 def _parser() -> Parser:

@@ -6,14 +6,12 @@ finds somebody to hand it to.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser, positive
-from ottla.cli.kafka.server_stop import PROC, find_brokers
+from ottla.cli.kafka.server_stop import PROC, ask_to_stop, find_brokers
 from ottla.cli.terminal import ToolError
 
 WAIT_SECONDS_MAX = 120
@@ -36,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ToolError(f"no broker{which} runs{where} on this machine")
     deadline = time.monotonic() + options.seconds
     for pid in reversed(pids):
-        _send(pid)
+        ask_to_stop([pid])
         while is_alive(pid):
             if time.monotonic() > deadline:
                 raise ToolError(f"process {pid} was asked to stop, and still runs after {options.seconds} s")
@@ -66,12 +64,3 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def _send(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return  # ended by itself in the meantime
-    except PermissionError:
-        raise ToolError(f"process {pid} belongs to somebody else: not allowed to stop it") from None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of
+from ottla.cli.client_settings import run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError
 from ottla.cli.top.reading import add_metrics_url, metrics_url_of, read_page
@@ -31,10 +31,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    with client_of(options) as client:
-        code: int = options.action(client, options)
-        return code
+    return run_action(_parser().parse_args(arguments))
 
 
 def _parser() -> Parser:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
-from ottla.cli.client_settings import client_of
+from ottla.cli.client_settings import run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, confirm, is_terminal, say, warn
 from ottla.cli.transactions.hanging import SearchError, find_hanging
@@ -71,10 +71,7 @@ HANGING_COLUMNS = (
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
-    with client_of(options) as client:
-        code: int = options.action(client, options)
-        return code
+    return run_action(_parser().parse_args(arguments))
 
 
 def _parser() -> Parser:
