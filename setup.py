@@ -67,7 +67,7 @@ COMPILED = [
     "src/ottla/transactions/records.py",
     "src/ottla/transactions/transaction.py",
     "src/ottla/broker/context.py",
-    "src/ottla/broker/coordinators/runtimes.py",
+    "src/ottla/broker/coordinators/coordinators.py",
     "src/ottla/broker/dispatch.py",
     "src/ottla/broker/fetching.py",
     "src/ottla/broker/fetch_sessions.py",

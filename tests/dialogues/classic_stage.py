@@ -59,8 +59,8 @@ class ClassicStage(Stage):
 
     # ---- commands
 
-    def hear_again(self) -> None:
-        self.machine.hear_again(self.now_ms)
+    def renew_sessions(self) -> None:
+        self.machine.renew_sessions(self.now_ms)
 
     def join(
         self,
@@ -185,7 +185,7 @@ ClassicStage.commands = [
     (r"writes fail with (?P<error>\w+)", ClassicStage.fail_writes),
     (r"writes work", ClassicStage.let_write),
     (r"restart", ClassicStage.restart),
-    (r"nobody was heard", ClassicStage.hear_again),
+    (r"nobody was heard", ClassicStage.renew_sessions),
     (r"who", ClassicStage.describe),
     (r"offsets", ClassicStage.show_offsets),
     (r"delete group", ClassicStage.delete),

@@ -16,9 +16,9 @@ from ottla.client.client import Client
 from ottla.pipelines.source import confluent, fetching
 from ottla.pipelines.source.cluster import WireCluster
 from ottla.pipelines.source.losses import DataLossError
+from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
-from ottla.pipelines.source.planning import Range
 from ottla.pipelines.source.reading import read_range
 
 SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}

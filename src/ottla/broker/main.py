@@ -25,7 +25,7 @@ from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.cluster.automatic_id import with_node_id
-from ottla.broker.cluster.farewell import say_farewell
+from ottla.broker.cluster.drain_before_stop import drain_before_stop
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
@@ -52,8 +52,8 @@ from ottla.controller.stores.store import StoreUnusableError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
+from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
-from ottla.storage.life_file import has_lived_in_cluster
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ class Broker:
         tell_systemd("STOPPING=1")
         if self._cluster is not None:
             await self._cluster.hand_over(services)
-            await say_farewell(services.counters)
+            await drain_before_stop(services.counters)
         logger.info("stopping: answering what was accepted")
         if self._monitor is not None:
             self._monitor.note_stopping()

@@ -14,7 +14,7 @@ from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.configs.live_settings import LiveSettings
-from ottla.broker.coordinators.runtimes import Coordinators
+from ottla.broker.coordinators.coordinators import Coordinators
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.logs.checkpointing import CheckpointWriter
 from ottla.broker.logs.flusher import Flusher

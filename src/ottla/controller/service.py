@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.base.clock import Clock
-from ottla.base.complaints import Complaints
 from ottla.base.errors import Error, KafkaError
+from ottla.base.log_limiter import LogLimiter
 from ottla.controller import tree
 from ottla.controller.auto_create import AutoCreation
 from ottla.controller.decisions import machine
@@ -93,7 +93,7 @@ class ControllerService:
         self._epoch_version = 0  # of the node /controller_epoch: every write checks it, so a deposed controller fails
         self._must_reload = False
         self._is_active = False
-        self._complaints = Complaints(COMPLAINT_MS)
+        self._log_limiter = LogLimiter(COMPLAINT_MS)
         self._auto_creation = AutoCreation(self.create_topics, clock)
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
@@ -377,7 +377,7 @@ class ControllerService:
 
     def _store_full(self, full: StoreFullError, error: Error) -> KafkaError:
         self._must_reload = True
-        if self._complaints.is_due(self._clock.now_ms()):
+        if self._log_limiter.is_due(self._clock.now_ms()):
             logger.error("changes of topics and settings are refused until there is room on the disk: %s", full)
         return KafkaError(error, f"There is no room on the disk for the change: {full}")
 

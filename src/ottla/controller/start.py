@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.controller import tree
-from ottla.controller.decisions.leaders import decide_leaders
 from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.single_broker_leaders import decide_leaders
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 

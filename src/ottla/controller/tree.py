@@ -67,7 +67,7 @@ CONTROLLER_NODE_VERSION: Final = 2
 FEATURE_NODE_VERSION: Final = 2
 FEATURES_ENABLED: Final = 1
 ELIGIBLE: Final = "eligible_leader_replicas"  # Kafka of ZooKeeper mode knows neither key and leaves them alone
-KNOWN_LIFE: Final = "known_broker_epoch"  # a broker that registered later may have lost what it had (lives.py)
+KNOWN_LIFE: Final = "known_broker_epoch"  # a broker that registered later may have lost what it had (broker_epochs.py)
 LAST_KNOWN_ELIGIBLE: Final = "last_known_eligible_leader_replicas"
 
 _json = json.JSONEncoder(separators=(",", ":"))

@@ -92,7 +92,7 @@ class Machine(Protocol):
     def loaded(self, now_ms: int) -> list[Decision]:
         """The whole log was replayed: start the clocks of what it holds."""
 
-    def hear_again(self, now_ms: int) -> None:
+    def renew_sessions(self, now_ms: int) -> None:
         """For a while nobody was listened to: whoever must report gets time anew."""
 
     def resign(self) -> list[Reply]:

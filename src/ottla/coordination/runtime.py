@@ -78,8 +78,8 @@ class Runtime(Generic[M]):
         self._timers: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._is_closed = False
         self.partition_count = 0
-        self.is_in_doubt: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
-        self._was_deaf = False  # because of that
+        self.must_check_leadership: Callable[[], bool] | None = None  # whether nobody should trust what we know for now
+        self._was_checking = False  # because of that
         self.on_settled: Callable[[Shard[M]], None] = lambda _: None  # for what a machine wants done outside the log
 
     def now_ms(self) -> int:
@@ -112,14 +112,14 @@ class Runtime(Generic[M]):
 
     def _may_trust(self) -> bool:
         """Members whose heartbeats were turned away in doubt are not silent: after it their sessions begin anew."""
-        if self.is_in_doubt is not None and self.is_in_doubt():
-            self._was_deaf = True
+        if self.must_check_leadership is not None and self.must_check_leadership():
+            self._was_checking = True
             return False
-        if self._was_deaf:
-            self._was_deaf = False
+        if self._was_checking:
+            self._was_checking = False
             now_ms = self._clock.now_ms()
             for shard in self._shards.values():
-                shard.machine.hear_again(now_ms)
+                shard.machine.renew_sessions(now_ms)
         return True
 
     def shards(self) -> Iterator[Shard[M]]:

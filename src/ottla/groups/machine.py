@@ -215,10 +215,10 @@ class GroupMachine(OffsetMachine):
         """Members that the log knows get a whole session to report; a group too large for the settings shrinks."""
         self._is_loading = False
         self._expiry_due_ms = now_ms + self.settings.offsets_check_interval_ms
-        self.hear_again(now_ms)
+        self.renew_sessions(now_ms)
         return []
 
-    def hear_again(self, now_ms: int) -> None:
+    def renew_sessions(self, now_ms: int) -> None:
         for group in self.groups.values():
             self.classic.start_sessions(group, now_ms)
         self.consumer.start_sessions(now_ms)

@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import Awaitable
 
-from ottla.base.complaints import Complaints
+from ottla.base.log_limiter import LogLimiter
 from ottla.network.buffers import Buffers
 from ottla.network.connection import Connection, FrameHandler
 from ottla.network.limits import ConnectionLimits, RateLimit
@@ -189,7 +189,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._waiter: asyncio.Task[None] | None = None
         self._retry_seconds = RETRY_SECONDS
-        self._complaints = Complaints(COMPLAINT_SECONDS)
+        self._log_limiter = LogLimiter(COMPLAINT_SECONDS)
 
     def start(self) -> None:
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
@@ -217,7 +217,7 @@ class Listener:
             self.connections.admit(sock, address[0].removeprefix("::ffff:"), self.name)
 
     def _back_off(self, error: OSError) -> None:
-        if self._complaints.is_due(self._loop.time()):
+        if self._log_limiter.is_due(self._loop.time()):
             logger.warning("cannot accept connections: %s; raise the limit of open files", error.strerror)
         self._pause(asyncio.sleep(self._retry_seconds))
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)

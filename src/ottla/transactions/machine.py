@@ -375,7 +375,7 @@ class TransactionMachine:
                 self._send_markers(transaction)
         return []
 
-    def hear_again(self, now_ms: int) -> None:
+    def renew_sessions(self, now_ms: int) -> None:
         """Nobody reports here."""
 
     def resign(self) -> list[Reply]:

@@ -16,12 +16,12 @@ from tests.simulation.cluster.network import Answer, Failure
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.cluster.feed import Feed
+from ottla.controller.decisions.broker_epochs import after_election, known_broker_epochs
 from ottla.controller.decisions.isr import IsrChange, decide_alter_partitions
+from ottla.controller.decisions.leader_election import decide_brokers
 from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.decisions.lives import after_settling, known_lives
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.reassignment import decide_next_steps, with_next_steps
-from ottla.controller.decisions.settling import decide_brokers
 from ottla.controller.decisions.splitting import fenced
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.loading import load_brokers, load_image
@@ -86,7 +86,7 @@ class Controlling:
         if self.is_loaded:
             image = image.with_brokers(self.image.brokers)  # who came and went is decided about before it is told
         else:
-            self.liveness = Liveness(known=known_lives(nodes, image))
+            self.liveness = Liveness(known=known_broker_epochs(nodes, image))
             self.feed.begin(MetadataImage(), self.epoch)
         self._publish(image)
         self.is_loaded = True
@@ -124,7 +124,7 @@ class Controlling:
 
         def settled(reply: Any) -> None:
             if not isinstance(reply, Error):
-                self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
+                self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
                 self.member.cluster.review_damage()
                 if not self.is_settled:
                     self.is_settled = True

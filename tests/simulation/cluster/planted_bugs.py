@@ -38,7 +38,7 @@ REPLICA = "replication/replica.py"
 LEADING = "replication/leading.py"
 LOG = "storage/log.py"
 ISR = "controller/decisions/isr.py"
-SETTLING = "controller/decisions/settling.py"
+SETTLING = "controller/decisions/leader_election.py"
 
 BUGS = [
     PlantedBug(
@@ -146,7 +146,7 @@ BUGS = [
         "a new controller believes that nobody has been restarted",
         (
             Change(
-                "controller/decisions/lives.py",
+                "controller/decisions/broker_epochs.py",
                 "    if node is None or not node.modified_id:\n",
                 "    if True:\n",
             ),

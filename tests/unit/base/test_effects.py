@@ -25,7 +25,9 @@ GROUP_BOUNDS = "unit/base/test_resource_checks.py"
 MACHINES = "unit/broker/test_coordinators.py"
 DIALOGUES = "dialogues/test_dialogues.py"  # what the numbers mean; MACHINES shows that they arrive
 
-PARTICIPATION = "unit/broker/test_participation.py::test_a_coordinator_that_is_busy_is_asked_again_for_a_moment"
+PARTICIPATION = (
+    "unit/broker/test_transaction_verification.py::test_a_coordinator_that_is_busy_is_asked_again_for_a_moment"
+)
 
 FETCHERS = "unit/broker/test_replica_fetcher.py"
 REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
@@ -62,7 +64,7 @@ TOPIC_KEYS = {
     "segment.index.bytes": "unit/storage/test_log.py::test_a_segment_rolls_when_its_index_is_full",
     "segment.jitter.ms": "unit/storage/test_log.py::test_segments_roll_earlier_by_a_random_part_of_the_jitter",
     "segment.ms": f"{EFFECTS}::test_a_segment_ends_by_size_by_age_and_by_a_full_index",
-    "unclean.leader.election.enable": "unit/controller/test_settling.py::"
+    "unclean.leader.election.enable": "unit/controller/test_leader_election.py::"
     "test_an_unclean_election_takes_whoever_is_there_and_says_so",
 }
 BROKER_KEYS = {

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
-from ottla.broker.coordinators.runtimes import (
+from ottla.broker.coordinators.coordinators import (
     group_settings,
     group_times,
     offsets_topic,

@@ -12,8 +12,8 @@ import pytest
 from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators.guards import Guards
 from ottla.broker.coordinators.markers import MarkerWriter, Place
+from ottla.broker.coordinators.verification_guards import VerificationGuards
 from ottla.groups.machine import GroupMachine
 from ottla.groups.offsets import Committed, committed_value
 from ottla.groups.settings import GroupSettings
@@ -50,7 +50,7 @@ class Stand:
         self.replicas = replicas
         self.leaders: dict[Place, int] = {}
         self.messengers = Messengers()
-        self.guards = Guards()
+        self.guards = VerificationGuards()
         self.group = GroupMachine(GroupSettings(), lambda *_: frozenset(), lambda: None)  # type: ignore[arg-type,return-value]
         value = committed_value(Committed(5, -1, "", NOW_MS))
         self.group.offsets.commit_pending(PRODUCER, "g", "t", 0, value)

@@ -13,9 +13,9 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
-from ottla.base.complaints import Complaints
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators.runtimes import offsets_topic, require_brokers, transactions_topic
+from ottla.base.log_limiter import LogLimiter
+from ottla.broker.coordinators.coordinators import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
@@ -234,7 +234,7 @@ class Coordinating:
 
     def __init__(self, found: MetadataImage) -> None:
         self._image = found
-        self.is_in_doubt = False
+        self.must_check_leadership = False
 
     def offsets_topic(self) -> object:
         return "offsets"
@@ -269,7 +269,7 @@ def test_the_coordinator_is_the_leader_at_the_listener_that_was_asked(
 def test_a_broker_in_doubt_names_no_coordinator() -> None:
     known = image(1, "__consumer_offsets")
     coordinators = Coordinating(known)
-    coordinators.is_in_doubt = True
+    coordinators.must_check_leadership = True
     context: Any = Asking(broker_with(None, image=known, coordinators=coordinators), 4)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     (row,) = asyncio.run(find_coordinator.handle(request, context)).coordinators
@@ -283,9 +283,9 @@ def test_internal_topics_of_a_cluster_have_as_many_replicas_as_the_settings_say(
 
 
 def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: pytest.LogCaptureFixture) -> None:
-    require_brokers(offsets_topic(BrokerSettings({})), 3, Complaints(10))
+    require_brokers(offsets_topic(BrokerSettings({})), 3, LogLimiter(10))
     with pytest.raises(KafkaError) as refused:
-        require_brokers(offsets_topic(BrokerSettings({})), 2, Complaints(10))
+        require_brokers(offsets_topic(BrokerSettings({})), 2, LogLimiter(10))
     assert refused.value.error is Error.COORDINATOR_NOT_AVAILABLE
     assert "2 brokers are alive, but it is to have 3 replicas" in caplog.text
 

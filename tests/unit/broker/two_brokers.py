@@ -113,7 +113,7 @@ class ControllerBroker:
 
 
 class AskingBroker:
-    """A broker that is not the controller: what its handlers and its own errands need."""
+    """A broker that is not the controller: what its handlers and its own calls need."""
 
     def __init__(self, settings: Any, images: ImageHolder, poller: Poller) -> None:
         self.node_id = ASKER

@@ -7,8 +7,8 @@ from uuid import UUID
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.broker.metadata_topics import describe_partition
-from ottla.controller.decisions.leaders import decide_leaders
 from ottla.controller.decisions.offline import decide_offline
+from ottla.controller.decisions.single_broker_leaders import decide_leaders
 from ottla.controller.image import NO_LEADER, BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import SetNode
 from ottla.controller.tree import partition_state_path

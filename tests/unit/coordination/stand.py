@@ -10,7 +10,7 @@ from uuid import UUID
 from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators.runtimes import refuse
+from ottla.broker.coordinators.coordinators import refuse
 from ottla.coordination.runtime import Runtime
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet

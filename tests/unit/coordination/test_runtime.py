@@ -11,7 +11,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.topic_settings import TopicSettings
-from ottla.broker.coordinators.runtimes import group_settings
+from ottla.broker.coordinators.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
 from ottla.groups.classic import Client
@@ -247,7 +247,7 @@ class Alarm:
     def loaded(self, _: int) -> list[Decision]:
         return []
 
-    def hear_again(self, _: int) -> None:
+    def renew_sessions(self, _: int) -> None:
         self.heard_again_before_tick = self.ticks
 
     def resign(self) -> list[Reply]:
@@ -285,7 +285,7 @@ def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_a
         is_doubtful = True
         partition = replicas.make(TOPIC)
         runtime = replicas.runtime(TOPIC, lambda: alarm)
-        runtime.is_in_doubt = lambda: is_doubtful
+        runtime.must_check_leadership = lambda: is_doubtful
         runtime.follow(1)
         replicate(partition)
         await asyncio.sleep(0.4)

@@ -82,7 +82,7 @@ def offsets_in(log: Log) -> list[int]:
     return found
 
 
-class Life:
+class LastPoll:
     """Appends, rolls, flushes, deletes and closes until it crashes; knows what it was told to be safe."""
 
     def __init__(self, directory: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_crash_before_any_operation_loses_nothing(
     is_done = False
     while not is_done:
         operations += 1
-        life = Life(tmp_path / f"{operations}")
+        life = LastPoll(tmp_path / f"{operations}")
         with monkeypatch.context() as patch:
             disk = CrashingDisk(operations, tears_writes)
             for name in CHANGING:

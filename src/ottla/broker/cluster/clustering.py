@@ -29,7 +29,7 @@ from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
-from ottla.storage.life_file import note_life, previous_life
+from ottla.storage.broker_epoch_file import note_life, previous_life
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators.guards import Guards
+from ottla.broker.coordinators.verification_guards import VerificationGuards
 from ottla.coordination.machine import Stamp
 from ottla.coordination.runtime import Runtime, is_leading
 from ottla.coordination.shard import Shard
@@ -62,7 +62,7 @@ class MarkerWriter:
         transactions: Runtime[TransactionMachine],
         leader_of: Callable[[str, int], int | None],
         messengers: Messengers,
-        guards: Guards,
+        guards: VerificationGuards,
     ) -> None:
         self._replicas = replicas
         self._clock = clock

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.base.errors import Error
-from ottla.broker.cluster.errands import Errands
+from ottla.broker.cluster.call_batching import CallBatcher
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnRequest,
@@ -36,7 +36,7 @@ Call = Callable[[int, str, Any, type[Any]], Awaitable[Any]]
 """Ask a broker over its connection for a purpose; raises PeerError."""
 
 
-class MarkerErrand(NamedTuple):
+class MarkerCall(NamedTuple):
     order: SendMarkers
     epoch: int
     places: list[Place]
@@ -48,50 +48,50 @@ class MarkerMessengers:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._errands: Errands[MarkerErrand] = Errands(self._carry)
+        self._calls: CallBatcher[MarkerCall] = CallBatcher(self._carry)
         self._silent: set[int] = set()  # brokers that did not answer last: told once
 
     def send(
         self, broker: int, order: SendMarkers, epoch: int, places: list[Place], answered: Callable[[Place, Error], None]
     ) -> None:
-        self._errands.send(broker, MarkerErrand(order, epoch, places, answered))
+        self._calls.send(broker, MarkerCall(order, epoch, places, answered))
 
-    async def _carry(self, broker: int, errands: list[MarkerErrand]) -> None:
-        request = WriteTxnMarkersRequest(markers=[marker_of(errand) for errand in errands])
+    async def _carry(self, broker: int, calls: list[MarkerCall]) -> None:
+        request = WriteTxnMarkersRequest(markers=[marker_of(call) for call in calls])
         try:
             response = await self._call(broker, MARKERS, request, WriteTxnMarkersResponse)
             self._silent.discard(broker)
         except PeerError as error:
             if broker not in self._silent:
-                logger.info("broker %d did not take the markers of %d transactions: %s", broker, len(errands), error)
+                logger.info("broker %d did not take the markers of %d transactions: %s", broker, len(calls), error)
             self._silent.add(broker)
             response = WriteTxnMarkersResponse(markers=[])
-        for place, errand in enumerate(errands):
-            errors = marker_errors(response, place, errand)
-            for wanted in errand.places:
-                errand.answered(wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
+        for place, call in enumerate(calls):
+            errors = marker_errors(response, place, call)
+            for wanted in call.places:
+                call.answered(wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
 
     def close(self) -> None:
-        self._errands.close()
+        self._calls.close()
 
 
-def marker_of(errand: MarkerErrand) -> WritableTxnMarker:
-    order = errand.order
+def marker_of(call: MarkerCall) -> WritableTxnMarker:
+    order = call.order
     return WritableTxnMarker(
         producer_id=order.producer_id,
         producer_epoch=order.epoch,
         transaction_result=order.is_commit,
         topics=[
-            WritableTxnMarkerTopic(name=topic, partition_indexes=ids) for topic, ids in by_topic(errand.places).items()
+            WritableTxnMarkerTopic(name=topic, partition_indexes=ids) for topic, ids in by_topic(call.places).items()
         ],
-        coordinator_epoch=errand.epoch,
+        coordinator_epoch=call.epoch,
         transaction_version=order.version,
     )
 
 
-def marker_errors(response: WriteTxnMarkersResponse, place: int, errand: MarkerErrand) -> Errors:
+def marker_errors(response: WriteTxnMarkersResponse, place: int, call: MarkerCall) -> Errors:
     """Answers come in the order of the questions; what is not answered is asked again."""
-    if place >= len(response.markers) or response.markers[place].producer_id != errand.order.producer_id:
+    if place >= len(response.markers) or response.markers[place].producer_id != call.order.producer_id:
         return {}
     return {
         (topic.name, row.partition_index): error_of(row.error_code)
@@ -100,7 +100,7 @@ def marker_errors(response: WriteTxnMarkersResponse, place: int, errand: MarkerE
     }
 
 
-class PartitionErrand(NamedTuple):
+class PartitionCall(NamedTuple):
     transactional_id: str
     who: Identity
     places: list[Place]
@@ -113,14 +113,14 @@ class PartitionMessengers:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._errands: Errands[PartitionErrand] = Errands(self._carry)
+        self._calls: CallBatcher[PartitionCall] = CallBatcher(self._carry)
         self._silent: set[int] = set()
 
-    def send(self, broker: int, errand: PartitionErrand) -> None:
-        self._errands.send(broker, errand)
+    def send(self, broker: int, call: PartitionCall) -> None:
+        self._calls.send(broker, call)
 
-    async def _carry(self, broker: int, errands: list[PartitionErrand]) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[transaction_of(errand) for errand in errands])
+    async def _carry(self, broker: int, calls: list[PartitionCall]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[transaction_of(call) for call in calls])
         error = Error.NONE
         try:
             response = await self._call(broker, PARTITIONS, request, AddPartitionsToTxnResponse)
@@ -128,31 +128,31 @@ class PartitionMessengers:
             error = error_of(response.error_code)
         except PeerError as failure:
             if broker not in self._silent:
-                logger.info("broker %d did not answer for %d transactions: %s", broker, len(errands), failure)
+                logger.info("broker %d did not answer for %d transactions: %s", broker, len(calls), failure)
             self._silent.add(broker)
             response = AddPartitionsToTxnResponse()
             error = Error.NETWORK_EXCEPTION
-        for place, errand in enumerate(errands):
-            errors = partition_errors(response, place, errand) if error is Error.NONE else {}
-            errand.answered({each: errors.get(each, error or Error.NETWORK_EXCEPTION) for each in errand.places})
+        for place, call in enumerate(calls):
+            errors = partition_errors(response, place, call) if error is Error.NONE else {}
+            call.answered({each: errors.get(each, error or Error.NETWORK_EXCEPTION) for each in call.places})
 
     def close(self) -> None:
-        self._errands.close()
+        self._calls.close()
 
 
-def transaction_of(errand: PartitionErrand) -> AddPartitionsToTxnTransaction:
+def transaction_of(call: PartitionCall) -> AddPartitionsToTxnTransaction:
     return AddPartitionsToTxnTransaction(
-        transactional_id=errand.transactional_id,
-        producer_id=errand.who.producer_id,
-        producer_epoch=errand.who.epoch,
-        verify_only=errand.is_verifying,
-        topics=[AddPartitionsToTxnTopic(name=topic, partitions=ids) for topic, ids in by_topic(errand.places).items()],
+        transactional_id=call.transactional_id,
+        producer_id=call.who.producer_id,
+        producer_epoch=call.who.epoch,
+        verify_only=call.is_verifying,
+        topics=[AddPartitionsToTxnTopic(name=topic, partitions=ids) for topic, ids in by_topic(call.places).items()],
     )
 
 
-def partition_errors(response: AddPartitionsToTxnResponse, place: int, errand: PartitionErrand) -> Errors:
+def partition_errors(response: AddPartitionsToTxnResponse, place: int, call: PartitionCall) -> Errors:
     results = response.results_by_transaction
-    if place >= len(results) or results[place].transactional_id != errand.transactional_id:
+    if place >= len(results) or results[place].transactional_id != call.transactional_id:
         return {}
     return {
         (topic.name, row.partition_index): error_of(row.partition_error_code)

@@ -16,7 +16,7 @@ from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.guards import Guard
+from ottla.broker.coordinators.verification_guards import VerificationGuard
 from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.replication.partition import Partition
@@ -107,7 +107,7 @@ class _Gate:
         self._context = context
         self._go_on = go_on
         self._refused: Refused = {}
-        self._guarded: list[tuple[int, Guard]] = []  # producer id
+        self._guarded: list[tuple[int, VerificationGuard]] = []  # producer id
         self._open = 0
         self._is_waiting = False
 
@@ -119,7 +119,7 @@ class _Gate:
             guards = coordinators.guards
             self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
         self._open += 1
-        coordinators.participation.ask(self._request.transactional_id or "", who, places, is_verifying, self._on_answer)
+        coordinators.verification.ask(self._request.transactional_id or "", who, places, is_verifying, self._on_answer)
 
     def _on_answer(self, errors: Refused) -> None:
         self._open -= 1

@@ -13,7 +13,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.participation import answer_to
+from ottla.broker.coordinators.transaction_verification import answer_to
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.broker.known_partitions import refused_partitions
 from ottla.protocol.messages.transaction_steps import (
@@ -74,7 +74,7 @@ async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> E
 
 async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context) -> tuple[Error, Errors]:
     transactions = context.broker.coordinators.transactions
-    participation = context.broker.coordinators.participation
+    verification = context.broker.coordinators.verification
     transactional_id = transaction.transactional_id
     who = Identity(transaction.producer_id, transaction.producer_epoch)
     if not transactional_id:
@@ -84,7 +84,7 @@ async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, co
             return transactions.shard(transactional_id).machine.verify_partitions(transactional_id, who, wanted)
         if context.api_version >= VERSION_2_SINCE:
             return Error.NONE, await answer_to(
-                lambda answered: participation.add(transactional_id, who, wanted, answered)
+                lambda answered: verification.add(transactional_id, who, wanted, answered)
             )
         error = await answer_of(
             transactions,

@@ -7,7 +7,7 @@ from typing import Any
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.runtimes import Ticket
+from ottla.broker.coordinators.coordinators import Ticket
 from ottla.coordination.machine import Reply, in_pieces
 from ottla.protocol.messages.group_admin import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 

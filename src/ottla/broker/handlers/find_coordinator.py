@@ -37,7 +37,7 @@ async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoord
 async def find(key_type: int, key: str, context: Context) -> Coordinator:
     try:
         check(key_type, key, context)
-        if context.broker.coordinators.is_in_doubt:
+        if context.broker.coordinators.must_check_leadership:
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
         partition = await coordinating_partition(key_type, key, context)
     except KafkaError as error:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.runtimes import Ticket
+from ottla.broker.coordinators.coordinators import Ticket
 from ottla.coordination.machine import Decision, Reply
 from ottla.groups.offsets import Committed
 from ottla.protocol.messages.group_offsets import (

@@ -78,8 +78,8 @@ async def take_part(request: TxnOffsetCommitRequest, place: tuple[str, int], con
     if is_verifying and not context.broker.settings.transaction_partition_verification_enable:
         return
     who = Identity(request.producer_id, request.producer_epoch)
-    participation = context.broker.coordinators.participation
-    error = await participation.wait_for(request.transactional_id, who, place, is_verifying)
+    verification = context.broker.coordinators.verification
+    error = await verification.wait_for(request.transactional_id, who, place, is_verifying)
     if error is not Error.NONE:
         raise KafkaError(told(error, context.api_version))
 

@@ -15,8 +15,8 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
+from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table
 from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
-from ottla.pipelines.running.telling import batch_line, count, end_line, step_table
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
 NUMBERS = ("PID", "ROWS", "LAG")

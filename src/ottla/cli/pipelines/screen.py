@@ -12,8 +12,7 @@ from ottla.cli.terminal import escape, say, warn
 from ottla.cli.top.figures import History
 from ottla.cli.top.screen import duration, short
 from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.status import now_ms
-from ottla.pipelines.running.telling import (
+from ottla.pipelines.running.progress_text import (
     STEP_COLUMNS,
     age,
     batch_line,
@@ -24,6 +23,7 @@ from ottla.pipelines.running.telling import (
     step_rows,
     step_table,
 )
+from ottla.pipelines.running.status import now_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -17,19 +17,19 @@ from uuid import UUID
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
-from ottla.controller.cluster.hearing import Hearing
+from ottla.controller.decisions.broker_epochs import after_election
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
-from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
-from ottla.controller.decisions.lives import after_settling
-from ottla.controller.decisions.machine import ConfigCheck, Decision
-from ottla.controller.decisions.reassignment import with_next_steps
-from ottla.controller.decisions.settling import (
-    Settlement,
+from ottla.controller.decisions.leader_election import (
+    Election,
     decide_brokers,
     decide_controlled_shutdown,
-    decide_settlement,
+    decide_election,
 )
+from ottla.controller.decisions.liveness import NO_LIVES, Liveness, Rules
+from ottla.controller.decisions.machine import ConfigCheck, Decision
+from ottla.controller.decisions.reassignment import with_next_steps
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
@@ -82,7 +82,7 @@ class ClusterController(ControllerService):
     ) -> None:
         super().__init__(store, clock, options, check_configs, random, images)
         self.feed = Feed()
-        self.hearing = Hearing()
+        self.broker_liveness = BrokerLiveness()
         self.on_heard: Callable[[], None] = lambda: None  # a broker that was not counted on has polled
         self.liveness = Liveness()
         self._election_options = options
@@ -129,24 +129,24 @@ class ClusterController(ControllerService):
 
     # ---- who is there
 
-    async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Settlement:
+    async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Election:
         """Look who is registered and can be heard, and go on with them."""
         seen: dict[int, BrokerImage] = {}
 
         async def look() -> Mapping[int, BrokerImage]:
-            seen.update(self.hearing.count_on(await read(), self._clock.monotonic_ms()))
+            seen.update(self.broker_liveness.count_on(await read(), self._clock.monotonic_ms()))
             self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
             return seen
 
-        settlement = await self.change_after_reading(
+        election = await self.change_after_reading(
             look, lambda image, brokers: decide_brokers(image, brokers, self.liveness, self.rules)
         )
-        self.liveness = self.liveness._replace(known=after_settling(seen, self.liveness.known))
+        self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
         if not self._is_settled:
             self._is_settled = True
             super()._publish(self._image)
-        self._tell(settlement)
-        return settlement
+        self._tell(election)
+        return election
 
     def _compare(self, before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> None:
         """Whoever is new, gone or restarted is told in the log as Kafka does."""
@@ -165,22 +165,22 @@ class ClusterController(ControllerService):
         offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
         self.liveness = self.liveness._replace(shutting_down=self.liveness.shutting_down - {broker}, offline=offline)
 
-    async def settle(self) -> Settlement:
+    async def settle(self) -> Election:
         """Bring all partitions in line with who is there and with the settings."""
-        settlement = await self.change(
-            lambda image: decide_settlement(image, self.liveness, self.rules),
+        election = await self.change(
+            lambda image: decide_election(image, self.liveness, self.rules),
             size=self._image.count_partitions(self._image.topics),
             is_urgent=True,
         )
-        self._tell(settlement)
-        return settlement
+        self._tell(election)
+        return election
 
-    def _tell(self, settlement: Settlement) -> None:
-        if settlement.elected or settlement.leaderless:
+    def _tell(self, election: Election) -> None:
+        if election.elected or election.leaderless:
             logger.info(
                 "[Controller] %d partitions have a new leader or leader epoch, %d have none",
-                settlement.elected,
-                len(settlement.leaderless),
+                election.elected,
+                len(election.leaderless),
             )
 
     # ---- changes in a cluster
@@ -206,10 +206,10 @@ class ClusterController(ControllerService):
     async def _decide(self, decide: Decide[R], size: int) -> Decision[R]:
         """What a change brings about is in the same write: leaders that settings ask for, moves that can end."""
         old = self._image
-        decision = self._with_settlement(old, await super()._decide(decide, size))
+        decision = self._with_election(old, await super()._decide(decide, size))
         return with_next_steps(old, decision, self.liveness, self.rules)
 
-    def _with_settlement(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
+    def _with_election(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
         if new.topic_configs is old.topic_configs and new.broker_configs is old.broker_configs:
@@ -221,7 +221,7 @@ class ClusterController(ControllerService):
         ]
         if new.broker_configs is not old.broker_configs:  # the default of all topics may have changed
             changed = list(new.topics)
-        settled = decide_settlement(new, self.liveness, self._rules_under(new), only=changed)
+        settled = decide_election(new, self.liveness, self._rules_under(new), only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
 
     def _rules_under(self, image: MetadataImage) -> Rules:
@@ -264,7 +264,7 @@ class ClusterController(ControllerService):
 
     async def poll(self, request: ClusterPollRequest) -> ClusterPollResponse:
         """ClusterPoll: what the broker has not seen yet, as soon as there is something."""
-        if self.hearing.hear(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
+        if self.broker_liveness.hear(request.broker_id, request.broker_epoch, self._clock.monotonic_ms()):
             logger.info("[Controller] broker %d polls again", request.broker_id)
             self.on_heard()
         try:

@@ -9,7 +9,7 @@ Rules:
 4. Nobody waits for a session to end when a refused connection tells that a broker is dead. A wrong guess is harmless:
    a live broker whose node vanished registers again, and a controller that was deposed stands for election again.
 5. Who is registered and does not poll is not counted on, and a controller that nobody polls lets another one be elected
-   before it stands again (hearing.py).
+   before it stands again (broker_liveness.py).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ottla.base.errors import KafkaError
 from ottla.controller import tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.cluster.deaths import find_dead, is_dead, remove_registration
+from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
 from ottla.controller.cluster.registration import Probe, Registration
 from ottla.controller.cluster.watching import ControllerWatches
-from ottla.controller.decisions import found
-from ottla.controller.decisions.lives import known_lives
+from ottla.controller.decisions import external_changes
+from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
@@ -198,18 +198,18 @@ class Membership:
 
     async def _listen(self) -> None:
         """Look after brokers that do not poll; one that died before its first poll has no connection to lose."""
-        hearing, now_ms = self.controller.hearing, self._clock.monotonic_ms()
-        if hearing.look(now_ms):
+        broker_liveness, now_ms = self.controller.broker_liveness, self._clock.monotonic_ms()
+        if broker_liveness.look(now_ms):
             await self._go_on_without_the_silent()
-        for broker_id in hearing.overdue(now_ms):
+        for broker_id in broker_liveness.overdue(now_ms):
             self.suspect_broker(broker_id)
 
     async def _go_on_without_the_silent(self) -> None:
-        hearing = self.controller.hearing
-        if not hearing.is_cut_off:
+        broker_liveness = self.controller.broker_liveness
+        if not broker_liveness.is_cut_off:
             logger.warning(
                 "[Controller] brokers that have not polled for a session, and are not counted on until they do: %s",
-                ",".join(map(str, sorted(hearing.silent))),
+                ",".join(map(str, sorted(broker_liveness.silent))),
             )
             self.watches.want("brokers")
             return
@@ -330,8 +330,8 @@ class Membership:
         for dead in await find_dead(others, self._probe):
             await remove_registration(self.store, dead)
         image = image.with_controller(self.node_id, epoch)
-        self.controller.hearing.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
-        self.controller.activate(image, epoch_version, known_lives(nodes, image))
+        self.controller.broker_liveness.begin(self.node_id, self.store.session_timeout_ms, self._clock.monotonic_ms())
+        self.controller.activate(image, epoch_version, known_broker_epochs(nodes, image))
         self.controller_node = (self.node_id, epoch_version)
         self.controller_id = self.node_id
         try:
@@ -345,7 +345,7 @@ class Membership:
 
     async def _repair(self, nodes: dict[str, Node], epoch_version: int) -> dict[str, Node]:
         """Topics that somebody has begun to make, and nobody lived to finish."""
-        operations = found.repairs(nodes, iter(self.controller.new_uuid, None))
+        operations = external_changes.repairs(nodes, iter(self.controller.new_uuid, None))
         if not operations:
             return nodes
         for piece in split(operations):

@@ -1,7 +1,7 @@
 """What the active controller watches in the store of a cluster: brokers, topics, settings, marks, notifications.
 
-Watches only say where to look; what is done about it is decided by found.py and settling.py. What the controller itself
-has written fires the same watches: it looks, finds what it knows, and nothing follows.
+Watches only say where to look; what is done about it is decided by external_changes.py and leader_election.py. What
+the controller itself has written fires the same watches: it looks, finds what it knows, and nothing follows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.base.clock import Clock
 from ottla.controller import tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
-from ottla.controller.decisions import found
+from ottla.controller.decisions import external_changes
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.loading import load_brokers, load_topics
 from ottla.controller.stores.store import (
@@ -159,7 +159,9 @@ class ControllerWatches:
             raise
         topics = self._controller.image.topics
         data = {name: node.data if node is not None else None for name, node in zip(names, nodes, strict=True)}
-        await self._read_topics(name for name in names if not found.is_as_known(topics.get(name), data[name]))
+        await self._read_topics(
+            name for name in names if not external_changes.is_as_known(topics.get(name), data[name])
+        )
 
     async def _read_topics(self, names: Iterable[str]) -> None:
         """Take topics as they are in the store, then make sure that somebody leads them."""
@@ -177,7 +179,7 @@ class ControllerWatches:
             return nodes
 
         reply = await self._controller.change_after_reading(
-            read, lambda image, nodes: found.decide_found_topics(image, wanted, nodes, self._new_ids)
+            read, lambda image, nodes: external_changes.decide_external_topics(image, wanted, nodes, self._new_ids)
         )
         if reply.changed or reply.gone:
             logger.info(
@@ -215,7 +217,7 @@ class ControllerWatches:
             return
         is_enabled = self._is_deletion_enabled()
         deleted = await self._controller.change(
-            lambda image: found.decide_marked_deletions(image, marked, is_enabled=is_enabled), is_urgent=True
+            lambda image: external_changes.decide_marked_deletions(image, marked, is_enabled=is_enabled), is_urgent=True
         )
         if deleted:
             logger.info("[Controller] deleted topics that were marked for it: %s", ",".join(deleted))
@@ -227,7 +229,9 @@ class ControllerWatches:
         new = [name for name in names if name not in self._seen_changes]
         now_ms = self._clock.monotonic_ms()
         nodes = [await self._store.get(f"{tree.CONFIG_CHANGES}/{name}") for name in new]
-        entities = [entity for node in nodes if node is not None and (entity := found.changed_entity(node.data))]
+        entities = [
+            entity for node in nodes if node is not None and (entity := external_changes.changed_entity(node.data))
+        ]
         if entities:
             await self._read_configs(list(dict.fromkeys(entities)))
         self._seen_changes.update(dict.fromkeys(new, now_ms))
@@ -240,7 +244,7 @@ class ControllerWatches:
             return {path: node for path, node in nodes.items() if node is not None}
 
         await self._controller.change_after_reading(
-            read, lambda image, nodes: found.decide_found_configs(image, entities, nodes)
+            read, lambda image, nodes: external_changes.decide_external_configs(image, entities, nodes)
         )
         await self._controller.settle()  # a broker's default may decide about leaders
 
@@ -258,7 +262,7 @@ class ControllerWatches:
         topics: set[str] = set()
         for path in paths:
             node = await self._store.get(path)
-            topics |= found.notified_topics(node.data) if node is not None else set()
+            topics |= external_changes.notified_topics(node.data) if node is not None else set()
         await self._read_topics(topics & set(self._controller.image.topics))
         paths += [f"{LOG_DIR_NOTIFICATIONS}/{name}" for name in await self._store.children(LOG_DIR_NOTIFICATIONS)]
         await self._delete(paths)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
-from ottla.controller.decisions.leaders import leader_operations
 from ottla.controller.decisions.liveness import Liveness
+from ottla.controller.decisions.single_broker_leaders import leader_operations
 from ottla.controller.image import MetadataImage, PartitionImage
 from ottla.controller.stores.store import SetNode, StoreOperation
 

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.controller.decisions.leaders import leader_operations
+from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision
-from ottla.controller.decisions.settling import RECOVERING
+from ottla.controller.decisions.single_broker_leaders import leader_operations
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import StoreOperation
 

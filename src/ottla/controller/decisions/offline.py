@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.leaders import leader_operations
 from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.single_broker_leaders import leader_operations
 from ottla.controller.image import NO_LEADER, MetadataImage, TopicImage
 from ottla.controller.stores.store import StoreOperation
 

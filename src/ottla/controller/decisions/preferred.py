@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.controller.decisions.changes import commit_partitions, usable_brokers
+from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.reassignment import is_moving
-from ottla.controller.decisions.settling import RECOVERING
 from ottla.controller.image import MetadataImage, PartitionImage
 
 MESSAGES: Final = {

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
-from ottla.pipelines.running.blame import Blame
+from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
 from ottla.pipelines.source import register
@@ -99,7 +99,7 @@ class Builder:
             frame = source_frame(self._read(stream.origin, stream.path), self)
         for number, (name, spec) in enumerate(stream.steps, start=1):
             step: Step = spec  # type: ignore[assignment]
-            with Blame((*stream.path, "steps", number - 1, name)):
+            with ProblemLocation((*stream.path, "steps", number - 1, name)):
                 if step.KIND != "marks":
                     frame = frame.settle()
                 frame = step.apply(frame.begin(stream.name, number, name, step.KIND))
@@ -116,7 +116,7 @@ class Builder:
         options = source_options(self.pipeline.head, source, self.choices.starting, kept, ranges)
         options |= self._loss_options(connector)
         reader = self.spark.readStream if self.is_streaming else self.spark.read
-        with Blame((*path, "from")):
+        with ProblemLocation((*path, "from")):
             return reader.format(source_format(connector)).options(**options).load()
 
     def _loss_options(self, connector: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.running.checkpoint import Checkpoint, Ends
-from ottla.pipelines.running.making import Setting, make_database, make_sink
+from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.external_offsets import kept_offsets
 

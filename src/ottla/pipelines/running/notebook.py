@@ -9,9 +9,9 @@ from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem, did_you_mean
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.following import Following
+from ottla.pipelines.running.progress_text import batch_line, end_line, step_table
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.status import state_folder
-from ottla.pipelines.running.telling import batch_line, end_line, step_table
 from ottla.pipelines.spark.session import start_session
 
 if TYPE_CHECKING:

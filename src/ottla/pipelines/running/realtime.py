@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.model.sinks import TopicSink
-from ottla.pipelines.running.making import encoding_of
+from ottla.pipelines.running.sink_factory import encoding_of
 from ottla.pipelines.spark.realtime import OUTPUT_MODE, cores_problem, sink_problem, step_problem, trigger_arguments
 
 if TYPE_CHECKING:

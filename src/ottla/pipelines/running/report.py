@@ -18,8 +18,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from ottla.pipelines.running.progress_text import end_line, size, step_table
 from ottla.pipelines.running.status import Status
-from ottla.pipelines.running.telling import end_line, size, step_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

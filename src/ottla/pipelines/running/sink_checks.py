@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.pipelines.model.pipeline import Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.sinks import DatabaseSink, FileSink, Sink, TopicSink
-from ottla.pipelines.running.blame import Blame
+from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.steps.sql_safety import check_condition
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def check_sinks(rows: DataFrame, stream: Stream) -> None:
             refused = check_condition(sink.where)
             if refused:
                 raise PipelineError([Problem((*path, "where"), refused)])
-            with Blame((*path, "where")):
+            with ProblemLocation((*path, "where")):
                 rows.filter(sink.where)
     if problems:
         raise PipelineError(problems)

@@ -19,8 +19,8 @@ from ottla.client.java_properties import make_without_unknown, translate
 from ottla.pipelines.source.bounds import Offsets
 from ottla.pipelines.source.cluster import CLIENT_ID, chosen
 from ottla.pipelines.source.losses import SourceError, report_loss
+from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, Subscription
-from ottla.pipelines.source.planning import Range
 from ottla.pipelines.source.schema import arrow_schema
 
 QUESTION_SECONDS = 60.0

@@ -22,8 +22,8 @@ from ottla.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMIT
 from ottla.client.versions import best_version
 from ottla.pipelines.source.batches import offset_after
 from ottla.pipelines.source.losses import SourceError, report_loss
+from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options
-from ottla.pipelines.source.planning import Range
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,

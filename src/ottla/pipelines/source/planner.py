@@ -16,8 +16,8 @@ from ottla.base.names import TopicPartition
 from ottla.pipelines.source.bounds import EARLIEST, LATEST, Bound, Offsets, OptionError
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.losses import SourceError, report_loss
+from ottla.pipelines.source.offset_ranges import Range, available, limit_offsets, split
 from ottla.pipelines.source.options import Options
-from ottla.pipelines.source.planning import Range, available, limit_offsets, split
 
 STALE_PAUSE_S = 0.2  # a new leader may know less than the old one for a moment
 

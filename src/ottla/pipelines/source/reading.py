@@ -11,8 +11,8 @@ from ottla.pipelines.source.batches import FetchedDataError, pieces
 from ottla.pipelines.source.cluster import CLIENT_ID, PATIENCE_MS
 from ottla.pipelines.source.columns import ColumnBuilder
 from ottla.pipelines.source.fetching import RangeFetcher
+from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options
-from ottla.pipelines.source.planning import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

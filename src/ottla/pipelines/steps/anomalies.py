@@ -20,8 +20,8 @@ from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
+from ottla.pipelines.steps.event_time_buffer import INSTANT, EventTimeBuffer, Values, in_order, plain_schema
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.holding import INSTANT, Holder, Values, in_order, plain_schema
 from ottla.pipelines.steps.order import LINE
 from ottla.pipelines.steps.scoring import Method, Rules, Score, judge
 from ottla.pipelines.steps.step import Kind, StepError
@@ -136,7 +136,7 @@ class Memory:
         ]
 
 
-class Judge(Holder):
+class Judge(EventTimeBuffer):
     """Holds rows until the watermark has passed them, then judges them."""
 
     def __init__(self, spec: Anomalies, columns: list[str], schema: T.StructType) -> None:

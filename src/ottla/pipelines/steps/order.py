@@ -17,8 +17,8 @@ from typing import ClassVar
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
+from ottla.pipelines.steps.event_time_buffer import INSTANT, EventTimeBuffer, Values, plain_schema
 from ottla.pipelines.steps.frame import Frame
-from ottla.pipelines.steps.holding import INSTANT, Holder, Values, plain_schema
 from ottla.pipelines.steps.step import Kind
 
 LINE = "_line"  # the key of all rows, where there is none
@@ -48,7 +48,7 @@ class Order:
         return frame.stateful(1).merged(made.drop(INSTANT, LINE), time)
 
 
-class InOrder(Holder):
+class InOrder(EventTimeBuffer):
     """Lets the rows go as they are."""
 
     def released(self, key: Values, rows: list[Values], watermark_ms: int) -> Iterable[Values]:  # noqa: ARG002

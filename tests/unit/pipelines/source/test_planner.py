@@ -11,9 +11,9 @@ from ottla.base.names import TopicPartition
 from ottla.pipelines.source.bounds import Offsets, OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import chosen
 from ottla.pipelines.source.losses import DataLossError, SourceError
+from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Subscription, read_options
 from ottla.pipelines.source.planner import Planner
-from ottla.pipelines.source.planning import Range
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 

@@ -3,10 +3,10 @@
 from uuid import UUID
 
 from ottla.controller import tree
-from ottla.controller.decisions import found
+from ottla.controller.decisions import external_changes
+from ottla.controller.decisions.leader_election import decide_election
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.decisions.machine import NewTopic
-from ottla.controller.decisions.settling import decide_settlement
 from ottla.controller.image import PartitionImage
 from ottla.controller.loading import load_image
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode
@@ -15,9 +15,9 @@ from unit.controller.stand import Stand
 new_ids = iter(UUID(int=1000 + number) for number in range(100))
 
 
-def take(stand: Stand, *names: str) -> found.FoundTopics:
+def take(stand: Stand, *names: str) -> external_changes.ExternalTopics:
     """Read topics from the tree, as the controller does."""
-    decision = found.decide_found_topics(stand.image, names, stand.tree.subtree("/"), new_ids)
+    decision = external_changes.decide_external_topics(stand.image, names, stand.tree.subtree("/"), new_ids)
     if decision.operations:
         stand.tree.multi(decision.operations)
     stand.image = decision.image
@@ -29,7 +29,7 @@ def test_a_topic_that_a_tool_has_made_is_found_and_gets_a_leader() -> None:
     stand.tree.multi([CreateNode("/brokers/topics/t", b'{"version":1,"partitions":{"0":[2,3],"1":[3,1]}}')])
     assert take(stand, "t") == (("t",), ())
     assert stand.image.topics["t"].topic_id.int >= 1000, "a topic without an id gets one"
-    stand.run(decide_settlement(stand.image, Liveness(), Rules()))
+    stand.run(decide_election(stand.image, Liveness(), Rules()))
     assert stand.image.partition("t", 0) == PartitionImage(2, 0, (2, 3), (2, 3), 0)
     assert take(stand, "t") == ((), ())
 
@@ -73,11 +73,11 @@ def test_topics_that_nobody_lived_to_finish_are_repaired_and_get_leaders() -> No
     node = b'{"version":2,"partitions":{"0":[1,2],"1":[2,1]}}'
     stand.tree.multi([CreateNode(f"/brokers/topics/{name}", node) for name in "ab"])
     stand.tree.multi([CreateNode("/brokers/topics/b/partitions"), CreateNode("/brokers/topics/b/partitions/0")])
-    stand.tree.multi(found.repairs(stand.tree.subtree("/"), new_ids))
-    assert found.repairs(stand.tree.subtree("/"), new_ids) == []
+    stand.tree.multi(external_changes.repairs(stand.tree.subtree("/"), new_ids))
+    assert external_changes.repairs(stand.tree.subtree("/"), new_ids) == []
     loaded = load_image(stand.tree.subtree("/"))
     stand.image = loaded.with_brokers(stand.image.brokers)
-    stand.run(decide_settlement(stand.image, Liveness(), Rules()))
+    stand.run(decide_election(stand.image, Liveness(), Rules()))
     assert len(stand.image.topics_by_id) == 2
     assert [[each.leader for each in topic.partitions] for topic in stand.image.topics.values()] == [[1, 2], [1, 2]]
 
@@ -87,7 +87,7 @@ def test_marked_topics_are_deleted_with_their_marks() -> None:
     stand.create(NewTopic("t"), NewTopic("u"))
     stand.tree.multi([CreateNode("/admin/delete_topics/t"), CreateNode("/admin/delete_topics/unknown")])
     marked = ["t", "unknown"]
-    assert stand.run(found.decide_marked_deletions(stand.image, marked, is_enabled=True)) == ("t",)
+    assert stand.run(external_changes.decide_marked_deletions(stand.image, marked, is_enabled=True)) == ("t",)
     assert set(stand.image.topics) == {"u"}
     assert stand.tree.children("/admin/delete_topics") == []
 
@@ -96,7 +96,7 @@ def test_where_deletion_is_switched_off_only_the_marks_go() -> None:
     stand = Stand()
     stand.create(NewTopic("t"))
     stand.tree.multi([CreateNode("/admin/delete_topics/t")])
-    assert stand.run(found.decide_marked_deletions(stand.image, ["t"], is_enabled=False)) == ()
+    assert stand.run(external_changes.decide_marked_deletions(stand.image, ["t"], is_enabled=False)) == ()
     assert set(stand.image.topics) == {"t"}
     assert stand.tree.children("/admin/delete_topics") == []
 
@@ -112,21 +112,21 @@ def test_settings_that_a_tool_has_written_count() -> None:
         ]
     )
     changed = [("topics", "t"), ("brokers", ""), ("groups", "g.1"), ("users", "u"), ("topics", "unknown")]
-    decision = found.decide_found_configs(stand.image, changed, stand.tree.subtree("/"))
+    decision = external_changes.decide_external_configs(stand.image, changed, stand.tree.subtree("/"))
     assert decision.reply == 3
     assert decision.image.topic_configs["t"] == {"retention.ms": "7"}
     assert decision.image.broker_configs[""] == {"log.retention.ms": "8"}
     assert decision.image.group_configs == {"g.1": {"x": "9"}}
-    again = found.decide_found_configs(decision.image, changed, stand.tree.subtree("/"))
+    again = external_changes.decide_external_configs(decision.image, changed, stand.tree.subtree("/"))
     assert (again.reply, again.image) == (0, decision.image)
 
 
 def test_both_forms_of_a_notification_are_understood_and_others_ignored() -> None:
-    assert found.changed_entity(b'{"version":2,"entity_path":"topics/a"}') == ("topics", "a")
-    assert found.changed_entity(b'{"version":2,"entity_path":"brokers/<default>"}') == ("brokers", "")
-    assert found.changed_entity(b'{"version":1,"entity_type":"topics","entity_name":"a"}') == ("topics", "a")
+    assert external_changes.changed_entity(b'{"version":2,"entity_path":"topics/a"}') == ("topics", "a")
+    assert external_changes.changed_entity(b'{"version":2,"entity_path":"brokers/<default>"}') == ("brokers", "")
+    assert external_changes.changed_entity(b'{"version":1,"entity_type":"topics","entity_name":"a"}') == ("topics", "a")
     for data in (b"", b"[]", b"{}", b'{"version":2,"entity_path":"users/u/clients/c"}', b"\xff"):
-        assert found.changed_entity(data) is None
+        assert external_changes.changed_entity(data) is None
     notification = b'{"version":1,"partitions":[{"topic":"a","partition":1},{"topic":"b","partition":0},3]}'
-    assert found.notified_topics(notification) == {"a", "b"}
-    assert found.notified_topics(b'{"partitions":1}') == set()
+    assert external_changes.notified_topics(notification) == {"a", "b"}
+    assert external_changes.notified_topics(b'{"partitions":1}') == set()

@@ -11,13 +11,13 @@ from uuid import UUID
 import pytest
 
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.cluster.errands import Errands
-from ottla.broker.coordinators.participation import Participation, answer_to
+from ottla.broker.cluster.call_batching import CallBatcher
 from ottla.broker.coordinators.transaction_messages import (
     MarkerMessengers,
     PartitionMessengers,
     Place,
 )
+from ottla.broker.coordinators.transaction_verification import TransactionVerification, answer_to
 from ottla.broker.coordinators.transactional_produce import told
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.network.peer import PeerError
@@ -75,7 +75,7 @@ class Machine:
         return Error.NONE, {places[0]: Error.NONE, places[1]: Error.TRANSACTION_ABORTABLE}
 
 
-def participation(leader: int, machine: Any, others: Others | None = None, **settings: int) -> Participation:
+def verification(leader: int, machine: Any, others: Others | None = None, **settings: int) -> TransactionVerification:
     topic = TopicImage(TOPIC, UUID(int=1), (PartitionImage(leader, 0, (1,), (1,)),))
     times = {"add_partitions_to_txn_retry_backoff_ms": 2, "add_partitions_to_txn_retry_backoff_max_ms": 10}
     services = SimpleNamespace(
@@ -89,10 +89,10 @@ def participation(leader: int, machine: Any, others: Others | None = None, **set
 
     runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, run=lambda _, decision: decision())
     messengers = PartitionMessengers(others.call if others is not None else Others(lambda _: None).call)
-    return Participation(services, runtime, messengers)  # type: ignore[arg-type]
+    return TransactionVerification(services, runtime, messengers)  # type: ignore[arg-type]
 
 
-def ask(asked: Participation, is_verifying: bool) -> dict[Place, Error]:
+def ask(asked: TransactionVerification, is_verifying: bool) -> dict[Place, Error]:
     async def whole() -> dict[Place, Error]:
         return await answer_to(lambda answered: asked.ask("id", WHO, PLACES, is_verifying, answered))
 
@@ -101,15 +101,15 @@ def ask(asked: Participation, is_verifying: bool) -> dict[Place, Error]:
 
 def test_a_coordinator_on_this_broker_is_asked_at_once() -> None:
     expected = {PLACES[0]: Error.NONE, PLACES[1]: Error.TRANSACTION_ABORTABLE}
-    assert ask(participation(ME, Machine()), is_verifying=True) == expected
-    assert ask(participation(ME, Machine(Error.NONE)), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
+    assert ask(verification(ME, Machine()), is_verifying=True) == expected
+    assert ask(verification(ME, Machine(Error.NONE)), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
 
 
 def test_a_coordinator_that_is_busy_is_asked_again_for_a_moment() -> None:
     machine = Machine(Error.CONCURRENT_TRANSACTIONS, Error.CONCURRENT_TRANSACTIONS, Error.NONE)
-    assert ask(participation(ME, machine), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
+    assert ask(verification(ME, machine), is_verifying=False) == dict.fromkeys(PLACES, Error.NONE)
     busy = Machine(*[Error.CONCURRENT_TRANSACTIONS] * 10)
-    answer = ask(participation(ME, busy, add_partitions_to_txn_retry_backoff_max_ms=6), is_verifying=False)
+    answer = ask(verification(ME, busy, add_partitions_to_txn_retry_backoff_max_ms=6), is_verifying=False)
     assert set(answer.values()) == {Error.CONCURRENT_TRANSACTIONS}
     assert 6 <= len(busy.answers) < 9
 
@@ -118,7 +118,7 @@ def test_a_coordinator_that_is_done_is_asked_at_once() -> None:
     machine = Machine(Error.CONCURRENT_TRANSACTIONS, Error.NONE)
 
     async def whole() -> None:
-        asked = participation(
+        asked = verification(
             ME, machine, add_partitions_to_txn_retry_backoff_ms=5000, add_partitions_to_txn_retry_backoff_max_ms=9000
         )
         heard: list[Any] = []
@@ -136,16 +136,16 @@ def test_a_coordinator_that_is_done_is_asked_at_once() -> None:
 
 @pytest.mark.parametrize("is_verifying", [True, False])
 def test_who_cannot_coordinate_says_so(is_verifying: bool) -> None:
-    loading = participation(ME, KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS))
+    loading = verification(ME, KafkaError(Error.COORDINATOR_LOAD_IN_PROGRESS))
     assert set(ask(loading, is_verifying).values()) == {Error.COORDINATOR_LOAD_IN_PROGRESS}
-    nobody = participation(-1, Machine())
+    nobody = verification(-1, Machine())
     assert set(ask(nobody, is_verifying).values()) == {Error.COORDINATOR_NOT_AVAILABLE}
 
 
 @pytest.mark.parametrize("is_verifying", [True, False])
 def test_a_coordinator_on_another_broker_is_asked_there(is_verifying: bool) -> None:
     others = Others(lambda _: AddPartitionsToTxnResponse(results_by_transaction=[added("id", 0, 48)]))
-    answer = ask(participation(OTHER, Machine(), others), is_verifying)
+    answer = ask(verification(OTHER, Machine(), others), is_verifying)
     assert answer == {PLACES[0]: Error.NONE, PLACES[1]: Error.INVALID_TXN_STATE}
     ((broker, _, request),) = others.asked
     (row,) = request.transactions
@@ -170,7 +170,7 @@ def lost(_: Any) -> Any:
     ],
 )
 def test_an_answer_that_says_nothing_is_no_yes(answer: Any, error: Error) -> None:
-    assert set(ask(participation(OTHER, Machine(), Others(answer)), is_verifying=True).values()) == {error}
+    assert set(ask(verification(OTHER, Machine(), Others(answer)), is_verifying=True).values()) == {error}
 
 
 def test_what_comes_up_meanwhile_goes_out_together() -> None:
@@ -181,13 +181,13 @@ def test_what_comes_up_meanwhile_goes_out_together() -> None:
             carried.append(together)
             await asyncio.sleep(0.01)
 
-        errands: Errands[int] = Errands(carry)
+        calls: CallBatcher[int] = CallBatcher(carry)
         for number in range(3):
-            errands.send(OTHER, number)
+            calls.send(OTHER, number)
             await asyncio.sleep(0)
-        errands.send(3, 9)
+        calls.send(3, 9)
         await asyncio.sleep(0.05)
-        errands.send(OTHER, 4)
+        calls.send(OTHER, 4)
         await asyncio.sleep(0.05)
 
     asyncio.run(whole())

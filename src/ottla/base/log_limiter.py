@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Complaints:
+class LogLimiter:
     """Says when the next one is due; times are those of whatever clock the owner has."""
 
     def __init__(self, pause: float) -> None:
@@ -18,4 +18,4 @@ class Complaints:
         return True
 
     def __repr__(self) -> str:
-        return f"<Complaints about {sorted(self._due)}>"
+        return f"<LogLimiter about {sorted(self._due)}>"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.broker.cluster import doubt as doubt_module
-from ottla.broker.cluster.doubt import Doubt
+from ottla.broker.cluster import leadership_check
+from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError
 
@@ -40,8 +40,8 @@ class Stand:
             replicas=SimpleNamespace(partitions=self.partitions),
             publisher=SimpleNamespace(settled=self.settled),
         )
-        self.doubt = Doubt(self.services)
-        self.doubt.start()
+        self.check = LeadershipCheck(self.services)
+        self.check.start()
 
     async def locate(self, _: int) -> Any:
         self.looks += 1
@@ -54,12 +54,12 @@ class Stand:
 
 
 def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[Stand], Awaitable[None]]) -> None:
-    monkeypatch.setattr(doubt_module, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(leadership_check, "RETRY_SECONDS", 0.001)
 
     async def whole() -> None:
         stand = Stand()
         await scene(stand)
-        stand.doubt.close()
+        stand.check.close()
 
     asyncio.run(whole())
 
@@ -67,7 +67,7 @@ def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[Stand], Awaitable[Non
 def test_short_pauses_raise_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(stand: Stand) -> None:
         stand.now_ms += 2000
-        assert not stand.doubt.is_there()
+        assert not stand.check.is_pending()
         assert stand.looks == 0
 
     play(monkeypatch, scene)
@@ -76,9 +76,9 @@ def test_short_pauses_raise_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_is_registered_as_before_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(stand: Stand) -> None:
         stand.now_ms += 2001
-        assert stand.doubt.is_there()
+        assert stand.check.is_pending()
         await asyncio.sleep(0.01)
-        assert not stand.doubt.is_there()
+        assert not stand.check.is_pending()
         assert stand.looks == 1
 
     play(monkeypatch, scene)
@@ -91,13 +91,13 @@ def test_whoever_has_lost_its_registration_waits_for_a_new_image(
     async def scene(stand: Stand) -> None:
         stand.registered = registered
         stand.now_ms += 20_000
-        assert stand.doubt.is_there()
+        assert stand.check.is_pending()
         await asyncio.sleep(0.02)
-        assert stand.doubt.is_there()
+        assert stand.check.is_pending()
         stand.registered = me(9)
         stand.services.image = MetadataImage(brokers={ME: me(9)})
         await asyncio.sleep(0.02)
-        assert not stand.doubt.is_there()
+        assert not stand.check.is_pending()
 
     play(monkeypatch, scene)
 
@@ -106,12 +106,12 @@ def test_without_the_store_doubt_ends_after_a_session(monkeypatch: pytest.Monkey
     async def scene(stand: Stand) -> None:
         stand.registered = StoreError("no answer")
         stand.now_ms += 20_000
-        assert stand.doubt.is_there()
+        assert stand.check.is_pending()
         await asyncio.sleep(0.02)
-        assert stand.doubt.is_there()
+        assert stand.check.is_pending()
         stand.now_ms += 6000
         await asyncio.sleep(0.02)
-        assert not stand.doubt.is_there()
+        assert not stand.check.is_pending()
 
     play(monkeypatch, scene)
 
@@ -137,23 +137,23 @@ def test_who_reaches_neither_the_store_nor_its_followers_is_in_doubt_until_it_kn
 ) -> None:
     async def scene(stand: Stand) -> None:
         stand.partitions.update(partitions)
-        stand.doubt._look()
-        assert not stand.doubt.is_there()
+        stand.check._look()
+        assert not stand.check.is_pending()
         stand.is_in_touch = False
         stand.registered = StoreError("away")
-        stand.doubt._look()
-        assert stand.doubt.is_there() == is_cut_off
+        stand.check._look()
+        assert stand.check.is_pending() == is_cut_off
         for _ in range(8):  # longer than a session, and still nobody answers
             stand.now_ms += 1000
-            stand.doubt._seen_ms = stand.now_ms
+            stand.check._seen_ms = stand.now_ms
             await asyncio.sleep(0.005)
-        assert stand.doubt.is_there() == is_cut_off
+        assert stand.check.is_pending() == is_cut_off
         stand.is_in_touch = True
         stand.registered = me(8)  # of our next life, which our image does not know yet
         await asyncio.sleep(0.01)
-        assert stand.doubt.is_there() == is_cut_off
+        assert stand.check.is_pending() == is_cut_off
         stand.registered = me(7)
         await asyncio.sleep(0.01)
-        assert not stand.doubt.is_there()
+        assert not stand.check.is_pending()
 
     play(monkeypatch, scene)

@@ -1,6 +1,6 @@
-"""Errands to other brokers: what comes up while a request to a broker is under way goes out with the next one.
+"""Calls to other brokers in batches: what comes up while a request to a broker is under way goes out with the next one.
 
-So there is one request at a time to each broker, and many transactions share it. Whoever carries the errands answers
+So there is one request at a time to each broker, and many transactions share it. Whoever carries the calls answers
 each of them, whatever happens; nothing is repeated here.
 """
 
@@ -16,17 +16,17 @@ E = TypeVar("E")
 TOGETHER_MAX: Final = 500
 
 
-class Errands(Generic[E]):
-    """One line of errands for each broker."""
+class CallBatcher(Generic[E]):
+    """One line of calls for each broker."""
 
     def __init__(self, carry: Callable[[int, list[E]], Awaitable[None]]) -> None:
-        """`carry(broker, errands)` answers all of them before it returns, and raises nothing."""
+        """`carry(broker, calls)` answers all of them before it returns, and raises nothing."""
         self._carry = carry
         self._waiting: dict[int, deque[E]] = {}
         self._at_work: dict[int, asyncio.Task[None]] = {}
 
-    def send(self, broker: int, errand: E) -> None:
-        self._waiting.setdefault(broker, deque()).append(errand)
+    def send(self, broker: int, call: E) -> None:
+        self._waiting.setdefault(broker, deque()).append(call)
         if broker not in self._at_work:
             self._at_work[broker] = asyncio.get_running_loop().create_task(self._work(broker))
 
@@ -46,4 +46,4 @@ class Errands(Generic[E]):
             task.cancel()
 
     def __repr__(self) -> str:
-        return f"<Errands to {sorted(self._at_work)}, {sum(map(len, self._waiting.values()))} waiting>"
+        return f"<CallBatcher to {sorted(self._at_work)}, {sum(map(len, self._waiting.values()))} waiting>"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla.broker.cluster import farewell
+from ottla.broker.cluster import drain_before_stop
 from ottla.metrics.counters import BrokerCounters
 
 
@@ -19,6 +19,6 @@ def test_it_serves_until_nobody_asks(requests: int, looks: int, monkeypatch: pyt
         if len(slept) <= requests:
             meter.count_request(9)
 
-    monkeypatch.setattr(farewell.asyncio, "sleep", sleep)
-    asyncio.run(farewell.say_farewell(counters))
-    assert slept == [farewell.QUIET_SECONDS] * looks
+    monkeypatch.setattr(drain_before_stop.asyncio, "sleep", sleep)
+    asyncio.run(drain_before_stop.drain_before_stop(counters))
+    assert slept == [drain_before_stop.QUIET_SECONDS] * looks

@@ -1,16 +1,16 @@
 """What becomes of partitions when brokers come, go, restart, shut down or lose a folder."""
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.decisions.lives import Returned
-from ottla.controller.decisions.machine import NewTopic
-from ottla.controller.decisions.settling import (
+from ottla.controller.decisions.broker_epochs import Returned
+from ottla.controller.decisions.leader_election import (
     Present,
     decide_brokers,
     decide_controlled_shutdown,
-    decide_settlement,
+    decide_election,
     settled,
 )
+from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
+from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import MetadataImage, PartitionImage
 from unit.controller.stand import Stand, broker
 
@@ -250,7 +250,7 @@ def test_a_replica_in_a_failed_folder_counts_as_dead_there_and_only_there() -> N
     stand = three_brokers()
     topic_id = stand.image.topics["a"].topic_id
     liveness = Liveness(offline={1: frozenset({(topic_id, 0)})})
-    stand.run(decide_settlement(stand.image, liveness, SAFE))
+    stand.run(decide_election(stand.image, liveness, SAFE))
     assert leaders(stand.image) == [2, 2, 3]
     assert stand.image.partition("a", 0) == PartitionImage(2, 1, (2, 3), (1, 2, 3), 1)
     assert stand.image.partition("a", 1) == PartitionImage(2, 0, (2, 3, 1), (2, 3, 1), 0)
@@ -260,7 +260,7 @@ def test_only_the_named_topics_are_looked_at() -> None:
     stand = three_brokers()
     stand.create(NewTopic("b", assignments=((0, (1, 2)),)))
     image = stand.image.with_brokers({2: broker(2), 3: broker(3)})
-    decision = decide_settlement(image, Liveness(), SAFE, only=["b", "unknown"])
+    decision = decide_election(image, Liveness(), SAFE, only=["b", "unknown"])
     assert leaders(decision.image) == [1, 2, 3]
     assert leaders(decision.image, "b") == [2]
 

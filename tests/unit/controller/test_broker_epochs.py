@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from ottla.controller import tree
-from ottla.controller.decisions.lives import after_settling, known_lives, returned
+from ottla.controller.decisions.broker_epochs import after_election, known_broker_epochs, returned
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import Node
 
@@ -33,10 +33,10 @@ def test_who_goes_on_with_a_life_that_nobody_has_seen_may_have_lost_something_be
 
 
 def test_a_broker_that_was_seen_dead_and_is_back_is_remembered() -> None:
-    known = after_settling({1: broker(1, 10)}, {})
+    known = after_election({1: broker(1, 10)}, {})
     assert returned(image(), {1: broker(1, 20)}, known).lost == {1}
     assert returned(image(), {1: broker(1, 20, 10)}, known) == (frozenset({1}), frozenset())
-    assert returned(image(), {1: broker(1, 20)}, after_settling({1: broker(1, 20)}, known)).restarted == frozenset()
+    assert returned(image(), {1: broker(1, 20)}, after_election({1: broker(1, 20)}, known)).restarted == frozenset()
 
 
 def test_a_broker_that_nobody_knows_has_nothing_to_lose() -> None:
@@ -50,7 +50,7 @@ def test_a_new_controller_finds_out_who_registered_after_an_isr_was_written() ->
     loaded = MetadataImage(brokers=brokers, topics=topics)
     path = tree.partition_state_path("t", 0)
     foreign = tree.encode_partition_state(tree.PartitionState(1, 5, (1, 2), 3, eligible=(3,)))
-    known = known_lives({path: Node(foreign, 7, 5, 50)}, loaded)
+    known = known_broker_epochs({path: Node(foreign, 7, 5, 50)}, loaded)
     assert known == {1: 50, 2: 50, 3: 50}
     assert returned(loaded, brokers, known) == (frozenset({2, 3}), frozenset({2}))
 
@@ -61,10 +61,10 @@ def test_a_registration_that_the_writer_of_an_isr_had_not_noticed_is_a_new_life(
     loaded = MetadataImage(brokers=brokers, topics=topics)
     path = tree.partition_state_path("t", 0)
     state = tree.encode_partition_state(tree.PartitionState(1, 5, (1, 2), 3, known_life=12))
-    known = known_lives({path: Node(state, 7, 5, 50)}, loaded)
+    known = known_broker_epochs({path: Node(state, 7, 5, 50)}, loaded)
     assert returned(loaded, brokers, known).lost == {2}, "it came before the write, and yet the writer meant another"
 
 
 def test_a_store_that_does_not_say_when_it_was_written_accuses_nobody() -> None:
     topics = {"t": TopicImage("t", UUID(int=1), (PartitionImage(1, 0, (1,), (1,)),))}
-    assert known_lives({tree.partition_state_path("t", 0): Node(b"", 0, 5)}, MetadataImage(topics=topics)) == {}
+    assert known_broker_epochs({tree.partition_state_path("t", 0): Node(b"", 0, 5)}, MetadataImage(topics=topics)) == {}

@@ -33,7 +33,7 @@ UNFETCHED_MS_MIN: Final = 1_000
 FETCHES_MISSED: Final = 2  # of a follower that asks at least every replica.fetch.wait.max.ms
 
 
-class Doubt:
+class LeadershipCheck:
     """Watches the time that passes between two rounds of the loop."""
 
     def __init__(self, services: Services) -> None:
@@ -48,7 +48,7 @@ class Doubt:
     def start(self) -> None:
         self._look()
 
-    def is_there(self) -> bool:
+    def is_pending(self) -> bool:
         """Asked with every request: after a long stop requests are read before any timer comes."""
         silent_ms = self._services.clock.monotonic_ms() - self._seen_ms
         if self._task is None and silent_ms > self._silence_ms_max:
@@ -56,7 +56,7 @@ class Doubt:
         return self._task is not None
 
     def _look(self) -> None:
-        if not self.is_there() and self._is_cut_off():
+        if not self.is_pending() and self._is_cut_off():
             self._begin("reaches neither ZooKeeper nor its followers")
         self._seen_ms = self._services.clock.monotonic_ms()
         seconds = self._silence_ms_max / LOOKS_PER_SILENCE / 1000
@@ -113,7 +113,7 @@ class Doubt:
             self._task.cancel()
 
     def __repr__(self) -> str:
-        return f"<Doubt {'in doubt' if self._task is not None else 'none'}>"
+        return f"<LeadershipCheck {'pending' if self._task is not None else 'idle'}>"
 
 
 def is_left_alone(partition: Partition, since_ms: int) -> bool:

@@ -21,7 +21,7 @@ INSTANT = "_instant"  # microseconds since 1970: a datetime would depend on the 
 Values = tuple[Any, ...]
 
 
-class Holder(StatefulProcessor):
+class EventTimeBuffer(StatefulProcessor):
     """Holds rows of these columns, INSTANT among them; `released` says what becomes of them."""
 
     def __init__(self, columns: Sequence[str], schema: StructType) -> None:

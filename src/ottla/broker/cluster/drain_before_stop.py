@@ -16,7 +16,7 @@ QUIET_SECONDS: Final = 0.1
 SECONDS_MAX: Final = 0.5
 
 
-async def say_farewell(counters: BrokerCounters) -> None:
+async def drain_before_stop(counters: BrokerCounters) -> None:
     """Serve until no request has come for a moment."""
     asked = -1
     for _ in range(round(SECONDS_MAX / QUIET_SECONDS)):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.storage.life_file import (
+from ottla.storage.broker_epoch_file import (
     FILE_NAME,
     UNKNOWN,
     current_boot_id,

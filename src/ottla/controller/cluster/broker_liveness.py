@@ -28,7 +28,7 @@ FIRST_POLL_MS_USUAL: Final = 500
 STILL_MS_MAX: Final = 1_000
 
 
-class Life(NamedTuple):
+class LastPoll(NamedTuple):
     """A broker as it is registered, and when it was heard or, before its first poll, seen in the store."""
 
     epoch: int
@@ -36,13 +36,13 @@ class Life(NamedTuple):
     has_polled: bool = False
 
 
-class Hearing:
+class BrokerLiveness:
     """One a controller; begins anew with every election."""
 
     def __init__(self) -> None:
         self._node_id = -1
         self._patience_ms = PATIENCE_MS_MIN
-        self._lives: dict[int, Life] = {}  # of the other brokers that are registered
+        self._polls: dict[int, LastPoll] = {}  # of the other brokers that are registered
         self._looked_ms = 0
         self.silent: frozenset[int] = frozenset()  # not counted on
         self.is_cut_off = False
@@ -50,43 +50,43 @@ class Hearing:
     def begin(self, node_id: int, session_ms: int, now_ms: int) -> None:
         self._node_id = node_id
         self._patience_ms = max(session_ms, PATIENCE_MS_MIN)
-        self._lives.clear()
+        self._polls.clear()
         self._looked_ms = now_ms
         self.silent = frozenset()
         self.is_cut_off = False
 
     def hear(self, broker: int, epoch: int, now_ms: int) -> bool:
         """A broker polls; True if it was not counted on until now."""
-        life = self._lives.get(broker)
-        if life is None or life.epoch != epoch:
+        poll = self._polls.get(broker)
+        if poll is None or poll.epoch != epoch:
             return False
-        self._lives[broker] = Life(epoch, now_ms, has_polled=True)
+        self._polls[broker] = LastPoll(epoch, now_ms, has_polled=True)
         was_silent = broker in self.silent
         self.silent -= {broker}
         return was_silent
 
     def count_on(self, registered: Mapping[int, BrokerImage], now_ms: int) -> dict[int, BrokerImage]:
         """Those of the registered brokers that can be counted on."""
-        before = self._lives
-        self._lives = {
-            id_: before[id_] if id_ in before and before[id_].epoch == broker.epoch else Life(broker.epoch, now_ms)
+        before = self._polls
+        self._polls = {
+            id_: before[id_] if id_ in before and before[id_].epoch == broker.epoch else LastPoll(broker.epoch, now_ms)
             for id_, broker in registered.items()
             if id_ != self._node_id
         }
-        self.silent = frozenset(id_ for id_ in self.silent if self._lives.get(id_) == before[id_])
+        self.silent = frozenset(id_ for id_ in self.silent if self._polls.get(id_) == before[id_])
         return {id_: broker for id_, broker in registered.items() if id_ not in self.silent}
 
     def look(self, now_ms: int) -> bool:
         """By the clock, a few times a second; True if somebody has fallen silent, or everybody."""
         still_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         if still_ms > STILL_MS_MAX:
-            self._lives = {id_: life._replace(heard_ms=now_ms) for id_, life in self._lives.items()}
+            self._polls = {id_: poll._replace(heard_ms=now_ms) for id_, poll in self._polls.items()}
             return False
-        heard = sum(now_ms - life.heard_ms < self._patience_ms for life in self._lives.values())
-        self.is_cut_off = heard < len(self._lives) and not self._is_majority(heard)
+        heard = sum(now_ms - poll.heard_ms < self._patience_ms for poll in self._polls.values())
+        self.is_cut_off = heard < len(self._polls) and not self._is_majority(heard)
         if self.is_cut_off:
             return True
-        silent = frozenset(id_ for id_, life in self._lives.items() if self._is_silent(life, now_ms))
+        silent = frozenset(id_ for id_, poll in self._polls.items() if self._is_silent(poll, now_ms))
         has_new = not silent <= self.silent
         self.silent = silent
         return has_new
@@ -95,19 +95,19 @@ class Hearing:
         """Whoever should have polled by now: if it is dead its port refuses, and nobody has to wait for its session."""
         return [
             id_
-            for id_, life in self._lives.items()
-            if now_ms - life.heard_ms >= (POLLS_MS if life.has_polled else FIRST_POLL_MS_USUAL)
+            for id_, poll in self._polls.items()
+            if now_ms - poll.heard_ms >= (POLLS_MS if poll.has_polled else FIRST_POLL_MS_USUAL)
         ]
 
-    def _is_silent(self, life: Life, now_ms: int) -> bool:
-        patience_ms = self._patience_ms if life.has_polled else FIRST_POLL_MS
-        since_ms = life.heard_ms + (POLLS_MS if life.has_polled else 0)
-        witnesses = sum(each.has_polled and each.heard_ms >= since_ms for each in self._lives.values())
-        return now_ms - life.heard_ms >= patience_ms and self._is_majority(witnesses)
+    def _is_silent(self, poll: LastPoll, now_ms: int) -> bool:
+        patience_ms = self._patience_ms if poll.has_polled else FIRST_POLL_MS
+        since_ms = poll.heard_ms + (POLLS_MS if poll.has_polled else 0)
+        witnesses = sum(each.has_polled and each.heard_ms >= since_ms for each in self._polls.values())
+        return now_ms - poll.heard_ms >= patience_ms and self._is_majority(witnesses)
 
     def _is_majority(self, others: int) -> bool:
         """Whether this broker and so many others are more than half of the cluster."""
-        return 2 * (others + 1) > len(self._lives) + 1
+        return 2 * (others + 1) > len(self._polls) + 1
 
     def __repr__(self) -> str:
-        return f"<Hearing {sorted(self._lives)} silent={sorted(self.silent)}>"
+        return f"<BrokerLiveness {sorted(self._polls)} silent={sorted(self.silent)}>"

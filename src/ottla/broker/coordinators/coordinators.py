@@ -14,18 +14,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.complaints import Complaints
 from ottla.base.errors import Error, KafkaError
+from ottla.base.log_limiter import LogLimiter
 from ottla.base.names import TopicPartition
 from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import GroupResourceKeys
-from ottla.broker.cluster.doubt import Doubt
+from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.context import Context
 from ottla.broker.coordinators.group_topics import ImageCatalog, matching_topics
-from ottla.broker.coordinators.guards import Guards
 from ottla.broker.coordinators.markers import MarkerWriter
-from ottla.broker.coordinators.participation import Participation
 from ottla.broker.coordinators.transaction_messages import MarkerMessengers, PartitionMessengers
+from ottla.broker.coordinators.transaction_verification import TransactionVerification
+from ottla.broker.coordinators.verification_guards import VerificationGuards
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.coordination.machine import Decision
@@ -97,7 +97,7 @@ class Coordinators:
         self._services = services
         self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
         self._creating = asyncio.Lock()
-        self._complaints = Complaints(COMPLAINT_SECONDS)
+        self._log_limiter = LogLimiter(COMPLAINT_SECONDS)
         self._image_count = 0  # an image that was loaded anew counts its generations anew
         self.groups: Runtime[GroupMachine] = self._runtime(
             OFFSETS_TOPIC,
@@ -111,9 +111,9 @@ class Coordinators:
             lambda: TransactionMachine(transaction_settings(services.settings)),
         )
         self._own_peers: dict[tuple[int, str], Peer] = {}
-        self.guards = Guards()
+        self.guards = VerificationGuards()
         self._partition_messengers = PartitionMessengers(self._call)
-        self.participation = Participation(services, self.transactions, self._partition_messengers)
+        self.verification = TransactionVerification(services, self.transactions, self._partition_messengers)
         self._marker_messengers = MarkerMessengers(self._call)
         self.markers = MarkerWriter(
             services.replicas,
@@ -126,7 +126,7 @@ class Coordinators:
         )
         self.transactions.on_settled = self._on_settled
         self._following: asyncio.Task[None] | None = None
-        self._doubt: Doubt | None = None  # only in a cluster
+        self._leadership_check: LeadershipCheck | None = None  # only in a cluster
         services.live.on_change(self._change_settings)
 
     def _runtime(self, topic: str, wait_ms_max: int, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
@@ -137,7 +137,7 @@ class Coordinators:
 
     def _on_settled(self, shard: Shard[TransactionMachine]) -> None:
         self.markers.send_from(shard)
-        self.participation.on_settled(shard)
+        self.verification.on_settled(shard)
 
     # ---- other brokers
 
@@ -160,18 +160,20 @@ class Coordinators:
     def follow(self) -> None:
         """The publisher has opened what is new: load what we coordinate from now on."""
         self._times_of = group_times(self._services.image, self._services.settings)
-        if self._doubt is None and self._services.cluster is not None:
-            self._doubt = Doubt(self._services)
-            self._doubt.start()
-            self.groups.is_in_doubt = self.transactions.is_in_doubt = self._doubt.is_there
+        if self._leadership_check is None and self._services.cluster is not None:
+            self._leadership_check = LeadershipCheck(self._services)
+            self._leadership_check.start()
+            self.groups.must_check_leadership = self.transactions.must_check_leadership = (
+                self._leadership_check.is_pending
+            )
         for runtime in (self.groups, self.transactions):
             topic = self._services.image.topics.get(runtime.topic)
             runtime.follow(len(topic.partitions) if topic is not None else 0)
 
     @property
-    def is_in_doubt(self) -> bool:
+    def must_check_leadership(self) -> bool:
         """Whether others may coordinate by now what we believe to."""
-        return self._doubt is not None and self._doubt.is_there()
+        return self._leadership_check is not None and self._leadership_check.is_pending()
 
     def on_recovered(self, name: TopicPartition) -> None:
         """A partition is back after a crash. Before the first follow() all of them are yet to be looked at."""
@@ -222,7 +224,7 @@ class Coordinators:
         return topic
 
     async def _make_topic(self, wanted: NewTopic) -> None:
-        require_brokers(wanted, len(self._services.image.brokers), self._complaints)
+        require_brokers(wanted, len(self._services.image.brokers), self._log_limiter)
         try:
             results = await self._services.control.create_topics([wanted])
         except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
@@ -275,8 +277,8 @@ class Coordinators:
         return machine
 
     def close(self) -> None:
-        if self._doubt is not None:
-            self._doubt.close()
+        if self._leadership_check is not None:
+            self._leadership_check.close()
         self.groups.close()
         self.transactions.close()
         self._marker_messengers.close()
@@ -317,10 +319,10 @@ def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str,
     )
 
 
-def require_brokers(wanted: NewTopic, alive: int, complaints: Complaints) -> None:
+def require_brokers(wanted: NewTopic, alive: int, log_limiter: LogLimiter) -> None:
     """While a cluster starts it has too few brokers; clients ask again."""
     if wanted.replication_factor > alive:
-        log = logger.warning if complaints.is_due(time.monotonic(), wanted.name) else logger.debug
+        log = logger.warning if log_limiter.is_due(time.monotonic(), wanted.name) else logger.debug
         log(
             "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
             "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",

@@ -20,7 +20,7 @@ from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode,
 NO_ID: Final = UUID(int=0)
 
 
-class FoundTopics(NamedTuple):
+class ExternalTopics(NamedTuple):
     """What a decision came to: the topics that differ from what was known."""
 
     changed: tuple[str, ...]
@@ -42,9 +42,9 @@ def is_as_known(topic: TopicImage | None, data: bytes | None) -> bool:
     )
 
 
-def decide_found_topics(
+def decide_external_topics(
     image: MetadataImage, names: Iterable[str], nodes: Mapping[str, Node], new_ids: Iterator[UUID]
-) -> Decision[FoundTopics]:
+) -> Decision[ExternalTopics]:
     """Take these topics as the store holds them; `nodes` has all nodes at and below theirs, and their settings."""
     found = load_topics(nodes)
     configs = load_configs(nodes, tree.TOPIC_CONFIG)
@@ -67,7 +67,7 @@ def decide_found_topics(
                 replaced.append(name)
         if name in configs and configs[name] != image.topic_configs.get(name):
             new_configs[name] = configs[name]
-    reply = FoundTopics(tuple(topic.name for topic in changed), tuple(gone))
+    reply = ExternalTopics(tuple(topic.name for topic in changed), tuple(gone))
     if not (changed or gone or new_configs or operations):
         return Decision((), image, reply)
     after = image.with_topics(changed, removed=[*gone, *replaced], configs=new_configs)
@@ -119,7 +119,7 @@ def decide_marked_deletions(
     return Decision(tuple(operations), after, tuple(deleted))
 
 
-def decide_found_configs(
+def decide_external_configs(
     image: MetadataImage, changed: Iterable[tuple[str, str]], nodes: Mapping[str, Node]
 ) -> Decision[int]:
     """Take settings as the store holds them: (type, entity) of each, as the notification named them."""

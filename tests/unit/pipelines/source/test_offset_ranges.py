@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.names import TopicPartition
-from ottla.pipelines.source.planning import Range, limit_offsets, split
+from ottla.pipelines.source.offset_ranges import Range, limit_offsets, split
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=6)

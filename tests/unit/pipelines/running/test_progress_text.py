@@ -6,7 +6,7 @@ import pytest
 
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.telling import age, batch_line, end_line, size, step_table
+from ottla.pipelines.running.progress_text import age, batch_line, end_line, size, step_table
 
 FULL = Snapshot(
     "views", batch=4, batches=5, rows=12_000, batch_rows=1234, rows_in_per_s=100.4, rows_done_per_s=2000.0,

@@ -8,7 +8,7 @@ from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.steps.step import StepError
 
 
-class Blame:
+class ProblemLocation:
     """Turns what Spark and a step say about a wrong pipeline into a problem at its place."""
 
     def __init__(self, path: Path) -> None:

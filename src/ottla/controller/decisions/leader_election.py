@@ -9,8 +9,8 @@ changed all do the same thing.
    if none is and the topic allows it, the first that is there (unclean: what it lacks is lost). Else nobody.
 3. The ISR loses who cannot go on, but never its last member: whoever that is has everything.
 4. A new leader has a new epoch. So has an old one that was restarted: its log may have lost its tail (KIP-320).
-5. A broker that may have lost records (lives.py) is neither in sync nor eligible any more. When nobody is left who has
-   everything, the one that left last leads, and no other: nobody can have more than it.
+5. A broker that may have lost records (broker_epochs.py) is neither in sync nor eligible any more. When nobody is
+   left who has everything, the one that left last leads, and no other: nobody can have more than it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.leaders import leader_operations
+from ottla.controller.decisions.broker_epochs import Returned, returned
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.decisions.lives import Returned, returned
 from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.single_broker_leaders import leader_operations
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import StoreOperation
 
@@ -30,7 +30,7 @@ RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until 
 NOBODY: Final = Returned()
 
 
-class Settlement(NamedTuple):
+class Election(NamedTuple):
     """What a decision came to."""
 
     changed: int = 0  # partitions
@@ -50,11 +50,11 @@ def decide_brokers(
     brokers: Mapping[int, BrokerImage],
     liveness: Liveness,
     defaults: Rules,
-) -> Decision[Settlement]:
+) -> Decision[Election]:
     """These brokers are alive now; one with another epoch than before has died and come back."""
     back = returned(image, brokers, liveness.known)
     after = image if dict(image.brokers) == dict(brokers) else image.with_brokers(dict(sorted(brokers.items())))
-    return decide_settlement(after, liveness, defaults, back=back)
+    return decide_election(after, liveness, defaults, back=back)
 
 
 def decide_controlled_shutdown(
@@ -65,7 +65,7 @@ def decide_controlled_shutdown(
     The reply names what it still leads though there are other replicas: nobody else of those is in sync.
     """
     leaving = liveness._replace(shutting_down=liveness.shutting_down | {broker})
-    decision = decide_settlement(image, leaving, defaults)
+    decision = decide_election(image, leaving, defaults)
     remaining = [
         TopicPartition(topic.name, index)
         for topic in decision.image.topics.values()
@@ -75,14 +75,14 @@ def decide_controlled_shutdown(
     return Decision(decision.operations, decision.image, remaining)
 
 
-def decide_settlement(
+def decide_election(
     image: MetadataImage,
     liveness: Liveness,
     defaults: Rules,
     *,
     back: Returned = NOBODY,
     only: Iterable[str] | None = None,
-) -> Decision[Settlement]:
+) -> Decision[Election]:
     """Bring all partitions (or those of the topics `only`) in line with who is there."""
     alive = frozenset(image.brokers)
     everywhere = Present(alive, alive - liveness.shutting_down)
@@ -100,7 +100,7 @@ def decide_settlement(
         partitions = tuple(
             settle(partition)
             if not liveness.offline
-            else settle_offline(topic, index, partition, liveness, rules, everywhere, back)
+            else elect_offline(topic, index, partition, liveness, rules, everywhere, back)
             for index, partition in enumerate(topic.partitions)
         )
         if partitions == topic.partitions:
@@ -115,7 +115,7 @@ def decide_settlement(
             if new.leader == NO_LEADER != old.leader:
                 leaderless.append(TopicPartition(name, index))
     after = image.with_topics(topics) if topics else image
-    return Decision(tuple(operations), after, Settlement(changed, elected, tuple(leaderless)))
+    return Decision(tuple(operations), after, Election(changed, elected, tuple(leaderless)))
 
 
 def settler(
@@ -130,7 +130,7 @@ def settler(
     return settle
 
 
-def settle_offline(
+def elect_offline(
     topic: TopicImage,
     index: int,
     partition: PartitionImage,

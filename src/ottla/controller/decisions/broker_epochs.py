@@ -27,7 +27,7 @@ class Returned(NamedTuple):
     lost: frozenset[int] = frozenset()  # those of them that may have lost records
 
 
-def known_lives(nodes: Mapping[str, Node], image: MetadataImage) -> dict[int, int]:
+def known_broker_epochs(nodes: Mapping[str, Node], image: MetadataImage) -> dict[int, int]:
     """For a new controller: below which epoch a life of a broker is the one that the ISRs in the store mean."""
     known: dict[int, int] = {}
     for topic in image.topics.values():
@@ -52,12 +52,12 @@ def bound_of(path: str, node: Node | None) -> int:
 
 def returned(image: MetadataImage, brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> Returned:
     """Who of these brokers is not in the life any more that the controller knows."""
-    lives = after_settling(image.brokers, {}) | dict(known)
+    lives = after_election(image.brokers, {}) | dict(known)
     restarted = frozenset(id_ for id_, broker in brokers.items() if id_ in lives and broker.epoch >= lives[id_])
     lost = frozenset(id_ for id_ in restarted if not 0 <= brokers[id_].previous_epoch < lives[id_])
     return Returned(restarted, lost)
 
 
-def after_settling(brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> dict[int, int]:
+def after_election(brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> dict[int, int]:
     """What is known when the ISRs have been brought in line with these brokers."""
     return {**known, **{id_: broker.epoch + 1 for id_, broker in brokers.items()}}

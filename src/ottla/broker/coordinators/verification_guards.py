@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla.replication.partition import Partition
 
 
-class Guard:
+class VerificationGuard:
     """What was asked about one producer in one partition still holds while this is up."""
 
     __slots__ = ("holders", "is_cancelled", "partition", "since")
@@ -27,25 +27,25 @@ class Guard:
         return not self.partition.is_leader or self.partition.leading_since != self.since
 
     def __repr__(self) -> str:
-        return f"<Guard of {self.partition.name} {'cancelled' if self.is_cancelled else 'up'}>"
+        return f"<VerificationGuard of {self.partition.name} {'cancelled' if self.is_cancelled else 'up'}>"
 
 
-class Guards:
+class VerificationGuards:
     """All guards of this broker that are up."""
 
     def __init__(self) -> None:
-        self._up: dict[tuple[str, int, int], Guard] = {}  # topic, partition, producer id
+        self._up: dict[tuple[str, int, int], VerificationGuard] = {}  # topic, partition, producer id
 
-    def begin(self, partition: Partition, producer_id: int) -> Guard:
+    def begin(self, partition: Partition, producer_id: int) -> VerificationGuard:
         """Requests of one producer share a guard; each of them ends it."""
         key = (*partition.name, producer_id)
         guard = self._up.get(key)
         if guard is None or guard.partition is not partition or guard.has_moved:
-            guard = self._up[key] = Guard(partition)
+            guard = self._up[key] = VerificationGuard(partition)
         guard.holders += 1
         return guard
 
-    def end(self, guard: Guard, producer_id: int) -> None:
+    def end(self, guard: VerificationGuard, producer_id: int) -> None:
         """What it guarded is written, or will not be."""
         guard.holders -= 1
         key = (*guard.partition.name, producer_id)
@@ -59,4 +59,4 @@ class Guards:
             guard.is_cancelled = True
 
     def __repr__(self) -> str:
-        return f"<Guards: {len(self._up)} up>"
+        return f"<VerificationGuards: {len(self._up)} up>"

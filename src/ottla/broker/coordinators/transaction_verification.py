@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
-from ottla.broker.coordinators.transaction_messages import Errors, PartitionErrand, PartitionMessengers, Place
+from ottla.broker.coordinators.transaction_messages import Errors, PartitionCall, PartitionMessengers, Place
 from ottla.coordination.partitioning import partition_for
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answered = Callable[[Errors], None]
 
 
-class Participation:
+class TransactionVerification:
     """Adds partitions to transactions, or verifies that they were added."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Participation:
         elif broker < 0:
             answered(dict.fromkeys(places, Error.COORDINATOR_NOT_AVAILABLE))
         else:
-            errand = PartitionErrand(transactional_id, who, places, is_verifying, answered)
-            self._messengers.send(broker, errand)
+            call = PartitionCall(transactional_id, who, places, is_verifying, answered)
+            self._messengers.send(broker, call)
 
     async def wait_for(self, transactional_id: str, who: Identity, place: Place, is_verifying: bool) -> Error:
         """The same for one partition, and to be awaited."""
@@ -125,14 +125,14 @@ class _Adding:
 
     def __init__(
         self,
-        participation: Participation,
+        verification: TransactionVerification,
         settings: BrokerSettings,
         transactional_id: str,
         who: Identity,
         places: list[Place],
         answered: Answered,
     ) -> None:
-        self._participation = participation
+        self._verification = verification
         self.transactional_id = transactional_id
         self.who = who
         self.places = places
@@ -143,11 +143,11 @@ class _Adding:
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self) -> None:
-        self._participation.start(self)
+        self._verification.start(self)
 
     def on_answer(self, error: Error) -> None:
         if error is Error.CONCURRENT_TRANSACTIONS and self._loop.time() + self._pause_seconds <= self._until:
-            self._participation.wait(self)
+            self._verification.wait(self)
             self._timer = self._loop.call_later(self._pause_seconds, self.again)
         else:
             self.tell(error)
@@ -155,7 +155,7 @@ class _Adding:
     def again(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._participation.forget(self)
+        self._verification.forget(self)
         self.ask()
 
     def tell(self, error: Error) -> None:

@@ -1,0 +1,113 @@
+"""An event loop on which time passes only when nothing is left to do.
+
+A test of a driver that waits, backs off or gives up runs at once and always alike, however busy the machine is: `sleep`
+and timers jump to the next moment that somebody waits for. Work for threads is done on the loop, after a pause of
+virtual time, so that whoever awaits it really waits. Real sockets do not exist here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+START_SECONDS = 1_000.0
+WORK_SECONDS = 0.001
+CALLBACKS_MAX = 5_000_000  # a loop that spins without time passing is a bug, and not a slow test
+
+
+class StuckError(AssertionError):
+    """Nothing is left that could ever happen, but the test still waits."""
+
+
+class _NoSelector(selectors.BaseSelector):
+    """asyncio asks for events of sockets: there are none, so time goes on instead."""
+
+    def __init__(self) -> None:
+        self.loop: VirtualLoop | None = None
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert self.loop is not None
+        self.loop.pass_time(timeout)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, -1, 0, None)
+
+    def get_map(self) -> dict[Any, selectors.SelectorKey]:
+        return {}
+
+    def close(self) -> None: ...
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop with another clock. `loop.time()` is the only time there is."""
+
+    def __init__(self) -> None:
+        selector = _NoSelector()
+        self.now = START_SECONDS
+        self.callbacks = 0
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self) -> float:
+        return self.now
+
+    def pass_time(self, timeout: float | None) -> None:
+        """Called when nothing is ready: `timeout` is what asyncio would sleep, None if nothing is scheduled."""
+        self.callbacks += 1
+        if self.callbacks > CALLBACKS_MAX:
+            raise StuckError("the loop goes round and round")
+        if timeout is None:
+            raise StuckError("everybody waits, and nothing will ever happen")
+        if timeout > 0:
+            self.now = max(self.now, self._next_timer())
+
+    def _next_timer(self) -> float:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0].cancelled():
+            heapq.heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
+        return scheduled[0].when() if scheduled else self.now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """The work of a thread, done on the loop a moment later."""
+        done: asyncio.Future[T] = self.create_future()
+
+        def work() -> None:
+            if done.cancelled():
+                return
+            try:
+                result = func(*args)
+            except BaseException as error:  # noqa: BLE001 (whoever waits for the result gets it)
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        self.call_later(WORK_SECONDS, work)
+        return done
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """As asyncio.run(), in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+class LoopClock:
+    """A Clock for code that asks one: it tells the time of the running loop."""
+
+    def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
+        self._epoch_ms = epoch_ms
+
+    def now_ms(self) -> int:
+        return self._epoch_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
