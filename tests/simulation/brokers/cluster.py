@@ -52,7 +52,7 @@ SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "controlled.shutdown.max.retries": "2",
     "controlled.shutdown.retry.backoff.ms": "500",
-    "log.segment.bytes": "16384",
+    "log.roll.ms": "3000",
     "log.cleaner.enable": "false",
 }
 
@@ -184,6 +184,8 @@ class Cluster:
         self.clients = NodeLoop(world, CLIENTS)
         self.deaths: list[str] = []
         self.is_in_trouble = True
+        self.mended_at: float | None = None
+        self.working: dict[str, object] = {}  # clients that are not done
 
     def _on_crash(self, loop: NodeLoop) -> None:
         """A node has come to the write that it does not do any more."""
@@ -207,6 +209,7 @@ class Cluster:
     def heal(self) -> None:
         self.world.tell("all is mended")
         self.is_in_trouble = False
+        self.mended_at = self.world.now
         for host in self.hosts:
             disk = self.disk.disk_of(host.name)
             disk.is_full = disk.refuses_sync = False

@@ -44,6 +44,7 @@ class World:
         self.now = START_SECONDS
         self.rounds = 0
         self.trace: deque[str] = deque(maxlen=lines)
+        self.broken: BrokenPromiseError | None = None
         self.problems: list[str] = []  # what the nodes themselves complain about
         self.current: NodeLoop | None = None  # whose code runs
         self.graveyard: list[Any] = []
@@ -70,7 +71,8 @@ class World:
 
     def break_(self, what: str) -> None:
         self.tell(f"BROKEN {what}")
-        raise BrokenPromiseError(f"{what}\n{self.story()}")
+        self.broken = self.broken or BrokenPromiseError(f"{what}\n{self.story()}")
+        raise self.broken
 
     def story(self) -> str:
         return "\n".join([f"seed {self.seed}", *self.trace])
@@ -146,3 +148,5 @@ class World:
         if self.rounds > ROUNDS_MAX:
             self.break_("the world goes round and round")
         loop.run_round()
+        if self.broken is not None:  # told inside of some task
+            raise self.broken
