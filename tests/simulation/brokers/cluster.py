@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
-import signal
 import shutil
+import signal
+import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -22,6 +25,7 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.main import Broker
 from ottla.broker.services import Services
+from ottla.storage.log_dirs import LogDirs
 
 PORT: Final = 9092
 SESSION_MS: Final = 2_000
@@ -55,6 +59,21 @@ SETTINGS: Final = {
     "log.roll.ms": "3000",
     "log.cleaner.enable": "false",
 }
+
+
+EXPECTED_ENDS: Final = ("StartError", "BrokerFailedError", "StoreUnusableError", "LogDirError")
+
+
+class ObservedBroker(Broker):
+    """A broker whose insides can be looked at."""
+
+    def __init__(self, settings: BrokerSettings, loop: NodeLoop, host: BrokerHost) -> None:
+        super().__init__(settings, loop.poller)  # type: ignore[arg-type]
+        self._host = host
+
+    def _assemble(self, log_dirs: LogDirs) -> Services:
+        self._host.services = services = super()._assemble(log_dirs)
+        return services
 
 
 class BrokerHost:
@@ -106,7 +125,7 @@ class BrokerHost:
         self.services = None
 
         def begin() -> None:
-            self.broker = broker = Broker(settings, loop.poller)  # type: ignore[arg-type]
+            self.broker = broker = ObservedBroker(settings, loop, self)
             task = loop.create_task(self._run(broker, loop), name="main")
             task.add_done_callback(lambda _: None)
 
@@ -118,9 +137,13 @@ class BrokerHost:
         except Exception as error:  # noqa: BLE001 (the process would end with it)
             self.failure = f"{type(error).__name__}: {error}"
             self.cluster.world.tell(f"{loop.name} ends: {self.failure}")
+            if type(error).__name__ not in EXPECTED_ENDS or not self.cluster.is_in_trouble:
+                self.cluster.errors.append(f"{loop.name} ended by itself: {self.failure}")
+            self.cluster.world.after(1.0, self.start)
         else:
             self.cluster.world.tell(f"{loop.name} has stopped")
-        self._end(with_power=False)
+        if self.loop is loop:
+            self._end(with_power=False)
 
     def kill(self, *, with_power: bool = False) -> None:
         """kill -9; or the power of this host goes, and with it what is not synced."""
@@ -183,6 +206,7 @@ class Cluster:
             self.disk.disk_of(host.name)
         self.clients = NodeLoop(world, CLIENTS)
         self.deaths: list[str] = []
+        self.errors: list[str] = []
         self.is_in_trouble = True
         self.mended_at: float | None = None
         self.working: dict[str, object] = {}  # clients that are not done
@@ -201,7 +225,9 @@ class Cluster:
         self.deaths += [f"{loop.name}: {death}" for death in loop.deaths()]
 
     def on_error(self, loop: NodeLoop, record: logging.LogRecord) -> None:
-        """Somebody logs an error: the invariants decide what it means."""
+        """What the code did not expect is logged with its exception."""
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            self.errors.append(f"{loop.name}: {record.getMessage()} [{record.exc_info[1]!r}]")
 
     def host(self, number: int) -> BrokerHost:
         return self.hosts[number - 1]
@@ -243,26 +269,53 @@ def running(
     seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80
 ) -> Iterator[Cluster]:
     """A world with a cluster in it, and nothing left of it afterwards."""
-    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")
+    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")  # noqa: S108 (files in memory: nothing waits for a disk)
     logger = logging.getLogger("ottla")
     level, propagates = logger.level, logger.propagate
     was_collecting = gc.isenabled()
     gc.disable()  # who is freed when must not depend on how full the memory is
-    cluster: Cluster | None = None
+    world = World(seed, lines)
+    cluster = Cluster(world, brokers, root, settings)
+    handler = StoryHandler(cluster)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
     try:
-        world = World(seed, lines)
-        cluster = Cluster(world, brokers, root, settings)
-        handler = StoryHandler(cluster)
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
         with patched(world, cluster.sockets, cluster.disk, cluster.server):
-            yield cluster
-            cluster.disk.close_all()
+            try:
+                yield cluster
+            finally:
+                logger.removeHandler(handler)
+                end_world(cluster)
     finally:
-        logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagates
         if was_collecting:
             gc.enable()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def end_world(cluster: Cluster) -> None:
+    """Free everything while nothing of it can do harm: code that is freed runs its `finally`."""
+    world = cluster.world
+    loops = [cluster.clients, *(host.loop for host in cluster.hosts if host.loop is not None)]
+    loops += [each for each in world.graveyard if isinstance(each, NodeLoop)]
+    world.current = None
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for loop in loops:
+                loop.is_dead = True
+                for task in list(loop.tasks.values()):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()  # type: ignore[union-attr]
+                loop.clear()
+            world.clear()
+            cluster.disk.close_all()
+            for host in cluster.hosts:
+                host.loop = host.broker = host.services = None
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook

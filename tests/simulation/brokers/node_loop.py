@@ -107,6 +107,11 @@ class NodeLoop(asyncio.AbstractEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.world.graveyard.append(self)
 
+    def clear(self) -> None:
+        self._ready.clear()
+        self.tasks = {}
+        self.died.clear()
+
     def deaths(self) -> list[str]:
         """Tasks that ended with an exception that nobody has looked at."""
         return [
@@ -166,7 +171,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def _on_done(self, task: asyncio.Task[Any]) -> None:
         assert isinstance(task, NodeTask)
-        del self.tasks[task.number]
+        self.tasks.pop(task.number, None)
         if not task.cancelled() and task._exception is not None:  # type: ignore[attr-defined]
             self.died.append(task)
 

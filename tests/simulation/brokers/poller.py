@@ -60,6 +60,9 @@ class NodePoller:
     def remove_reader(self, descriptor: int) -> bool:
         return self._readers.pop(descriptor, None) is not None
 
+    def watched(self) -> list[Any]:
+        return list(self._watched.values())
+
     # ---- what the network tells
 
     def stir(self, descriptor: int) -> None:

@@ -67,7 +67,7 @@ class Producer(Client):
         self.topic = topic
         self.partition = partition
         self.window = self.world.random.choice((1, 1, 3))
-        self.pause_seconds = self.world.random.choice((0.02, 0.1, 0.4))
+        self.pause_seconds = self.world.random.choice((0.05, 0.2, 0.6))
         self.padding = self.world.random.choice((0, 0, 0, 900, 70_000 if self.world.chance(0.1) else 0))
         self.acked_at = 0.0
         self._number = 0

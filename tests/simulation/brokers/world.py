@@ -150,3 +150,9 @@ class World:
         loop.run_round()
         if self.broken is not None:  # told inside of some task
             raise self.broken
+
+    def clear(self) -> None:
+        """The end of the world."""
+        self._queue.clear()
+        self._runnable.clear()
+        self.graveyard.clear()
