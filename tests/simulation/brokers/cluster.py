@@ -142,6 +142,8 @@ class BrokerHost:
             self.cluster.world.after(1.0, self.start)
         else:
             self.cluster.world.tell(f"{loop.name} has stopped")
+            if not self.cluster.is_in_trouble:
+                self.cluster.world.after(0.1, self.start)
         if self.loop is loop:
             self._end(with_power=False)
 

@@ -39,6 +39,7 @@ class NodeDisk:
         self.writes_left = -1  # until the node dies; -1: for ever
         self.is_full = False
         self.refuses_sync = False
+        self.boots = 1  # how often the machine was started
 
 
 class Disk:
@@ -78,6 +79,11 @@ class Disk:
         if mine.writes_left > 0:
             mine.writes_left -= 1
         return mine
+
+    def boot_id(self) -> str:
+        """In place of what Linux tells."""
+        mine = self._mine()
+        return f"{os.path.basename(mine.folder)}-{mine.boots}"
 
     # ---- files
 
@@ -187,11 +193,11 @@ class Disk:
                     undo()
             self.world.tell(f"{host} loses {len(mine.unsynced) - kept} of {len(mine.unsynced)} unsynced changes")
         if with_power:
+            mine.boots += 1
             mine.unsynced.clear()
 
     def wipe(self, host: str) -> None:
-        folder = self.disks.pop(host).folder
-        shutil.rmtree(folder)
+        shutil.rmtree(self.disks.pop(host).folder)
         self.disk_of(host)
 
     def close_all(self) -> None:

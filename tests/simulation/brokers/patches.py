@@ -25,7 +25,7 @@ from ottla.broker.cluster import peers
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import peer
-from ottla.storage import files, log_dirs
+from ottla.storage import broker_epoch_file, files, log_dirs
 
 REAL_TIME = {name: getattr(time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter")}
 
@@ -86,6 +86,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         for name, function in disk.door().items():
             put(files, name, function)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
+        put(broker_epoch_file, "current_boot_id", disk.boot_id)
         put(main, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)
         put(main, "settle_garbage_collector", lambda: None)
