@@ -121,6 +121,7 @@ class BrokerHost:
         self.loop = loop = NodeLoop(world, f"{self.name}.{self.lives}")
         loop.clock_step = self.clock_step
         settings = self.settings
+        self.cluster.disk.disk_of(self.name).is_full = False
         self.failure = None
         self.services = None
 

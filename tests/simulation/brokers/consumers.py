@@ -69,7 +69,12 @@ class Consumer(Client):
         if leader < 0:
             await self.pause()
             return None
-        asked = FetchPartition(partition=self.place[1], fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES)
+        asked = FetchPartition(
+            partition=self.place[1],
+            current_leader_epoch=self.epochs[self.place],
+            fetch_offset=self.offset,
+            partition_max_bytes=FETCH_BYTES,
+        )
         request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1,

@@ -45,6 +45,7 @@ class Ledger:
         self.transactions: dict[str, Transaction] = {}
         self.committed_view: dict[Place, dict[int, str]] = {}  # what read_committed saw
         self.floors: dict[tuple[str, Place], int] = {}  # group and partition -> the offset that was committed
+        self.owners: dict[tuple[str, int, int], str] = {}
         self.acked_count = 0
 
     def note_ack(self, place: Place, offset: int, value: str) -> None:
@@ -86,6 +87,11 @@ class Ledger:
         if offset < floor:
             self._world.break_(f"group {group} has {offset} for {place}, after {floor} was committed")
 
+    def note_owner(self, group: str, generation: int, partition: int, member: str) -> None:
+        owner = self.owners.setdefault((group, generation, partition), member)
+        if owner != member:
+            self._world.break_(f"{owner} and {member} both own {partition} in generation {generation} of {group}")
+
     def floor(self, group: str, place: Place) -> int:
         return self.floors.get((group, place), 0)
 
@@ -117,3 +123,18 @@ class Ledger:
                 self._world.break_(f"{name} was aborted, and read_committed sees {sorted(found)}")
             if (transaction.outcome is True or found) and not values <= found:
                 self._world.break_(f"{name}: of {sorted(values)} read_committed sees only {sorted(found)}")
+
+    def check_counts(self, committed: dict[Place, dict[int, str]], final: dict[str, int]) -> None:
+        """Every count below the group's committed offset was written by one transaction, and none above."""
+        writers: dict[str, dict[int, set[str]]] = {name: {} for name in final}
+        for log in committed.values():
+            for value in log.values():
+                if value.startswith("t"):
+                    name, count, _ = value[1:].rpartition("/")[0].split(".")
+                    writers[name].setdefault(int(count), set()).add(value.rpartition("/")[0])
+        for name, by_count in writers.items():
+            for count, found in by_count.items():
+                if len(found) > 1:
+                    self._world.break_(f"count {count} of {name} was written by {sorted(found)}")
+            if sorted(by_count) != list(range(final[name])):
+                self._world.break_(f"{name} has committed {final[name]}, and wrote {sorted(by_count)}")

@@ -22,10 +22,12 @@ from tests.simulation.brokers.invariants import (
     ReplicasAreEqual,
 )
 from tests.simulation.brokers.ledger import Ledger, Place
+from tests.simulation.brokers.members import ClassicMember, ConsumerMember, Member
 from tests.simulation.brokers.producers import Producer
+from tests.simulation.brokers.transactors import IN as TOPIC
+from tests.simulation.brokers.transactors import OUT, Counter, Transactor
 from tests.simulation.brokers.world import BrokenPromiseError, World
 
-TOPIC = "events"
 START_SECONDS_MAX = 20.0
 RECOVERY_SECONDS_MAX = 10.0
 QUIET_SECONDS_MAX = 10.0
@@ -44,9 +46,15 @@ class Life:
         self.partitions = self.world.random.choice((1, 2))
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.transactors: list[Transactor] = []
+        self.members: list[Member] = []
 
     def places(self) -> list[Place]:
-        return [(TOPIC, index) for index in range(self.partitions)]
+        return [(topic, index) for topic in (TOPIC, OUT) for index in range(self.partitions)]
+
+    def workers(self) -> list[Producer | Transactor | Member]:
+        """Those whose work must go on once all is mended."""
+        return [*self.producers, *self.transactors, *self.members]
 
     def play(self) -> None:
         self.begin()
@@ -56,25 +64,35 @@ class Life:
         self.world.run(TROUBLE_SECONDS)
         self.cluster.heal()
         self.recover()
-        self.check_data()
         self.check_rest()
+        self.check_data()
 
     def begin(self) -> None:
         for host in self.cluster.hosts:
             host.start()
-        creator = Creator(self.cluster, {TOPIC: self.partitions})
+        creator = Creator(self.cluster, {TOPIC: self.partitions, OUT: self.partitions})
         creator.start()
         if not self.world.run(START_SECONDS_MAX, lambda: not self.cluster.working and self.world.seconds > 0.1):
             self.world.break_("the cluster does not start")
         self.tasks_left = NoTasksAreLeft(self.cluster)
 
     def employ(self) -> None:
+        chance = self.world.random
         for place in self.places():
-            for number in range(self.world.random.choice((1, 2))):
-                self.producers.append(Producer(self.cluster, f"p{place[1]}{number}", self.ledger, *place))
-            self.consumers.append(Consumer(self.cluster, f"u{place[1]}", self.ledger, place, is_committed=False))
-            self.consumers.append(Consumer(self.cluster, f"r{place[1]}", self.ledger, place, is_committed=True))
-        for client in (*self.producers, *self.consumers):
+            if place[0] == TOPIC:
+                for number in range(chance.choice((1, 1, 2))):
+                    self.producers.append(Producer(self.cluster, f"p{place[1]}{number}", self.ledger, *place))
+            for is_committed in (False, True):
+                if chance.random() < 0.6:
+                    name = f"{'r' if is_committed else 'u'}{place[0][0]}{place[1]}"
+                    self.consumers.append(Consumer(self.cluster, name, self.ledger, place, is_committed=is_committed))
+        for number in range(chance.choice((0, 1, 2))):
+            self.transactors.append(Transactor(self.cluster, f"x{number}", self.ledger, self.partitions))
+        for kind, letter in ((ClassicMember, "m"), (ConsumerMember, "n")):
+            for number in range(chance.choice((0, 0, 1, 2, 3))):
+                name = f"{letter}{number}"
+                self.members.append(kind(self.cluster, name, self.ledger, f"group {letter}", TOPIC, self.partitions))
+        for client in (*self.workers(), *self.consumers):
             client.start()
 
     def meddle(self) -> None:
@@ -88,14 +106,20 @@ class Life:
         self.world.after(self.world.random.uniform(0.0, 1.0), strike)
 
     def recover(self) -> None:
-        """Writes go on; and when there is no more work, everybody comes to an end."""
+        """Work goes on; and when there is no more, everybody comes to an end."""
         mended_at = self.world.now
-        if not self.world.run(
-            RECOVERY_SECONDS_MAX, lambda: all(producer.acked_at > mended_at for producer in self.producers)
-        ):
-            stuck = [producer.name for producer in self.producers if producer.acked_at <= mended_at]
-            self.world.break_(f"nothing of {stuck} is acknowledged after all is mended")
-        for client in (*self.producers, *self.consumers):
+
+        def stuck() -> list[str]:
+            return [
+                *(each.name for each in self.producers if each.acked_at <= mended_at),
+                *(each.name for each in self.transactors if each.committed_at <= mended_at),
+                *(each.name for each in self.members if max(each.committed_at, each.placed_at) <= mended_at),
+            ]
+
+        if not self.world.run(RECOVERY_SECONDS_MAX, lambda: not stuck()):
+            self.world.break_(f"the work of {stuck()} does not go on after all is mended")
+        self.world.run(self.world.random.choice((0.0, 1.0, 3.0)))
+        for client in (*self.workers(), *self.consumers):
             client.is_done = True
         if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
             self.world.break_(f"clients do not come to an end: {list(self.cluster.working)}")
@@ -117,6 +141,11 @@ class Life:
                 self.world.break_(found)
 
     def check_data(self) -> None:
+        counters = [Counter(self.cluster, f"count of {each.name}", self.ledger, each) for each in self.transactors]
+        for counter in counters:
+            counter.start()
+        if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
+            self.world.break_("open transactions do not come to an end")
         readers = [
             FinalReader(self.cluster, f"final {place} {is_committed}", self.ledger, place, is_committed=is_committed)
             for place in self.places()
@@ -129,7 +158,9 @@ class Life:
         for reader in readers:
             if not reader.is_committed:
                 self.ledger.check_log(reader.place, reader.log)
-        self.ledger.check_transactions({reader.place: reader.log for reader in readers if reader.is_committed})
+        committed = {reader.place: reader.log for reader in readers if reader.is_committed}
+        self.ledger.check_transactions(committed)
+        self.ledger.check_counts(committed, {each.producer: each.found for each in counters})
 
 
 def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> World:

@@ -167,6 +167,7 @@ class Client:
         self.is_done = False  # it should come to an end
         self.connections: dict[int, WireConnection] = {}
         self.leaders: dict[tuple[str, int], int] = {}
+        self.epochs: dict[tuple[str, int], int] = {}
         self.topic_ids: dict[str, Any] = {}
         self.coordinators: dict[tuple[int, str], int] = {}
 
@@ -246,9 +247,14 @@ class Client:
             if found.error_code == Error.NONE and found.name is not None:
                 self.topic_ids[found.name] = found.topic_id
                 for each in found.partitions:
-                    if each.leader_id > 0:
-                        self.leaders[found.name, each.partition_index] = each.leader_id
+                    self._note_leader((found.name, each.partition_index), each.leader_id, each.leader_epoch)
         return self.leaders.get((topic, partition), -1)
+
+    def _note_leader(self, place: tuple[str, int], leader: int, epoch: int) -> None:
+        """Older news than what is known already are no news (KIP-320)."""
+        if leader > 0 and epoch >= self.epochs.get(place, -1):
+            self.leaders[place] = leader
+            self.epochs[place] = epoch
 
     def forget_leader(self, topic: str, partition: int) -> None:
         self.leaders.pop((topic, partition), None)
