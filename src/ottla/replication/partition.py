@@ -19,6 +19,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.following import FetchPosition, followed_watermark, truncation_offset
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
@@ -87,7 +88,7 @@ class Partition(Replica):
         else:
             self.in_sync = role.isr
         if self.on_role is not None:
-            self.on_role(self)
+            tell(self.on_role, self)
 
     def _role_with_damage(self, role: Role) -> Role:
         """What we do of what the controller wants."""
@@ -106,7 +107,7 @@ class Partition(Replica):
         self.damage_offset = UNDAMAGED  # nobody counts on us; or nobody else has it, and we lead with what is left
         self.log.accept_loss()
         if self.on_damage is not None:
-            self.on_damage(self)
+            tell(self.on_damage, self)
         return role
 
     def note_damage(self, offset: int) -> None:
@@ -114,7 +115,7 @@ class Partition(Replica):
         if self.damage_offset == UNDAMAGED and self.node_id in self.in_sync and len(self.in_sync) > 1:
             self.damage_offset = self.log.batch_start(offset)
             if self.on_damage is not None:
-                self.on_damage(self)
+                tell(self.on_damage, self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
@@ -328,7 +329,7 @@ class Partition(Replica):
 
     def _ask_for_isr(self) -> None:
         if self.on_isr is not None:
-            self.on_isr(self)
+            tell(self.on_isr, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
         """Whether somebody lags, or could join; cheap."""
@@ -505,7 +506,7 @@ class Partition(Replica):
         self.leading_since = NO_EPOCH
         self.wake_all()
         if self.on_role is not None:
-            self.on_role(self)
+            tell(self.on_role, self)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
