@@ -10,6 +10,8 @@ Rules that are easy to get wrong:
    again.
 3. With transaction version 2 the epoch goes up with every transaction, so the epoch itself tells a repeated request
    (one less than ours) from the next one (equal to ours).
+4. With version 1 it does not: an abort after a commit may mean a transaction in which nothing has happened yet, or the
+   committed one, whose answer got lost. Only who is known to have been answered is told that it is aborted.
 """
 
 from __future__ import annotations
@@ -70,6 +72,12 @@ class Ended(NamedTuple):
 
 class Changed(NamedTuple):
     """A record of this transaction was committed or refused."""
+
+    transactional_id: str
+
+
+class AskedForNext(NamedTuple):
+    """The producer of this transaction wants the next one, and was told to wait."""
 
     transactional_id: str
 
@@ -151,7 +159,8 @@ class TransactionMachine:
         if transaction is None or error is not Error.NONE:
             return _answer(reply_to, error)
         if transaction.is_pending or transaction.state in PREPARED:
-            return _answer(reply_to, Error.CONCURRENT_TRANSACTIONS)
+            event = AskedForNext(transactional_id) if _is_answered(transaction) else None
+            return Decision(replies=[Reply(reply_to, Error.CONCURRENT_TRANSACTIONS)], event=event)
         if transaction.state is State.ONGOING and wanted <= transaction.partitions:
             return _answer(reply_to, Error.NONE)
         after = transaction.copy()
@@ -320,6 +329,7 @@ class TransactionMachine:
         after.is_pending = True
         before = self.transactions.get(after.transactional_id, after)
         after.previous_producer_id = before.producer_id
+        after.has_next = before.has_next and after.state is State.COMPLETE_COMMIT
         event = Changed(after.transactional_id)
         self._on_the_way[after.transactional_id] = after
         return Decision([transaction_record(after)], [reply] if reply is not None else [], event)
@@ -335,6 +345,7 @@ class TransactionMachine:
         mine = self._on_the_way.pop(transactional_id, None)
         if mine is not None:
             transaction.last_epoch = mine.last_epoch
+            transaction.has_next = mine.has_next
             transaction.is_pending = True
         self.transactions[transactional_id] = transaction
 
@@ -342,13 +353,17 @@ class TransactionMachine:
         """No transaction writes to this topic."""
 
     def settle(self, event: Any, error: Error, now_ms: int) -> list[Decision]:  # noqa: ARG002
+        if isinstance(event, AskedForNext):
+            self.transactions[event.transactional_id].has_next = True
         if not isinstance(event, Changed):
             return []
-        self._on_the_way.pop(event.transactional_id, None)
+        refused = self._on_the_way.pop(event.transactional_id, None)
         self.settled.append(event.transactional_id)
         transaction = self.transactions.get(event.transactional_id)
         if transaction is not None:
             transaction.is_pending = False
+            if refused is not None and refused.state is State.ONGOING:
+                transaction.has_next = transaction.state is State.COMPLETE_COMMIT
             if error is Error.NONE and transaction.state in PREPARED:
                 self._send_markers(transaction)
         return []
@@ -448,11 +463,21 @@ def _end_verdict(transaction: Transaction, is_commit: bool, is_second: bool, is_
     if state in PREPARED:
         return Error.CONCURRENT_TRANSACTIONS
     if state is State.EMPTY:
-        return None if is_second and not is_commit else Error.INVALID_TXN_STATE
+        if is_commit:
+            return Error.INVALID_TXN_STATE
+        return None if is_second else Error.NONE
     is_same = is_commit == (state is State.COMPLETE_COMMIT)
-    if not is_second or is_repeated:
-        return Error.NONE if is_same else Error.INVALID_TXN_STATE
+    if is_repeated or not is_second:
+        is_nothing = not is_second and not is_commit and transaction.has_next
+        return Error.NONE if is_same or is_nothing else Error.INVALID_TXN_STATE
     return Error.INVALID_TXN_STATE if is_commit else None
+
+
+def _is_answered(transaction: Transaction) -> bool:
+    """Committed, and its producer was told so."""
+    if transaction.state is State.PREPARE_COMMIT:
+        return not transaction.is_pending
+    return transaction.state is State.COMPLETE_COMMIT
 
 
 def _has_timed_out(transaction: Transaction, now_ms: int) -> bool:

@@ -39,10 +39,11 @@ ENDED = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
 class Transaction:
-    """What the coordinator knows about one transactional id; changed by records only, but for `is_pending`."""
+    """What the coordinator knows about one transactional id; changed by records only, but for the last two."""
 
     __slots__ = (
         "client_version",
+        "has_next",
         "is_pending",
         "last_epoch",
         "last_update_ms",
@@ -72,6 +73,7 @@ class Transaction:
         self.start_ms = NO_TIME
         self.last_update_ms = NO_TIME
         self.client_version = 0  # 2: the epoch is raised with every transaction (KIP-890)
+        self.has_next = False  # its producer asked for the next one, so it knows that this one was committed
         self.is_pending = False  # a record of it is written but not committed: nothing else may happen meanwhile
 
     @property
@@ -91,6 +93,7 @@ class Transaction:
         twin.start_ms = self.start_ms
         twin.last_update_ms = self.last_update_ms
         twin.client_version = self.client_version
+        twin.has_next = self.has_next
         twin.is_pending = self.is_pending
         return twin
 
