@@ -65,6 +65,7 @@ COMPILED = [
     "src/ottla/groups/records.py",
     "src/ottla/transactions/machine.py",
     "src/ottla/transactions/records.py",
+    "src/ottla/transactions/rules.py",
     "src/ottla/transactions/transaction.py",
     "src/ottla/broker/context.py",
     "src/ottla/broker/coordinators/coordinators.py",

@@ -3,11 +3,14 @@
 EMPTY ─────────────► ONGOING ──end──► PREPARE_COMMIT ──markers written──► COMPLETE_COMMIT ──► ONGOING, EMPTY
   ▲                     │
   └─ a producer starts  └──end, expiry, a new producer──► PREPARE_ABORT ──► COMPLETE_ABORT ──► ONGOING, EMPTY
+
+With version 2 a transaction may also be aborted that never began: from every state in which none is open.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -33,9 +36,26 @@ class State(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
+LEADS_TO = {
+    State.EMPTY: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+    State.ONGOING: {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT},
+    State.PREPARE_COMMIT: {State.COMPLETE_COMMIT},
+    State.PREPARE_ABORT: {State.COMPLETE_ABORT},
+    State.COMPLETE_COMMIT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+    State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING, State.PREPARE_ABORT},
+    State.DEAD: set[State](),  # Kafka has these two in memory only: they are never written
+    State.PREPARE_EPOCH_FENCE: set[State](),
+}
 SHOWN_STATES = {state.shown: state for state in State}
 PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 ENDED = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+class Identity(NamedTuple):
+    """What a producer believes to be."""
+
+    producer_id: int
+    epoch: int
 
 
 class Transaction:
@@ -80,6 +100,10 @@ class Transaction:
     def is_exhausted(self) -> bool:
         """No further epoch is left for this producer id."""
         return self.producer_epoch >= EPOCH_MAX
+
+    def move_to(self, state: State) -> None:
+        assert state in LEADS_TO[self.state], f"{self} cannot become {state.name}"
+        self.state = state
 
     def copy(self) -> Transaction:
         twin = Transaction(self.transactional_id, self.producer_id, self.timeout_ms)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import Error
-from ottla.transactions.machine import AskedForNext, Identity, TransactionMachine, TransactionSettings
-from ottla.transactions.transaction import State, Transaction
+from ottla.transactions.machine import AskedForNext, TransactionMachine, TransactionSettings
+from ottla.transactions.transaction import Identity, State, Transaction
 
 WHO = Identity(7, 3)
 FINE, WRONG = Error.NONE, Error.INVALID_TXN_STATE
