@@ -14,7 +14,7 @@ from tests.dialogues.stage import Stage
 from tests.dialogues.topics import TOPIC, TOPIC_ID, OneTopic
 
 from ottla.base.errors import Error
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import read_record
 from ottla.groups.settings import GroupSettings

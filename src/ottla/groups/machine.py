@@ -12,7 +12,8 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
 from ottla.groups.catalog import Catalog
-from ottla.groups.classic import Assigned, Client, left_response
+from ottla.groups.classic import Assigned
+from ottla.groups.classic_answers import Client, left_response
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer_group import JOINING, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_plan import FindTopics
