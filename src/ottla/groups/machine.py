@@ -60,7 +60,7 @@ class GroupMachine(OffsetMachine):
         if former is not None and former.members:
             return self._mixed.join(former, request, client, fresh_id, self._catalog(), reply_to, now_ms)
         decision = self.classic.join(request, client, fresh_id, reply_to, now_ms)
-        if former is not None and decision.records:
+        if former is not None and request.group_id in self.groups:  # also if it could not be written the last time
             decision.records[:0] = forget_group(former)
         return decision
 
