@@ -46,6 +46,7 @@ COMPILED = [
     "src/ottla/network/poller.py",
     "src/ottla/network/transport.py",
     "src/ottla/replication/following.py",
+    "src/ottla/replication/following_replica.py",
     "src/ottla/replication/leading.py",
     "src/ottla/replication/partition.py",
     "src/ottla/replication/replica.py",
