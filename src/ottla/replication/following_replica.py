@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.replication.following import FetchPosition, followed_watermark, truncation_offset
 from ottla.replication.replica import Replica
 from ottla.replication.role import NO_LEADER, Role
@@ -120,7 +121,7 @@ class FollowingReplica(Replica):
         if self.damage_offset == UNDAMAGED and self.node_id in self.in_sync and len(self.in_sync) > 1:
             self.damage_offset = self.log.batch_start(offset)
             if self.on_damage is not None:
-                self.on_damage(self)
+                tell(self.on_damage, self)
 
     def _role_with_damage(self, role: Role) -> Role:
         """What we do of what the controller wants."""
@@ -139,7 +140,7 @@ class FollowingReplica(Replica):
         self.damage_offset = UNDAMAGED  # nobody counts on us; or nobody else has it, and we lead with what is left
         self.log.accept_loss()
         if self.on_damage is not None:
-            self.on_damage(self)
+            tell(self.on_damage, self)
         return role
 
     # ---- the disk

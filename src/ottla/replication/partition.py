@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.following_replica import UNDAMAGED, FollowingReplica, Told
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
@@ -76,7 +77,7 @@ class Partition(FollowingReplica):
         else:
             self.in_sync = role.isr
         if self.on_role is not None:
-            self.on_role(self)
+            tell(self.on_role, self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
@@ -279,7 +280,7 @@ class Partition(FollowingReplica):
 
     def _ask_for_isr(self) -> None:
         if self.on_isr is not None:
-            self.on_isr(self)
+            tell(self.on_isr, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
         """Whether somebody lags, or could join; cheap."""
@@ -382,7 +383,7 @@ class Partition(FollowingReplica):
         self.leading_since = NO_EPOCH
         self.wake_all()
         if self.on_role is not None:
-            self.on_role(self)
+            tell(self.on_role, self)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"

@@ -52,7 +52,7 @@ class Server:
             self.asked.append((version, request))
             answer = self.answers[key](request, version)
         if answer is None:
-            self.parked.append((connection.park(), key, version, header.correlation_id))
+            self.parked.append((connection.park(overlaps=True), key, version, header.correlation_id))
         else:
             connection.reply(encode_response_frame(key, version, header.correlation_id, answer))
         return True

@@ -26,9 +26,10 @@ from ottla.broker.coordinators.markers import MarkerWriter
 from ottla.broker.coordinators.transaction_messages import MarkerMessengers, PartitionMessengers
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.coordinators.verification_guards import VerificationGuards
+from ottla.broker.responder import Responder
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import MetadataImage, TopicImage
-from ottla.coordination.machine import Decision
+from ottla.coordination.machine import Decision, ReplyTo
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
 from ottla.groups.machine import GroupMachine
@@ -61,33 +62,6 @@ WRITE_ERRORS: Final = {
 
 Shape = Callable[[Any], Any]
 """Gives an answer the form that an old version of its API has."""
-
-
-class Ticket:
-    """Whom a coordinator's answer goes to: the handler itself if it comes at once, else the parked request."""
-
-    __slots__ = ("_context", "_is_waiting", "_shape", "response")
-
-    def __init__(self, context: Context, shape: Shape | None = None) -> None:
-        self._context = context
-        self._shape = shape
-        self._is_waiting = False
-        self.response: Any = None
-
-    def __call__(self, response: Any) -> None:
-        if self._shape is not None:
-            response = self._shape(response)
-        if self._is_waiting:
-            self._context.answer(response)
-        else:
-            self.response = response
-
-    def wait(self) -> Any:
-        """What a handler returns: the response, or None after the request was parked."""
-        if self.response is None:
-            self._is_waiting = True
-            self._context.park_alone()
-        return self.response
 
 
 class Coordinators:
@@ -253,14 +227,15 @@ class Coordinators:
         self,
         context: Context,
         group_id: str,
-        decide: Callable[[GroupMachine, Ticket, int], Decision],
+        decide: Callable[[GroupMachine, ReplyTo, int], Decision],
         shape: Shape | None = None,
-    ) -> Any:
+    ) -> Responder:
         """Let the group's machine decide; the handler returns what this returns."""
         shard = self.groups.shard(group_id)
-        ticket = Ticket(context, shape)
-        self.groups.run(shard, decide(shard.machine, ticket, self.groups.now_ms()))
-        return ticket.wait()
+        responder = context.responder
+        reply_to = responder.answer if shape is None else lambda response: responder.answer(shape(response))
+        self.groups.run(shard, decide(shard.machine, reply_to, self.groups.now_ms()))
+        return responder.keep()
 
     # ---- settings and the end
 

@@ -30,7 +30,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Any:
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.consumer_heartbeat(request, client, catalog, ticket, now_ms),
+            lambda machine, reply_to, now_ms: machine.consumer_heartbeat(request, client, catalog, reply_to, now_ms),
         )
     except KafkaError as refusal:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)

@@ -32,7 +32,7 @@ def handle(request: JoinGroupRequest, context: Context) -> Any:
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.join(request, client, f"{prefix}-{uuid4()}", ticket, now_ms),
+            lambda machine, reply_to, now_ms: machine.join(request, client, f"{prefix}-{uuid4()}", reply_to, now_ms),
             shape,
         )
     except KafkaError as error:
