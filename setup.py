@@ -41,6 +41,7 @@ COMPILED = [
     "src/ottla/metrics/traffic.py",
     "src/ottla/network/answer_frames.py",
     "src/ottla/network/buffers.py",
+    "src/ottla/network/calls_under_way.py",
     "src/ottla/network/connection.py",
     "src/ottla/network/peer.py",
     "src/ottla/network/poller.py",
