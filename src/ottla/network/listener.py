@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Awaitable
 
+from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
 from ottla.network.buffers import Buffers
 from ottla.network.connection import ClientFacts, Connection, FrameHandler
@@ -229,7 +230,7 @@ class Listener:
             await until
             self.start()
 
-        self._waiter = self._loop.create_task(go_on())
+        self._waiter = tasks.start(go_on(), f"the pause of listener {self.name}", on_failure=self.start)
 
     def close(self) -> None:
         if self._waiter is not None:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla import __version__
+from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
 from ottla.network.connecting import connect
@@ -212,7 +213,7 @@ class Peer:
         if self.is_closed:
             raise PeerError(f"the connection to {self.address} is closed for good")
         if self._opening is None:
-            self._opening = self._loop.create_task(self._open())
+            self._opening = tasks.ask(self._open(), f"connecting to {self.address}")
             self._opening.add_done_callback(self._on_opened)
         try:
             async with asyncio.timeout_at(deadline):
@@ -228,10 +229,8 @@ class Peer:
         if not self.is_connected:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
 
-    def _on_opened(self, task: asyncio.Task[None]) -> None:
+    def _on_opened(self, _: asyncio.Task[None]) -> None:
         self._opening = None
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told
 
     async def _open(self) -> None:
         if self._locate is not None:

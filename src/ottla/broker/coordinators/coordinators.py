@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
@@ -177,7 +178,7 @@ class Coordinators:
         """The publisher gives partitions their roles in slices: look at once, and when all have theirs."""
         self.follow()
         if self._following is None:
-            self._following = asyncio.get_running_loop().create_task(self._follow_settled())
+            self._following = tasks.keep_running(self._follow_settled, "following the leaders of internal topics")
 
     async def _follow_settled(self) -> None:
         await self._services.publisher.settled()
