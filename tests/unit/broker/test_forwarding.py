@@ -344,7 +344,6 @@ def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None
         )
         assert not await two.peers.probe_broker(dead)
         own = two.peers.open(1, "fetcher-0")
-        await own.connect()
         assert own.client_id == "broker-1-fetcher-0"
         own.close()
         assert repr(two.peers) == "<Peers 0 shared, 0 own>"

@@ -14,7 +14,7 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,

@@ -24,7 +24,8 @@ from ottla.protocol.messages.transaction_steps import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.transactions.machine import Identity, SendMarkers
+from ottla.transactions.machine import SendMarkers
+from ottla.transactions.transaction import Identity
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_F
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
-from ottla.transactions.machine import Identity
+from ottla.transactions.transaction import Identity
 
 ABORTABLE_SINCE: Final = 11
 ADDED_BY_BROKER_SINCE: Final = 12

@@ -12,7 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.handlers.api_versions import feature_level
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.consumer_group import JOINING, LEFT, LEFT_FOR_A_WHILE
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.consumer_protocol import CONSUMER

@@ -12,7 +12,7 @@ from uuid import uuid4
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.groups.classic import Client, refused_join
+from ottla.groups.classic_answers import Client, refused_join
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 KNOWN_ID_SINCE: Final = 4

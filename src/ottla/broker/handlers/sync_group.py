@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.groups.classic import refused_sync
+from ottla.groups.classic_answers import refused_sync
 from ottla.protocol.messages.groups import SyncGroupRequest
 
 PROTOCOL_SINCE: Final = 5
