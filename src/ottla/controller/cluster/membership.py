@@ -32,7 +32,7 @@ from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.loading import load_image
+from ottla.controller.loading import load_readable
 from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
@@ -43,7 +43,6 @@ from ottla.controller.stores.store import (
     SessionStore,
     StoreError,
     StoreOperation,
-    StoreUnusableError,
     TransactionRefusedError,
 )
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
@@ -320,12 +319,8 @@ class Membership:
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         """Read everything, learn who is dead, elect leaders; then the others are told."""
         self.watches.stop()  # of an earlier time as the controller that somebody has ended
-        nodes = await self.read_tree()
-        try:
-            nodes = await self._repair(nodes, epoch_version)
-            image = load_image(nodes)
-        except tree.DamagedNodeError as damage:
-            raise StoreUnusableError(f"the store holds a node that cannot be read: {damage}") from damage
+        nodes = await self._repair(await self.read_tree(), epoch_version)
+        image = load_readable(nodes, self._images.image)
         others = [broker for broker in image.brokers.values() if broker.id != self.node_id]
         for dead in await find_dead(others, self._probe):
             await remove_registration(self.store, dead)
