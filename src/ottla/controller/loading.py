@@ -2,8 +2,8 @@
 
 Pure. Equal values are shared (most partitions of a cluster look alike), so that a partition costs a few bytes.
 
-A node that cannot be read is its own affair (docs/decisions/damaged-nodes.md). A broker that is alone does not start with
-one, because nobody but a failing disk can have written it; the controller of a cluster goes on with everything else:
+A node that cannot be read is its own affair (docs/decisions/damaged-nodes.md). A broker that is alone does not start
+with one: nobody but a failing disk can have written it. The controller of a cluster goes on with everything else:
 
 1. What a damaged node stands for is as it was last known, and `damaged` names the node: nobody writes it.
 2. Settings that nobody knows delete nothing. A topic that nobody knows is not there, but its logs stay where they are.

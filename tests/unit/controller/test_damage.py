@@ -13,6 +13,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.controller import tree
+from ottla.controller.cluster.controller_node import highest_epoch
 from ottla.controller.cluster.deltas import Place, apply_deltas, difference
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
@@ -431,3 +432,91 @@ def test_producer_ids_are_not_given_from_a_block_that_cannot_be_read() -> None:
         assert story.node(tree.PRODUCER_ID_BLOCK) == b"{garbage"
 
     run(play)
+
+
+# ---- the controller's own nodes
+
+
+def is_alive(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done()
+
+
+def test_a_damaged_controller_node_is_removed_after_a_session_and_somebody_is_elected() -> None:
+    async def play(story: Story) -> None:
+        one, two, _ = await three(story)
+        story.write("/controller", b"{garbage")
+        await asyncio.sleep(4)
+        assert story.node("/controller") == b"{garbage", "whoever damaged it may be about to mend it"
+        assert one.membership.is_controller
+        (made,) = await one.controller.create_topics([NewTopic("c", 1, 1)])
+        assert made.error is Error.NONE
+        newcomer = asyncio.ensure_future(start(story, 4))
+        await wait(lambda: story.node("/controller_epoch") == b"2")
+        assert sum(member.membership.is_controller for member in story.members) == 1
+        await newcomer
+        await wait(lambda: story.controller is not None and len(story.controller.image.brokers) == 4)
+        assert all(is_alive(member.membership._ticker) for member in (one, two))
+
+    run(play)
+
+
+def test_a_controller_node_that_is_mended_in_time_stays() -> None:
+    async def play(story: Story) -> None:
+        await three(story)
+        stored = story.node("/controller") or b""
+        story.write("/controller", b"{garbage")
+        await asyncio.sleep(4)
+        story.write("/controller", stored)
+        await asyncio.sleep(20)
+        assert (story.node("/controller"), story.node("/controller_epoch")) == (stored, b"1")
+
+    run(play)
+
+
+def test_a_controller_that_nobody_polls_outlives_garbage_in_its_node() -> None:
+    async def play(story: Story) -> None:
+        one = await scene_without_polls(story)
+        await wait(lambda: not one.membership.is_controller)
+        assert is_alive(one.membership._ticker)
+        await wait(lambda: (story.node("/controller") or b"{garbage") != b"{garbage", 60)
+
+    run(play)
+
+
+async def scene_without_polls(story: Story) -> Member:
+    one = await story.start(1)
+    story.tasks.append(asyncio.ensure_future(Follower(story, one).run()))
+    await story.start(2)
+    await story.start(3)
+    await wait(lambda: len(one.image.brokers) == 3)
+    await asyncio.sleep(5)
+    story.write("/controller", b"{garbage")
+    return one
+
+
+def test_a_controller_that_stops_removes_its_damaged_node() -> None:
+    async def play(story: Story) -> None:
+        one, *_ = await three(story)
+        story.write("/controller", b"{garbage")
+        await one.membership.step_down()
+        await wait(lambda: story.controller not in (None, one), 3)
+
+    run(play)
+
+
+def test_a_damaged_epoch_is_followed_by_one_above_all_that_are_known() -> None:
+    async def play(story: Story) -> None:
+        one, *_ = await three(story)
+        story.write("/controller_epoch", b"garbage")
+        story.write(STATE, tree.encode_partition_state(tree.PartitionState(2, 0, (2, 3), 41)))
+        story.ensemble.multi([DeleteNode("/controller")])
+        await wait(lambda: story.node("/controller_epoch") == b"42")
+        await wait(lambda: story.controller is not None and story.controller.image.controller_epoch == 42)
+        assert is_alive(one.membership._ticker)
+
+    run(play)
+
+
+def test_a_damaged_epoch_is_counted_by_its_version() -> None:
+    assert highest_epoch(Node(b"garbage", 7, 1), {}, 3) == 8
+    assert highest_epoch(Node(b"garbage", 7, 1), {STATE: Node(b"{", 0, 1)}, 11) == 11

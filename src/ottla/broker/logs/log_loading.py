@@ -15,6 +15,7 @@ import os
 import time
 from collections import deque
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.replicas.roles import role_of
@@ -102,7 +103,7 @@ class LogLoading:
         if known:
             self._unknown = [copies for copies in self._unknown if self._topic_of(copies[0]) is None]
             unclean = [Unclean(copies, topic) for copies, topic in known]
-            task = asyncio.get_running_loop().create_task(self._start_recovery(unclean))
+            task = tasks.start(self._start_recovery(unclean), "opening the logs of restored topics")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
