@@ -17,6 +17,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.roles import role_of
+from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 
@@ -73,6 +74,8 @@ class Publisher:
         """Yields after each partition: a good moment to let others go on."""
         for name in names:
             before, after = old.topics.get(name), new.topics.get(name)
+            if after is None and tree.topic_path(name) in new.damaged:
+                continue  # it is not known what the topic is, but it was not deleted
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 yield from self._retire(before)
             if after is not None:
