@@ -27,7 +27,7 @@ from ottla.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_EN
 from ottla.storage.log import Log
 from ottla.storage.partition_metadata import read_topic_id
 from ottla.storage.producers import Producers
-from ottla.storage.replay import aborted_by, load_producers, note_producer, replay_epochs
+from ottla.storage.replay import aborted_by, epochs_fit, load_producers, note_producer, replay_epochs
 from ottla.storage.scan import UNFINISHED, BatchScan
 from ottla.storage.segment import Segment, create_segment, remove_empty_segment
 from ottla.storage.transaction_index import TransactionIndexError
@@ -107,6 +107,7 @@ class Opening:
         self.producers = Producers(producer_expiration_ms)
         self.epochs = LeaderEpochs(directory)
         self.end_offset = 0
+        self.tail_epoch = -1  # of the last batch, after a clean stop
 
     def run(self, pool: DescriptorPool) -> Log:
         if not self.segments:
@@ -184,7 +185,21 @@ class Opening:
             epochs = replay_epochs(self.directory, self.segments)
             if epochs.entries:
                 logger.warning("The leader epochs of %s were missing, rebuilt them from the log", self.partition)
+        elif epochs.entries and self._distrusts(epochs) and not epochs_fit(epochs, self.segments, self._known_end()):
+            logger.warning("The leader epoch file %s does not fit the log, rebuilding it", epochs.path())
+            epochs = replay_epochs(self.directory, self.segments)
         return epochs
+
+    def _known_end(self) -> int:
+        """Where the log ends if it was closed cleanly; else the end of what no scan will read."""
+        return self.end_offset if self.is_clean else self.recovery_point
+
+    def _distrusts(self, epochs: LeaderEpochs) -> bool:
+        """After a clean stop the last batch alone is compared, which was looked at anyway."""
+        if not self.is_clean:
+            return True
+        latest = max((epoch for epoch, start_offset in epochs.entries if start_offset < self.end_offset), default=-1)
+        return self.tail_epoch not in (-1, latest)
 
     def _note_lost_start(self) -> None:
         """Whoever deletes the oldest segments notes the new start in the epochs first: else nobody has deleted them."""
@@ -273,6 +288,7 @@ class Opening:
             if self.end_offset == self.recovery_point > segment.base_offset:
                 return False  # the log ended with the batch before this one; somebody wrote behind it
             self.end_offset = scan.last_offset + 1
+            self.tail_epoch = scan.leader_epoch
             last_position = scan.position
         if scan.problem is None and self.end_offset == self.recovery_point:
             return True

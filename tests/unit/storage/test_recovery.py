@@ -501,3 +501,44 @@ def test_a_second_attempt_leaves_no_files_open(tmp_path: Path) -> None:
     reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize(
+    "lie", ["0\n3\n0 0\n2 10\n9 20\n", "0\n2\n0 0\n2 10\n", "0\n3\n0 0\n2 13\n3 20\n", "0\n3\n0 0\n2 10\n3 15\n"]
+)
+def test_leader_epochs_that_the_log_does_not_bear_out_are_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: str, is_clean: bool
+) -> None:
+    """A follower that believed them would cut off what it must keep, or keep what nobody else has."""
+    log = new_log(tmp_path / "log")
+    for number in range(30):
+        log.append(memoryview(batch_of(1, 100, NOW_MS)), {0: 0, 1: 2, 2: 3}[number // 10], NOW_MS)
+    log.close()
+    path = tmp_path / "log" / "leader-epoch-checkpoint"
+    assert path.read_text() == "0\n3\n0 0\n2 10\n3 20\n"
+    path.write_text(lie)
+
+    with caplog.at_level(logging.WARNING):
+        log = reopen(tmp_path / "log", is_clean=is_clean, recovery_point=30)
+
+    is_told = "does not fit the log" in caplog.text
+    is_tail_right = "3 " in lie.splitlines()[-1]
+    assert is_told == (not (is_clean and is_tail_right)), "after a clean stop only the last epoch is looked at"
+    assert (log.epochs.entries == [(0, 0), (2, 10), (3, 20)]) == is_told
+
+
+def test_one_batch_that_lies_about_its_epoch_does_not_change_the_epochs(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "log")
+    for number in range(30):
+        log.append(memoryview(batch_of(1, 100, NOW_MS)), number // 10, NOW_MS)
+    log.close()
+    path = tmp_path / "log" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    position = batch_positions(bytes(data))[10]
+    data[position + 12 : position + 16] = (77).to_bytes(4, "big")
+    path.write_bytes(data)
+
+    log = reopen(tmp_path / "log", is_clean=False, recovery_point=30)
+
+    assert log.epochs.entries == [(0, 0), (1, 10), (2, 20)]
