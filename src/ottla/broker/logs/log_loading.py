@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections import deque
 
 from ottla.base import tasks
@@ -69,7 +68,8 @@ class LogLoading:
         A broker that is to stop meanwhile recovers no more than what it has begun with.
         """
         unclean: list[Unclean] = []
-        deadline = time.monotonic() + SLICE_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
         for copies in group_by_partition(self._log_dirs.found):
             found = copies[0]
             topic = self._topic_of(found)
@@ -87,9 +87,9 @@ class LogLoading:
             else:
                 self._services.replicas.recovering.add(found.partition)
                 unclean.append(Unclean(copies, topic))
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 await asyncio.sleep(0)
-                deadline = time.monotonic() + SLICE_SECONDS
+                deadline = loop.time() + SLICE_SECONDS
         if unclean:
             await self._start_recovery(unclean)
             await self._wait_a_little(stopping)
