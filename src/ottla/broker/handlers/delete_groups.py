@@ -7,24 +7,23 @@ from typing import Any
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.coordinators import Ticket
 from ottla.coordination.machine import Reply, in_pieces
 from ottla.protocol.messages.group_admin import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Any:
-    ticket = Ticket(context)
+    responder = context.responder
     names = list(dict.fromkeys(request.groups_names))
     results: list[DeletableGroupResult] = []
 
     def answered(result: DeletableGroupResult) -> None:
         results.append(result)
         if len(results) == len(names):
-            ticket(DeleteGroupsResponse(results=results))
+            responder.answer(DeleteGroupsResponse(results=results))
 
     for name in names:
         delete(name, context, answered)
-    return ticket.wait() if names else DeleteGroupsResponse()
+    return responder.keep() if names else DeleteGroupsResponse()
 
 
 def delete(group_id: str, context: Context, answered: Any) -> None:

@@ -10,7 +10,7 @@ from ottla.protocol.messages.transaction_steps import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from ottla.transactions.machine import unknown_transaction
+from ottla.transactions.description import unknown_transaction
 
 
 def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:

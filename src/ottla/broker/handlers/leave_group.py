@@ -24,7 +24,7 @@ def handle(request: LeaveGroupRequest, context: Context) -> Any:
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.leave(request, ticket, now_ms),
+            lambda machine, reply_to, now_ms: machine.leave(request, reply_to, now_ms),
             single if is_single else None,
         )
     except KafkaError as error:

@@ -30,15 +30,15 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
         return OffsetCommitResponse(topics=refused)
     version = context.api_version
     try:
-        response = context.broker.coordinators.ask_group(
+        return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.commit(request, ticket, refused, now_ms, version),
+            lambda machine, reply_to, now_ms: machine.commit(request, reply_to, refused, now_ms, version),
         )
     except KafkaError as error:
         response = refuse_all(request, error.error)
         response.topics += refused
-    return response
+        return response
 
 
 def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> OffsetCommitResponseTopic | None:

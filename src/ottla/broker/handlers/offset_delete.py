@@ -20,7 +20,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Any:
     refused = refused_partitions(places, Operation.READ, context)
     try:
         return context.broker.coordinators.ask_group(
-            context, request.group_id, lambda machine, ticket, _: machine.delete_offsets(request, refused, ticket)
+            context, request.group_id, lambda machine, reply_to, _: machine.delete_offsets(request, refused, reply_to)
         )
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.error)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.coordinators import Ticket
 from ottla.coordination.machine import Decision, Reply
 from ottla.groups.offsets import Committed
 from ottla.protocol.messages.group_offsets import (
@@ -35,7 +34,6 @@ NOTHING: Final = Committed(-1, -1, "", -1)
 
 def handle(request: OffsetFetchRequest, context: Context) -> Any:
     """Every group may be with another shard; the answer goes out when the last one is sure of its part."""
-    ticket = Ticket(context)
     asked = request.groups if context.api_version >= GROUPS_SINCE else [single_group(request)]
     answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
     if not asked:
@@ -44,11 +42,11 @@ def handle(request: OffsetFetchRequest, context: Context) -> Any:
     def answered(index: int, answer: OffsetFetchResponseGroup) -> None:
         answers[index] = answer
         if None not in answers:
-            ticket(respond(context, [each for each in answers if each is not None]))
+            context.responder.answer(respond(context, [each for each in answers if each is not None]))
 
     for index, group in enumerate(asked):
         fetch_group(group, request.require_stable, context, lambda answer, place=index: answered(place, answer))
-    return ticket.wait()
+    return context.responder.keep()
 
 
 def single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.groups.classic import refused_sync
+from ottla.groups.classic_answers import refused_sync
 from ottla.protocol.messages.groups import SyncGroupRequest
 
 PROTOCOL_SINCE: Final = 5
@@ -22,7 +22,7 @@ def handle(request: SyncGroupRequest, context: Context) -> Any:
         return refused_sync(Error.INCONSISTENT_GROUP_PROTOCOL)
     try:
         return context.broker.coordinators.ask_group(
-            context, request.group_id, lambda machine, ticket, now_ms: machine.sync(request, ticket, now_ms)
+            context, request.group_id, lambda machine, reply_to, now_ms: machine.sync(request, reply_to, now_ms)
         )
     except KafkaError as error:
         return refused_sync(error.error)
