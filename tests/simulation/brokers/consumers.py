@@ -59,9 +59,9 @@ class Consumer(Client):
             except GoneError:
                 self.forget_leader(*self.place)
                 await self.pause()
+            await asyncio.sleep(self.world.random.choice((0.0, 0.2, 0.5)))
             if self.world.chance(0.02):
                 self.offset = 0
-                await asyncio.sleep(0.1)
 
     async def fetch(self, wait_ms: int = 300) -> dict[int, str] | None:
         """Ask once; None: not this time."""

@@ -98,8 +98,8 @@ def waiting_at(host: BrokerHost) -> str | None:
     if services is None or host.loop is None:
         return "nobody serves"
     for watched in host.loop.poller.watched():
-        if isinstance(watched, Connection) and watched.pending and not watched.peer_host.startswith("b"):
-            return f"{len(watched.pending)} replies are pending for {watched.peer_host}"
+        if isinstance(watched, Connection) and watched.pending and not watched.client.host.startswith("b"):
+            return f"{len(watched.pending)} replies are pending for {watched.client.host}"
     for name, partition in services.replicas.partitions.items():
         for kind in ("_fetches", "_produces", "_deletions", "_flushes"):
             found = getattr(partition, kind)

@@ -82,7 +82,7 @@ class Member(Client):
         self.generation = -1  # or the member's epoch
         self.owned: dict[int, int] = {}  # partition -> the offset committed last
         self.committed_at = 0.0
-        self.placed_at = 0.0  # when it was given its place, with partitions or without
+        self.placed_at = 0.0  # when it was last told that it has its place, with partitions or without
 
     async def run(self) -> None:
         while not self.is_done:
@@ -190,9 +190,8 @@ class ClassicMember(Member):
             self.ledger.note_owner(self.group, self.generation, index, self.name)
         if mine:
             await self.take(mine)
-        self.placed_at = self.world.now
         while not self.is_done:
-            await asyncio.sleep(self.world.random.choice((0.1, 0.4)))
+            await asyncio.sleep(self.world.random.choice((0.2, 0.6)))
             if self.world.chance(0.02):
                 await asyncio.sleep(2 * SESSION_MS / 1000)  # too busy to say that it lives
             if not await self.commit():
@@ -204,6 +203,7 @@ class ClassicMember(Member):
             if error is not Error.NONE:
                 self.member_id = ""
                 raise LostPlaceError
+            self.placed_at = self.world.now
             if self.world.chance(0.02):
                 await self._leave()
                 return
@@ -287,10 +287,9 @@ class ConsumerMember(Member):
                 news = [index for index in target if index not in self.owned]
                 if news:
                     await self.take(news)
-                self.placed_at = self.world.now
                 answer = await self._beat(topic_id=topic_id, tells_owned=True)
                 continue
-            await asyncio.sleep(self.world.random.choice((0.1, 0.3)))
+            await asyncio.sleep(self.world.random.choice((0.2, 0.5)))
             if self.world.chance(0.01):
                 await asyncio.sleep(3.0)
             if not await self.commit():
@@ -317,6 +316,7 @@ class ConsumerMember(Member):
         if error_of(answer) is not Error.NONE:
             raise LostPlaceError
         self.generation = answer.member_epoch
+        self.placed_at = self.world.now
         return answer
 
 

@@ -113,7 +113,7 @@ class Life:
             return [
                 *(each.name for each in self.producers if each.acked_at <= mended_at),
                 *(each.name for each in self.transactors if each.committed_at <= mended_at),
-                *(each.name for each in self.members if max(each.committed_at, each.placed_at) <= mended_at),
+                *(each.name for each in self.members if each.placed_at <= mended_at),
             ]
 
         if not self.world.run(RECOVERY_SECONDS_MAX, lambda: not stuck()):

@@ -67,7 +67,7 @@ class Producer(Client):
         self.topic = topic
         self.partition = partition
         self.window = self.world.random.choice((1, 1, 3))
-        self.pause_seconds = self.world.random.choice((0.05, 0.2, 0.6))
+        self.pause_seconds = self.world.random.choice((0.05, 0.2, 0.4, 0.8))
         self.padding = self.world.random.choice((0, 0, 0, 900, 70_000 if self.world.chance(0.1) else 0))
         self.acked_at = 0.0
         self._number = 0
@@ -87,7 +87,8 @@ class Producer(Client):
                     await asyncio.sleep(self.pause_seconds)
                 else:
                     await self.pause()
-            except GoneError:
+            except GoneError as gone:
+                self.world.tell(f"{self.name}: {gone}")
                 self.forget_leader(self.topic, self.partition)
                 await self.pause()
 
@@ -130,6 +131,7 @@ class Producer(Client):
                         self.ledger.note_ack((self.topic, self.partition), told.base_offset + index, value)
                 self.acked_at = self.world.now
                 continue
+            self.world.tell(f"{self.name}: {batch.values[0]} is refused by {leader}: {Error(error).name}")
             self.on_refused(Error(error), is_first=is_first)
             is_first = False
             self.forget_leader(self.topic, self.partition)
@@ -141,7 +143,7 @@ class Producer(Client):
 
     def _encode(self, batch: Batch) -> bytearray:
         padding = b"x" * self.padding if self.padding else None
-        now_ms = int(self.world.now * 1000)
+        now_ms = self.world.wall_ms
         return build_batch(
             [Record(-1, now_ms, padding, value.encode()) for value in batch.values],
             producer_id=self._id,

@@ -89,7 +89,7 @@ class Transactor(Client):
                 if self._id < 0:
                     await self._begin_anew()
                 await self._transact()
-                await asyncio.sleep(self.world.random.choice((0.05, 0.3)))
+                await asyncio.sleep(self.world.random.choice((0.1, 0.6)))
             except (GivenUpError, GoneError):
                 self._id = -1
                 self.coordinators.clear()
@@ -135,7 +135,7 @@ class Transactor(Client):
             await self._ask(TRANSACTION, self.name, request, AddPartitionsToTxnResponse, 3)
         sequence = self._sequences.get(place, 0)
         batch = build_batch(
-            [Record(-1, int(self.world.now * 1000), None, value.encode()) for value in values],
+            [Record(-1, self.world.wall_ms, None, value.encode()) for value in values],
             producer_id=self._id,
             producer_epoch=self._epoch,
             base_sequence=sequence,

@@ -86,6 +86,11 @@ class World:
         """Since the world began."""
         return self.now - START_SECONDS
 
+    @property
+    def wall_ms(self) -> int:
+        """What a clock on the wall shows that is right."""
+        return int((EPOCH_SECONDS + self.now) * 1000)
+
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
 
