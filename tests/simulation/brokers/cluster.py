@@ -63,6 +63,7 @@ SETTINGS: Final = {
 
 
 UNINTERESTING: Final = ("Rolled a new segment", "fetching from broker", "loaded %s")
+BAD_DISKS: Final = ("No space left", "Input/output error")
 EXPECTED_ENDS: Final = ("StartError", "BrokerFailedError", "StoreUnusableError", "LogDirError")
 
 
@@ -212,6 +213,8 @@ class Cluster:
         self.clients = NodeLoop(world, CLIENTS)
         self.deaths: list[str] = []
         self.errors: list[str] = []
+        self.meddled: list[str] = []  # nodes that somebody else has written to: the brokers may complain about them
+        self.spoilt: dict[str, tuple[bytes, bytes]] = {}  # nodes with garbage in them: what it is, and what was there
         self.is_in_trouble = True
         self.mended_at: float | None = None
         self.working: dict[str, object] = {}  # clients that are not done
@@ -236,7 +239,7 @@ class Cluster:
         text = record.getMessage()
         if record.exc_info is not None and record.exc_info[1] is not None:
             self.errors.append(f"{loop.name}: {text} [{record.exc_info[1]!r}]")
-        elif "No space left" not in text and "Input/output error" not in text:
+        elif not any(reason in text for reason in (*BAD_DISKS, *self.meddled)):
             self.errors.append(f"{loop.name}: {text}")
 
     def host(self, number: int) -> BrokerHost:
@@ -253,6 +256,16 @@ class Cluster:
             host.resume()
             host.start()
         self.network.heal()
+        for path in list(self.spoilt):
+            self.mend_node(path)
+
+    def mend_node(self, path: str) -> None:
+        """An operator writes back what was there, unless somebody has done something about it already."""
+        spoilt = self.spoilt.pop(path, None)
+        node = self.server.nodes.get(path)
+        if spoilt is not None and node is not None and node.data == spoilt[0]:
+            self.world.tell(f"zk: {path} is mended")
+            self.server.spoil(path, spoilt[1])
 
 
 class StoryHandler(logging.Handler):

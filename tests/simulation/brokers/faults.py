@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tests.simulation.brokers.admin import HastyVisitor, Visitor, a_question, a_wish
 from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
 from tests.simulation.brokers.network import Way
 from tests.simulation.brokers.zookeeper import HOST as STORE
@@ -195,10 +196,15 @@ def spoil_state(life: Life) -> None:
     """Garbage in the state of a partition, or in the node that says who the controller is."""
     paths = [path for path in life.cluster.server.nodes if path.endswith("/state")] + ["/controller"]
     path = life.world.random.choice(paths)
-    if path in life.cluster.server.nodes:
-        data = life.world.random.choice((b"", b"\xff\xfe", b"{}", b"[]", b'{"leader":"x"}', b"null"))
-        life.world.tell(f"zk: garbage {data!r} in {path}")
-        life.cluster.server.spoil(path, data)
+    node = life.cluster.server.nodes.get(path)
+    if node is None or path in life.cluster.spoilt:
+        return
+    data = life.world.random.choice((b"", b"\xff\xfe", b"{}", b"[]", b'{"leader":"x"}', b"null"))
+    life.world.tell(f"zk: garbage {data!r} in {path}")
+    life.cluster.meddled.append(path)
+    life.cluster.spoilt[path] = (data, node.data)
+    life.cluster.server.spoil(path, data)
+    later(life.cluster, 0.5, 3.0, lambda: life.cluster.mend_node(path))
 
 
 # ---- disks
@@ -229,12 +235,39 @@ def refuse_sync(life: Life) -> None:
     later(life.cluster, 0.2, 1.0, mend)
 
 
+# ---- clients
+
+
+def visit(life: Life) -> None:
+    """Others ask for something, too; some do not wait for the answer."""
+    cluster, world = life.cluster, life.world
+    for number in range(3):
+        if world.chance(0.5):
+            asked = a_wish(world, life.partitions, len(cluster.hosts))
+        else:
+            asked = a_question(world)
+        kind = world.random.choice((Visitor, Visitor, HastyVisitor))
+        name = f"v{world.rounds}.{number}"
+        world.tell(f"{name}: {kind.__name__} with {type(asked[0]).__name__}")
+        kind(cluster, name, asked).start()
+
+
+def vanish(life: Life) -> None:
+    """Clients lose their connections while they wait."""
+    for client in (*life.workers(), *life.consumers):
+        for connection in list(client.connections.values()):
+            if connection.calls and life.world.chance(0.5):
+                life.world.tell(f"{client.name} hangs up on {connection.broker}")
+                connection.abandon("hung up")
+
+
 class Theme(NamedTuple):
     """What happens in a life, and how often such a life is played."""
 
     weight: int
     faults: tuple[Fault, ...]
     brokers: int = 3
+    small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
 
 
 PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
@@ -250,5 +283,9 @@ THEMES: Final[dict[str, Theme]] = {
     "sessions": Theme(3, (lose_session, cut_from_store)),
     "clocks": Theme(1, (step_clock, kill_someone)),
     "disks": Theme(2, (fill_disk, kill_someone)),
-    "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock)),
+    "clients": Theme(2, (visit, vanish)),
+    "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
+    "garbage": Theme(2, (spoil_state, kill_someone)),
+    "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
+    "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock, visit, vanish)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import sys
@@ -20,11 +21,14 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from tests.simulation.brokers.zookeeper_client import FakeClient
 
 import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are there to be patched)
-from ottla.broker import main
+from ottla.broker import dispatch, main
 from ottla.broker.cluster import peers
+from ottla.broker.fetching import Fetch
+from ottla.broker.handlers.produce import _ReplicationWait
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import peer
+from ottla.network.connection import Connection
 from ottla.storage import broker_epoch_file, files, log_dirs
 
 REAL_TIME = {name: getattr(time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter")}
@@ -87,6 +91,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
             put(files, name, function)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
+        put(dispatch, "gc", SimpleNamespace(enable=lambda: None, disable=lambda: None))
         put(main, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)
         put(main, "settle_garbage_collector", lambda: None)
@@ -99,6 +104,14 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
             return client, client.connection
 
         put(session, "make_client", make_client)
+        numbers = itertools.count()
+        for cls in (
+            Connection,
+            peer.Peer,
+            Fetch,
+            _ReplicationWait,
+        ):  # sets of them have an order that is the same in every process
+            put(cls, "__hash__", lambda self: self.__dict__.setdefault("number of the simulation", next(numbers)))
         threads = threading.active_count()
         yield
         assert threading.active_count() == threads, "somebody has started a thread"

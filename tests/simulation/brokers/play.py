@@ -40,6 +40,7 @@ class Life:
 
     def __init__(self, cluster: Cluster, theme: Theme) -> None:
         self.theme = theme
+        cluster.sockets.small_buffers = theme.small_buffers
         self.cluster = cluster
         self.world = cluster.world
         self.ledger = Ledger(self.world)
