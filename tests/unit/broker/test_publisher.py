@@ -20,7 +20,7 @@ def test_only_a_topic_that_is_gone_is_deleted_and_not_one_whose_node_cannot_be_r
     async def play() -> None:
         log_dirs = LogDirs.open([str(tmp_path)], node_id=1, clock=SystemClock())
         replicas = ReplicaSet(1, log_dirs, lambda _: None, lambda _: None)
-        publisher = Publisher(1, replicas, LiveSettings(BrokerSettings({})))
+        publisher = Publisher(1, replicas, LiveSettings(BrokerSettings({})), SystemClock())
         image = MetadataImage(topics=TOPICS)
         publisher.on_image(MetadataImage(), image)
         await publisher.settled()
