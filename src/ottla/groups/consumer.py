@@ -233,7 +233,8 @@ class ConsumerGroups:
         self, group: ConsumerGroup, leavers: Iterable[MemberIdentity], now_ms: int
     ) -> tuple[list[Error], Decision]:
         """LeaveGroup, by which classic members go and administrators remove any: an answer for each."""
-        errors, gone = [], []
+        errors = []
+        gone: dict[str, ConsumerMember] = {}
         for leaver in leavers:
             member_id = leaver.member_id
             if leaver.group_instance_id is not None:
@@ -244,14 +245,15 @@ class ConsumerGroups:
                 member_id = named or ""
             member = group.members.get(member_id)
             errors.append(Error.NONE if member is not None else Error.UNKNOWN_MEMBER_ID)
-            if member is not None and member not in gone:
-                gone.append(member)
+            if member is not None and member_id not in gone:
+                gone[member_id] = member
                 self._forget_timers(group.group_id, member_id)
-        return errors, self._removal(group, gone, now_ms) if gone else Decision()
+        return errors, self._removal(group, list(gone.values()), now_ms) if gone else Decision()
 
     def _removal(self, group: ConsumerGroup, gone: list[ConsumerMember], now_ms: int) -> Decision:
         group_id = group.group_id
-        stay = [member for member in group.members.values() if member not in gone]
+        leaving = {member.member_id for member in gone}
+        stay = [member for member in group.members.values() if member.member_id not in leaving]
         if stay and all(member.classic is not None for member in stay):
             downgraded = self.downgrade(group, stay, now_ms)
             if downgraded is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.configs.alterations import Asked, alter
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import OperationType
 from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    asked = [asked_of(resource) for resource in request.resources]
+    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
     return AlterConfigsResponse(responses=await alter(asked, request, context))
 
 

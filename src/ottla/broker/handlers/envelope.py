@@ -7,12 +7,14 @@ encoded for him. Only what forwarding.py passes on is taken out of an envelope.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from inspect import unwrap
+from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.cluster.forwarding import FORWARDED, answer_here, decode_host, decode_principal, says_not_controller
 from ottla.broker.context import ForwardedContext
+from ottla.broker.long_messages import LONG_BYTES, in_worker, is_long
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header
@@ -50,7 +52,11 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
     api = APIS[header.api_key]
     if not api.has_version(header.api_version):
         return EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
-    inner, _ = decode(api.request, header.api_version, data, header.body_position)
+    workers = context.broker.workers
+    if len(data) > LONG_BYTES:
+        inner, _ = await in_worker(workers, decode, api.request, header.api_version, data, header.body_position)
+    else:
+        inner, _ = decode(api.request, header.api_version, data, header.body_position)
     asker = ForwardedContext(
         context.broker,
         context.connection,
@@ -61,8 +67,14 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
         principal,
         host,
     )
-    response = await answer_here(handler, inner, asker)
+    response = await answer_here(unwrap(handler), inner, asker)
+    context.broker.counters.note_answer(header.api_key, response)
+    if is_long(response):
+        return await in_worker(workers, sealed, response, asker)
+    return sealed(response, asker)
+
+
+def sealed(response: Any, asker: ForwardedContext) -> EnvelopeResponse:
     if says_not_controller(response):  # so that whoever passed it on asks the next one, and not the client
         return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
-    context.broker.counters.note_answer(header.api_key, response)
     return EnvelopeResponse(response_data=bytes(asker.encode(response)[4:]))  # without the frame's size

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from inspect import iscoroutinefunction
+from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.dispatch import Handler
@@ -61,8 +62,9 @@ from ottla.broker.handlers import (
     update_features,
     write_txn_markers,
 )
+from ottla.broker.long_messages import encoded_apart
 
-HANDLERS: dict[int, Handler | Any] = {
+ORDINARY_HANDLERS: Final[dict[int, Handler | Any]] = {
     0: produce.handle,
     1: fetch.handle,
     2: list_offsets.handle,
@@ -111,6 +113,12 @@ HANDLERS: dict[int, Handler | Any] = {
     72: push_telemetry.handle,
     74: list_config_resources.handle,
     75: describe_topic_partitions.handle,
+}
+
+# Whoever awaits can be asked for much.
+HANDLERS: Final[dict[int, Handler | Any]] = {
+    key: encoded_apart(handler) if iscoroutinefunction(handler) else handler
+    for key, handler in ORDINARY_HANDLERS.items()
 }
 
 # Served in a cluster only, and told to nobody but its brokers.
