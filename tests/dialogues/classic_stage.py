@@ -18,7 +18,7 @@ from tests.dialogues.topics import OneTopic
 
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Reply
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import read_record
 from ottla.groups.settings import GroupSettings

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import cache, wraps
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.protocol.codec import EncodedBody, encode
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 LONG_ITEMS: Final = 1_000  # array items in all; a worker's help takes longer than to encode so many
 LONG_BYTES: Final = 32 << 10  # of what is to be decoded: nobody knows yet what is in it
 FREED_AT_ONCE: Final = 500
+ONLY_OURS: Final = 2  # the variable, and the argument of getrefcount()
 
 R = TypeVar("R")
 Handler = Callable[[Any, "Context"], Coroutine[Any, Any, Any]]
@@ -52,10 +54,11 @@ def is_long(message: Any) -> bool:
 
 
 def free(message: Any) -> None:
-    """Forget the rows of a message nobody needs any more, few at a time: freed at once they would stop every thread."""
+    """Forget a message that nobody needs any more, few rows at a time: freed at once they would stop every thread."""
     for name, _ in arrays_of(message):
         rows = getattr(message, name)
-        while rows:
+        setattr(message, name, None)
+        while rows and getrefcount(rows) == ONLY_OURS:  # a handler may have kept them
             del rows[-FREED_AT_ONCE:]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from time import monotonic
 from typing import Final, TypeVar
 
 from ottla.replication.partition import Partition
@@ -23,19 +22,20 @@ T = TypeVar("T")
 class Turn:
     """How long somebody may go on before others have their turn. One for each request, through all of its loops."""
 
-    __slots__ = ("_ends",)
+    __slots__ = ("_ends", "_now")
 
     def __init__(self) -> None:
-        self._ends = monotonic() + SLICE_SECONDS
+        self._now = asyncio.get_running_loop().time
+        self._ends = self._now() + SLICE_SECONDS
 
     @property
     def is_over(self) -> bool:
-        return monotonic() > self._ends
+        return self._now() > self._ends
 
     async def give_way(self) -> None:
         """Let everybody else have a turn, then begin a new one."""
         await asyncio.sleep(0)
-        self._ends = monotonic() + SLICE_SECONDS
+        self._ends = self._now() + SLICE_SECONDS
 
 
 async def in_slices(items: Iterable[T], turn: Turn | None = None) -> AsyncIterator[T]:

@@ -12,7 +12,8 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
 from ottla.groups.catalog import Catalog
-from ottla.groups.classic import Assigned, Client, left_response
+from ottla.groups.classic import Assigned
+from ottla.groups.classic_answers import Client, left_response
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer_group import JOINING, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_plan import FindTopics
@@ -60,7 +61,7 @@ class GroupMachine(OffsetMachine):
         if former is not None and former.members:
             return self._mixed.join(former, request, client, fresh_id, self._catalog(), reply_to, now_ms)
         decision = self.classic.join(request, client, fresh_id, reply_to, now_ms)
-        if former is not None and decision.records:
+        if former is not None and request.group_id in self.groups:  # also if it could not be written the last time
             decision.records[:0] = forget_group(former)
         return decision
 

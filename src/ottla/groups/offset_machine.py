@@ -10,7 +10,8 @@ from itertools import islice
 
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp, in_pieces
-from ottla.groups.classic import ClassicGroups, check_member
+from ottla.groups.classic import ClassicGroups
+from ottla.groups.classic_answers import check_member
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer import MEMBER_EPOCHS_SINCE, ConsumerGroups
 from ottla.groups.consumer_group import ConsumerGroup

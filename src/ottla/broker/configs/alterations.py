@@ -15,7 +15,6 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.cluster.forwarding import is_here, opened
-from ottla.broker.cluster.forwarding_errors import error_answer
 from ottla.broker.configs.loggers import check_logger, set_logger
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import (
@@ -123,13 +122,25 @@ async def pass_on(
         return
     resources: list[Any] = [request.resources[place] for place in left]
     rest = type(request)(resources=resources, validate_only=request.validate_only)
-    answer = await forwarding.forward(rest, context, context.broker.handlers[context.api_key])
+    answer = await forwarding.forward(rest, context, context.broker.apis[context.api_key])
     try:
         rows = opened(answer, context).responses
     except KafkaError as problem:
-        rows = error_answer(rest, problem.error, context.api_version).responses
+        rows = refused_rows(rest, problem.error, problem.message)
     for place, row in zip(left, rows, strict=True):
         responses[place].error_code, responses[place].error_message = row.error_code, row.error_message
+
+
+def refused_rows(request: Request, error: Error, message: str | None) -> list[AlterConfigsResourceResponse]:
+    return [
+        AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
 
 
 def checked_change(item: Asked, context: Context) -> ConfigResourceChange:

@@ -25,7 +25,7 @@ from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from ottla.transactions.machine import Identity
+from ottla.transactions.transaction import Identity
 
 FENCED_SINCE: Final = 2
 BATCHED_SINCE: Final = 4

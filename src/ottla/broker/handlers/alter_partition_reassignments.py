@@ -72,3 +72,21 @@ def row(result: MoveResult) -> ReassignablePartitionResponse:
     return ReassignablePartitionResponse(
         partition_index=result.partition.partition, error_code=result.error, error_message=result.message
     )
+
+
+def refuse(
+    request: AlterPartitionReassignmentsRequest, error: Error, message: str | None, _: int
+) -> AlterPartitionReassignmentsResponse:
+    rows = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index, error_code=error, error_message=message
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=error, error_message=message, responses=rows)

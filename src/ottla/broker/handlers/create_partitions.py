@@ -58,3 +58,12 @@ async def create(request: CreatePartitionsRequest, context: Context, wanted: lis
 
 def row(result: TopicResult) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=result.name or "", error_code=result.error, error_message=result.message)
+
+
+def refuse(request: CreatePartitionsRequest, error: Error, message: str | None, _: int) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=message)
+            for topic in request.topics
+        ]
+    )

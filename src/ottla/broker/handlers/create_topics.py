@@ -111,3 +111,8 @@ def config_row(entry: DescribeConfigsResourceResult) -> CreatableTopicConfigs:
         config_source=entry.config_source,
         is_sensitive=entry.is_sensitive,
     )
+
+
+def refuse(request: CreateTopicsRequest, error: Error, message: str | None, _: int) -> CreateTopicsResponse:
+    rows = [CreatableTopicResult(name=topic.name, error_code=error, error_message=message) for topic in request.topics]
+    return CreateTopicsResponse(topics=rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
@@ -97,3 +97,16 @@ def row(result: TopicResult) -> DeletableTopicResult:
         error_code=result.error,
         error_message=result.message,
     )
+
+
+def refuse(request: DeleteTopicsRequest, error: Error, message: str | None, version: int) -> Any:
+    if version >= IDS_SINCE:
+        rows = [
+            DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=message)
+            for topic in request.topics
+        ]
+    else:
+        rows = [
+            DeletableTopicResult(name=name, error_code=error, error_message=message) for name in request.topic_names
+        ]
+    return DeleteTopicsResponse(responses=rows)

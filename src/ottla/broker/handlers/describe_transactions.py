@@ -11,7 +11,7 @@ from ottla.protocol.messages.transaction_steps import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
-from ottla.transactions.machine import unknown_transaction
+from ottla.transactions.description import unknown_transaction
 
 
 async def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:

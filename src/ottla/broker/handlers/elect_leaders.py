@@ -71,3 +71,17 @@ async def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> 
         )
         topics.setdefault(name.topic, ReplicaElectionResult(topic=name.topic)).partition_result.append(row)
     return list(topics.values())
+
+
+def refuse(request: ElectLeadersRequest, error: Error, message: str | None, _: int) -> ElectLeadersResponse:
+    rows = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                ElectionPartitionResult(partition_id=index, error_code=error, error_message=message)
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=error, replica_election_results=rows)

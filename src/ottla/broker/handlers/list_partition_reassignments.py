@@ -45,3 +45,9 @@ async def handle(request: ListPartitionReassignmentsRequest, context: Context) -
         )
         topics.setdefault(name.topic, OngoingTopicReassignment(name=name.topic)).partitions.append(row)
     return ListPartitionReassignmentsResponse(topics=list(topics.values()))
+
+
+def refuse(
+    _request: ListPartitionReassignmentsRequest, error: Error, message: str | None, _: int
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=message)

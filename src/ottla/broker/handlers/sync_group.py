@@ -9,7 +9,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.broker.slices import PIECE_ROWS, in_slices
-from ottla.groups.classic import refused_sync
+from ottla.groups.classic_answers import refused_sync
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.groups import SyncGroupRequest
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import iscoroutinefunction
-from typing import Any, Final
+from typing import Final
 
-from ottla.broker.cluster.forwarding import forwarded
-from ottla.broker.dispatch import Handler
 from ottla.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -62,70 +59,60 @@ from ottla.broker.handlers import (
     update_features,
     write_txn_markers,
 )
-from ottla.broker.long_messages import encoded_apart
+from ottla.broker.served_api import ServedApi, controllers
 
-ORDINARY_HANDLERS: Final[dict[int, Handler | Any]] = {
-    0: produce.handle,
-    1: fetch.handle,
-    2: list_offsets.handle,
-    3: metadata.handle,
-    8: offset_commit.handle,
-    9: offset_fetch.handle,
-    10: find_coordinator.handle,
-    11: join_group.handle,
-    12: heartbeat.handle,
-    13: leave_group.handle,
-    14: sync_group.handle,
-    15: describe_groups.handle,
-    16: list_groups.handle,
-    18: api_versions.handle,
-    19: forwarded(create_topics.handle),
-    20: forwarded(delete_topics.handle),
-    21: delete_records.handle,
-    22: init_producer_id.handle,
-    23: offset_for_leader_epoch.handle,
-    24: add_partitions_to_txn.handle,
-    25: add_offsets_to_txn.handle,
-    26: end_txn.handle,
-    27: write_txn_markers.handle,
-    28: txn_offset_commit.handle,
-    32: describe_configs.handle,
-    33: alter_configs.handle,
-    34: alter_replica_log_dirs.handle,
-    35: describe_log_dirs.handle,
-    37: forwarded(create_partitions.handle),
-    42: delete_groups.handle,
-    43: forwarded(elect_leaders.handle),
-    44: incremental_alter_configs.handle,
-    45: forwarded(alter_partition_reassignments.handle),
-    46: forwarded(list_partition_reassignments.handle),
-    47: offset_delete.handle,
-    55: describe_quorum.handle,
-    57: forwarded(update_features.handle),
-    60: describe_cluster.handle,
-    61: describe_producers.handle,
-    64: forwarded(unregister_broker.handle),
-    65: describe_transactions.handle,
-    66: list_transactions.handle,
-    68: consumer_group_heartbeat.handle,
-    69: consumer_group_describe.handle,
-    71: get_telemetry_subscriptions.handle,
-    72: push_telemetry.handle,
-    74: list_config_resources.handle,
-    75: describe_topic_partitions.handle,
-}
-
-# Whoever awaits can be asked for much.
-HANDLERS: Final[dict[int, Handler | Any]] = {
-    key: encoded_apart(handler) if iscoroutinefunction(handler) else handler
-    for key, handler in ORDINARY_HANDLERS.items()
-}
-
-# Served in a cluster only, and told to nobody but its brokers.
-BROKER_HANDLERS: dict[int, Handler | Any] = {
-    7: controlled_shutdown.handle,
-    56: alter_partition.handle,
-    58: envelope.handle,
-    67: allocate_producer_ids.handle,
-    10000: cluster_poll.handle,
-}
+APIS: Final = (
+    ServedApi(0, produce.handle, overlaps=True),
+    ServedApi(1, fetch.handle, overlaps=True),
+    ServedApi(2, list_offsets.handle),
+    ServedApi(3, metadata.handle),
+    ServedApi(8, offset_commit.handle),
+    ServedApi(9, offset_fetch.handle),
+    ServedApi(10, find_coordinator.handle),
+    ServedApi(11, join_group.handle),
+    ServedApi(12, heartbeat.handle),
+    ServedApi(13, leave_group.handle),
+    ServedApi(14, sync_group.handle),
+    ServedApi(15, describe_groups.handle),
+    ServedApi(16, list_groups.handle),
+    ServedApi(18, api_versions.handle, is_before_login=True),
+    controllers(19, create_topics.handle, create_topics.refuse),
+    controllers(20, delete_topics.handle, delete_topics.refuse),
+    ServedApi(21, delete_records.handle),
+    ServedApi(22, init_producer_id.handle),
+    ServedApi(23, offset_for_leader_epoch.handle),
+    ServedApi(24, add_partitions_to_txn.handle),
+    ServedApi(25, add_offsets_to_txn.handle),
+    ServedApi(26, end_txn.handle),
+    ServedApi(27, write_txn_markers.handle),
+    ServedApi(28, txn_offset_commit.handle),
+    ServedApi(32, describe_configs.handle),
+    ServedApi(33, alter_configs.handle, refuse=alter_configs.refuse),
+    ServedApi(34, alter_replica_log_dirs.handle),
+    ServedApi(35, describe_log_dirs.handle),
+    controllers(37, create_partitions.handle, create_partitions.refuse),
+    ServedApi(42, delete_groups.handle),
+    controllers(43, elect_leaders.handle, elect_leaders.refuse),
+    ServedApi(44, incremental_alter_configs.handle, refuse=incremental_alter_configs.refuse),
+    controllers(45, alter_partition_reassignments.handle, alter_partition_reassignments.refuse),
+    controllers(46, list_partition_reassignments.handle, list_partition_reassignments.refuse),
+    ServedApi(47, offset_delete.handle),
+    ServedApi(55, describe_quorum.handle),
+    controllers(57, update_features.handle, update_features.refuse),
+    ServedApi(60, describe_cluster.handle),
+    ServedApi(61, describe_producers.handle),
+    controllers(64, unregister_broker.handle, unregister_broker.refuse),
+    ServedApi(65, describe_transactions.handle),
+    ServedApi(66, list_transactions.handle),
+    ServedApi(68, consumer_group_heartbeat.handle),
+    ServedApi(69, consumer_group_describe.handle),
+    ServedApi(71, get_telemetry_subscriptions.handle),
+    ServedApi(72, push_telemetry.handle),
+    ServedApi(74, list_config_resources.handle),
+    ServedApi(75, describe_topic_partitions.handle),
+    ServedApi(7, controlled_shutdown.handle, is_between_brokers=True),
+    ServedApi(56, alter_partition.handle, is_between_brokers=True),
+    ServedApi(58, envelope.handle, is_between_brokers=True),
+    ServedApi(67, allocate_producer_ids.handle, is_between_brokers=True),
+    ServedApi(10000, cluster_poll.handle, is_between_brokers=True),
+)

@@ -28,7 +28,7 @@ from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.replication.partition import Partition
-from ottla.transactions.machine import Identity
+from ottla.transactions.transaction import Identity
 
 ABORTABLE_SINCE: Final = 4
 VERSION_2_SINCE: Final = 5

@@ -45,7 +45,7 @@ class Writing:
         self._context = context
         self._left = 0
         self._done = asyncio.Event()
-        self._is_broker = context.connection.client_software_name == SOFTWARE_NAME
+        self._is_broker = context.client.software_name == SOFTWARE_NAME
 
     def write(self, order: SendMarkers, epoch: int, topic: str, row: WritableTxnMarkerPartitionResult) -> None:
         broker = self._context.broker
