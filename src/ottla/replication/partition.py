@@ -8,6 +8,8 @@ Rules:
 4. A partition with a single replica knows nothing of all this: what it appends is replicated.
 5. A replica that has found damage in its log does not begin to lead while others are in sync. It says so (to the
    controller that is as if its folder had failed), and is mended from the leader as soon as nobody counts on it.
+6. A replica whose disk is full says so in the same way while others are in sync: one of them leads, nobody waits for
+   this one, and it follows as soon as there is room again. Who is alone keeps what it has.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class Partition(Replica):
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
         self.damage_offset = UNDAMAGED  # from here on the log may not be what others take it for
         self.on_damage: Callable[[Partition], None] | None = None  # told when there is damage, and when it is mended
+        self.is_full = False  # the disk did not take what came: others shall go on alone until there is room
+        self.on_full: Callable[[Partition], None] | None = None  # told when that begins, and when it ends
         self.on_role: Callable[[Partition], None] | None = None  # told of each new role, and of the end
         self.on_isr: Callable[[Partition], None] | None = None  # told when there is something to propose
         self._leading: Leading | None = None  # only with other replicas
@@ -78,6 +82,8 @@ class Partition(Replica):
             return
         self.role = role
         self.replica_count = len(role.replicas)
+        if self.is_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
+            self.note_room()  # there is nobody else: better a leader that can be read from than none
         if self.damage_offset != UNDAMAGED:
             role = self._role_with_damage(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
@@ -115,6 +121,20 @@ class Partition(Replica):
             self.damage_offset = self.log.batch_start(offset)
             if self.on_damage is not None:
                 self.on_damage(self)
+
+    def _note_refusal(self) -> None:
+        """An append has failed. Others have room, perhaps: they shall go on without us."""
+        if self.log.is_disk_full and not self.is_full and self.node_id in self.in_sync and len(self.in_sync) > 1:
+            self.is_full = True
+            if self.on_full is not None:
+                self.on_full(self)
+
+    def note_room(self) -> None:
+        """The disk takes something again."""
+        if self.is_full:
+            self.is_full = False
+            if self.on_full is not None:
+                self.on_full(self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
@@ -200,7 +220,11 @@ class Partition(Replica):
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         if is_acks_all:
             self._require_replicas()
-        appended = self.log.append(records, self.leader_epoch, now_ms)
+        try:
+            appended = self.log.append(records, self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(records))
         return appended
 
@@ -209,7 +233,11 @@ class Partition(Replica):
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self._require_replicas()
-        last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        try:
+            last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(batch))
         self.log.forget_ended(self.high_watermark)
         return last_offset
@@ -404,7 +432,11 @@ class Partition(Replica):
             return False
         log = self.log
         if len(records):
-            self._append_records(log, records)
+            try:
+                self._append_records(log, records)
+            except KafkaError:
+                self._note_refusal()
+                raise
             self._hidden_bytes += len(records)
             self._flush_if_due()
         self._set_high_watermark(followed_watermark(self.high_watermark, high_watermark, log.end_offset))
