@@ -220,7 +220,7 @@ class LogDir:
 def lock_folder(path: str) -> int:
     """A descriptor that holds the lock; LogDirError if the folder cannot be used or another broker runs in it."""
     try:
-        os.makedirs(path, exist_ok=True)
+        files.make_directories(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
     except (FileExistsError, NotADirectoryError) as error:
         raise FolderUnusableError(f"Cannot use the log folder {path}: it is not a folder; change log.dirs") from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -430,7 +429,7 @@ def remove_paths(paths: list[str]) -> None:
     for path in paths:
         try:
             if os.path.isdir(path):
-                shutil.rmtree(path)
+                files.remove_tree(path)
             else:
                 files.remove_if_there(path)
         except OSError as error:
