@@ -39,6 +39,7 @@ from ottla.broker.logs.failed_folders import FailedFolders
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
+from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
 from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
@@ -160,7 +161,7 @@ class Broker:
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, live, self._clock)
+        publisher = Publisher(settings.node_id, replicas, live, self._clock, self._workers)
         return Services(
             node_id=settings.node_id,
             live=live,
@@ -207,6 +208,7 @@ class Broker:
         services.moves.resume()
         housekeeping = Housekeeping(services)
         housekeeping.start()
+        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, RoomWatch(services, loading).look)
         cleaning = Cleaning(services)
         cleaning.start()
         for listener in listeners:

@@ -197,9 +197,9 @@ def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) 
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
-    """The replicas of this broker that lie in failed folders or are damaged."""
+    """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline | services.replicas.damaged:
+    for name in services.replicas.offline | services.replicas.damaged | services.replicas.full:
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics
