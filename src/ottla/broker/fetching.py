@@ -38,6 +38,7 @@ from ottla.replication.waiting import WaitingFetch
 from ottla.storage.log import Log
 from ottla.storage.page_cache import range_is_cached, read_ahead
 from ottla.storage.segment import RebuildNeededError
+from ottla.storage.transaction_check import TransactionIndexWrongError
 from ottla.storage.verification import needs_check
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,9 @@ class Fetch:
         self._deadline: asyncio.TimerHandle | None = None
         self._until = 0.0  # by the clock of the loop
         self._has_moved = False  # a high watermark, by telling how far a follower is
-        self._rebuild: RebuildNeededError | None = None  # what keeps the last read from being answered
+        self._rebuild: RebuildNeededError | TransactionIndexWrongError | None = (
+            None  # what keeps the last read from being answered
+        )
         self._rebuilds_left = REBUILDS_MAX + len(partitions)
 
     # ---- the way of a fetch
@@ -154,13 +157,13 @@ class Fetch:
             return self._wait()
         return self._answer_or_prepare(results)
 
-    def _read_after(self, needed: RebuildNeededError, results: list[Result]) -> Responder:
+    def _read_after(self, needed: RebuildNeededError | TransactionIndexWrongError, results: list[Result]) -> Responder:
         """Read again when a worker has mended the index of a segment that we must look into."""
         _release(results)
         self._rebuilds_left -= 1
         return self.context.responder.run_beside(self._read_again(needed))
 
-    async def _read_again(self, needed: RebuildNeededError) -> Answer:
+    async def _read_again(self, needed: RebuildNeededError | TransactionIndexWrongError) -> Answer:
         await self.context.broker.index_rebuilds.wait_for(needed)
         return self._read_on()
 
@@ -212,9 +215,10 @@ class Fetch:
                 if preferred is not None:
                     return preferred
             file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
+            aborted = _aborted(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
-        except RebuildNeededError as needed:
+        except (RebuildNeededError, TransactionIndexWrongError) as needed:
             if self._rebuilds_left == 0:  # the disk lies faster than we mend
                 return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)
             self._rebuild = needed
@@ -229,7 +233,7 @@ class Fetch:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=_aborted(partition, asked, file_range) if self.is_read_committed else None,
+            aborted_transactions=aborted,
             records=NO_RECORDS if file_range is None else file_range,
         )
 
@@ -354,9 +358,12 @@ class Fetch:
             return self._response(results)
         return self.context.responder.run_beside(self._prepare(results, unready))
 
-    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> FetchResponse:
+    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> Answer:
         jobs = [self._loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        wrong = [outcome for outcome in outcomes if isinstance(outcome, TransactionIndexWrongError)]
+        if wrong and self._rebuilds_left > 0:
+            return self._read_after(wrong[0], results)
         failed = {
             id(item): outcome for (item, _), outcome in zip(unready, outcomes, strict=True) if outcome is not None
         }
@@ -406,10 +413,12 @@ def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange 
     """What a reader of committed records must leave out of what it gets."""
     if file_range is None:
         return []
-    return [
-        AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
-        for found in partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
-    ]
+    try:
+        entries = partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
+    except TransactionIndexWrongError:
+        file_range.release()
+        raise
+    return [AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset) for found in entries]
 
 
 def _prepare_range(file_range: FileRange, log: Log) -> None:

@@ -160,7 +160,7 @@ class Broker:
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, live)
+        publisher = Publisher(settings.node_id, replicas, live, self._clock)
         return Services(
             node_id=settings.node_id,
             live=live,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Iterator
 
+from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.roles import role_of
+from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 
@@ -28,10 +29,11 @@ SLICE_SECONDS = 0.004
 class Publisher:
     """The only one that opens and retires partitions after start-up."""
 
-    def __init__(self, node_id: int, replicas: ReplicaSet, live: LiveSettings) -> None:
+    def __init__(self, node_id: int, replicas: ReplicaSet, live: LiveSettings, clock: Clock) -> None:
         self._node_id = node_id
         self._replicas = replicas
         self._live = live
+        self._clock = clock
         self._work: deque[Iterator[None]] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.failed: set[tuple[str, int]] = set()  # partitions that the disk did not let us make
@@ -54,10 +56,11 @@ class Publisher:
     # ---- slices
 
     def _run_slice(self) -> None:
-        deadline = time.monotonic() + SLICE_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
         while self._work:
             for _ in self._work[0]:
-                if time.monotonic() > deadline:
+                if loop.time() > deadline:
                     return
             self._work.popleft()
 
@@ -73,6 +76,8 @@ class Publisher:
         """Yields after each partition: a good moment to let others go on."""
         for name in names:
             before, after = old.topics.get(name), new.topics.get(name)
+            if after is None and tree.topic_path(name) in new.damaged:
+                continue  # it is not known what the topic is, but it was not deleted
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 yield from self._retire(before)
             if after is not None:
@@ -116,4 +121,4 @@ class Publisher:
             return
         self.failed.discard(name)
         partition.log.settings = settings
-        partition.take_role(role_of(state), time.monotonic_ns() // 1_000_000)
+        partition.take_role(role_of(state), self._clock.monotonic_ms())

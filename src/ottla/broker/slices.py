@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from ottla.replication.partition import Partition
@@ -14,10 +13,11 @@ SLICE_SECONDS = 0.004
 
 async def for_each_partition(replicas: ReplicaSet, work: Callable[[Partition], None]) -> None:
     """Do the work for all partitions that are not deleted, and give the loop back in between."""
-    deadline = time.monotonic() + SLICE_SECONDS
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SLICE_SECONDS
     for partition in list(replicas.partitions.values()):
         if not partition.is_deleted:
             work(partition)
-        if time.monotonic() > deadline:
+        if loop.time() > deadline:
             await asyncio.sleep(0)
-            deadline = time.monotonic() + SLICE_SECONDS
+            deadline = loop.time() + SLICE_SECONDS

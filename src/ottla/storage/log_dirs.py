@@ -197,6 +197,7 @@ class LogDirs:
             log_start_offset=found.log_start_offset,
             now_ms=self.clock.now_ms(),
             producer_expiration_ms=self.producer_id_expiration_ms,
+            high_watermark=log_dir.high_watermarks.get(found.partition, 0),
         )
         log.cleaned_offset = log_dir.known_cleaned_offsets.get(found.partition, log.cleaned_offset)
         return log

@@ -3,7 +3,6 @@
 The words of the refusals are compared with Apache Kafka in tests/conformance; here is what needs a made-up broker.
 """
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
@@ -103,14 +103,14 @@ class FakeContext:
         ]
         resource = IncrementalAlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        (answer,) = asyncio.run(incremental_alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
+        (answer,) = virtual_time.run(incremental_alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
         return answer.error_code, answer.error_message
 
     def replace(self, resource_type: int, name: str, **texts: str) -> tuple[int, str | None]:
         configs = [AlterableConfig(name=key.replace("_", "."), value=text) for key, text in texts.items()]
         resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
         request = AlterConfigsRequest(resources=[resource])
-        (answer,) = asyncio.run(alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
+        (answer,) = virtual_time.run(alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
         return answer.error_code, answer.error_message
 
 

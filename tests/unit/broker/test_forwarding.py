@@ -8,7 +8,7 @@ import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS
-from ottla.broker.cluster import controller_link, forwarding
+from ottla.broker.cluster import controller_link
 from ottla.broker.cluster.forwarding import (
     decode_host,
     decode_principal,
@@ -136,12 +136,7 @@ def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["none", "not any more", "in the rows", "gone", "silent"])
-def test_without_a_controller_the_answer_is_an_error_and_no_silence(
-    tmp_path: Path, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(controller_link, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(forwarding, "TIMEOUT_MS_MIN", 200)
-
+def test_without_a_controller_the_answer_is_an_error_and_no_silence(tmp_path: Path, why: str) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         if why == "none":
             two.cluster.controller_id = -1

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import virtual_time
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.control import IsrVerdict
 from ottla.broker.replicas import isr_changes
@@ -71,7 +72,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             finally:
                 changes.stop()
 
-        asyncio.run(main())
+        virtual_time.run(main())
 
     yield run
     stand.close()

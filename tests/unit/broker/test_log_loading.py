@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
 from ottla.controller.image import PartitionImage, TopicImage
@@ -61,7 +62,7 @@ def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
         large = asyncio.create_task(loading._recover_all(queue, takes_smallest=False), name="large")
         await asyncio.gather(small, large)
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert [number for name, number in order if name == "small"] == [0, 1, 2]
     assert [number for name, number in order if name == "large"] == [5, 4, 3]
@@ -91,7 +92,7 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
         await loading._start_recovery(unclean)
         await asyncio.gather(*loading._tasks)
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert most == {"one": 2, "two": 2}
 
@@ -117,7 +118,7 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
         await asyncio.gather(*loading._tasks, return_exceptions=True)
 
     stopping = asyncio.Event()
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert begun == [0]
 

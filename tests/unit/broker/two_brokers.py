@@ -1,12 +1,11 @@
 """Two brokers in one process: one is the controller and listens on a real socket, the other one asks it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.broker.cluster.forwarding import Forwarding, forwarded, opened
@@ -33,6 +32,7 @@ from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import LogDirs
 from unit.broker.handler_stand import LISTENERS
+from virtual_time import LoopClock
 
 CONTROLLER = 1
 ASKER = 2
@@ -60,7 +60,7 @@ class ControllerBroker:
 
     def __init__(self, directory: Path, poller: Poller) -> None:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
-        clock, images, live = SystemClock(), ImageHolder(), LiveSettings(self.settings)
+        clock, images, live = LoopClock(), ImageHolder(), LiveSettings(self.settings)
         self._workers = Workers(2)
         flusher = Flusher(self._workers)
         log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)
@@ -74,7 +74,7 @@ class ControllerBroker:
             images=images,
             controller=controller,
             replicas=replicas,
-            publisher=Publisher(CONTROLLER, replicas, live),
+            publisher=Publisher(CONTROLLER, replicas, live, clock),
             flusher=flusher,
             fetch_sessions=FetchSessions(10, first_id=1),
             workers=self._workers,
@@ -117,7 +117,7 @@ class AskingBroker:
         self.node_id = ASKER
         self.settings = settings
         self.images = images
-        self.clock = SystemClock()
+        self.clock = LoopClock()
         self.cluster: Any = Membership(CONTROLLER, False)
         self.peers = Peers(settings, images, poller)
         self.forwarding = Forwarding(ControllerLink(ASKER, self.peers, self.cluster), 5_000)
@@ -175,17 +175,11 @@ def with_two_brokers(directory: Path, play: Play) -> None:
         one.controller.on_image(lambda _, new: images.publish(new.with_brokers(brokers)))
         two = AskingBroker(one.settings, images, poller)
         try:
-            async with asyncio.timeout(30):
-                await play(one, two)
+            await play(one, two)
         finally:
             two.peers.close()
             listener.close()
             await connections.drain(0)
             await one.close()
 
-    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
-    try:
-        loop.run_until_complete(whole())
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+    virtual_time.run(whole(), poller)

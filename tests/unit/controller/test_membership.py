@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+import virtual_time
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
 from ottla.controller.cluster import membership as membership_module
@@ -126,7 +127,7 @@ def run(play: Callable[[Scene], Awaitable[None]]) -> None:
             finally:
                 await scene.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 # ---- registration

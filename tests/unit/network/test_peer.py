@@ -5,11 +5,12 @@ import contextlib
 import random
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+import virtual_time
 from ottla.network import peer as peer_module
 from ottla.network.connection import Connection, PendingReply
 from ottla.network.limits import ConnectionLimits
@@ -80,17 +81,8 @@ def run(play: Play) -> None:
     on_loop(poller, main)
 
 
-def on_loop(poller: Poller, main: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await main()
-
-    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
-    try:
-        loop.run_until_complete(limited())
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+def on_loop(poller: Poller, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    virtual_time.run(main(), poller)
 
 
 def against(serve: Callable[[socket.socket], Awaitable[None]], play: Callable[[Peer], Awaitable[None]]) -> None:

@@ -21,7 +21,8 @@ from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import describe_topic, encode_response, encode_topic, reachable_controller
+from ottla.broker.metadata_topics import absence, describe_topic, encode_response, encode_topic, reachable_controller
+from ottla.controller import tree
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.metadata import (
@@ -184,7 +185,7 @@ async def topics_by_name(
         for name in some:
             if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 may_describe.append(name)
-                if name not in known:
+                if name not in known and tree.topic_path(name) not in context.broker.image.damaged:
                     missing.append(name)
             else:
                 others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
@@ -196,7 +197,7 @@ async def topics_by_name(
         for name in some:
             topic = topics.get(name)
             if topic is None:
-                others.append(unknown(name, absence(name)))
+                others.append(unknown(name, absence(context.broker.image, name)))
             else:
                 found.append(topic)
     return found, others
@@ -210,11 +211,6 @@ async def create_missing(context: Context, names: list[str]) -> None:
     if creatable:
         await context.broker.control.auto_create(creatable)
         await context.broker.publisher.settled()
-
-
-def absence(name: str) -> Error:
-    """Why a topic is not there."""
-    return Error.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else Error.INVALID_TOPIC_EXCEPTION
 
 
 def unknown(name: str, error: Error) -> MetadataResponseTopic:

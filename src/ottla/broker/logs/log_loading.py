@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections import deque
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.replicas.roles import role_of
 from ottla.broker.services import Services
-from ottla.controller.image import PartitionImage, TopicImage
+from ottla.controller import tree
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.storage import files
 from ottla.storage.errors import LogDirError
 from ottla.storage.folder import bytes_past
@@ -57,6 +58,7 @@ class LogLoading:
         self._services = services
         self._log_dirs = services.replicas.log_dirs
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unknown: list[list[FoundLog]] = []  # of topics whose node in the store cannot be read
         self._small_left = 0  # logs to recover that take no time worth mentioning
         self._small_done = asyncio.Event()
 
@@ -66,11 +68,15 @@ class LogLoading:
         A broker that is to stop meanwhile recovers no more than what it has begun with.
         """
         unclean: list[Unclean] = []
-        deadline = time.monotonic() + SLICE_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
         for copies in group_by_partition(self._log_dirs.found):
             found = copies[0]
             topic = self._topic_of(found)
-            if topic is None:
+            if topic is None and tree.topic_path(found.partition.topic) in self._services.image.damaged:
+                self._services.replicas.recovering.add(found.partition)
+                self._unknown.append(copies)
+            elif topic is None:
                 for copy in copies:
                     self._set_aside(copy, "no such topic is known")
             elif self._services.node_id not in topic.partitions[found.partition.partition].replicas:
@@ -81,12 +87,25 @@ class LogLoading:
             else:
                 self._services.replicas.recovering.add(found.partition)
                 unclean.append(Unclean(copies, topic))
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 await asyncio.sleep(0)
-                deadline = time.monotonic() + SLICE_SECONDS
+                deadline = loop.time() + SLICE_SECONDS
         if unclean:
             await self._start_recovery(unclean)
             await self._wait_a_little(stopping)
+        if self._unknown:
+            logger.warning("%d partitions wait for the nodes of their topics to be restored", len(self._unknown))
+            self._services.images.on_image(self._look_for_topics)
+
+    def _look_for_topics(self, _old: MetadataImage, _new: MetadataImage) -> None:
+        """Nodes of topics that could not be read can: open the logs that have waited for it."""
+        known = [(copies, topic) for copies in self._unknown if (topic := self._topic_of(copies[0])) is not None]
+        if known:
+            self._unknown = [copies for copies in self._unknown if self._topic_of(copies[0]) is None]
+            unclean = [Unclean(copies, topic) for copies, topic in known]
+            task = tasks.start(self._start_recovery(unclean), "opening the logs of restored topics")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _wait_a_little(self, stopping: asyncio.Event) -> None:
         """A small broker comes back whole; with much to read, as soon as all the rest is there."""
