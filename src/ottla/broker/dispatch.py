@@ -53,6 +53,7 @@ class Served:
         self.request = api.request
         self.overlaps = row.overlaps
         self.is_before_login = row.is_before_login
+        self.is_eager = row.is_eager
         self.meter = counters.meter(api.key, api.name, api.max_version)
         self.answering = Answering(api.key, api.name, row.overlaps, self.meter, counters)
         self._decoders: dict[int, Decoder] = {}
@@ -123,7 +124,9 @@ class Dispatcher:
             except ProtocolError as error:
                 return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
             answer = served.handle(request, context)
-            if served.is_async:
+            if served.is_eager:
+                responder.run_eagerly(answer)
+            elif served.is_async:
                 responder.run(answer)
             else:
                 responder.settle(answer)
