@@ -68,6 +68,8 @@ class Partition(FollowingReplica):
             return
         self.role = role
         self.replica_count = len(role.replicas)
+        if self.is_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
+            self.note_room()  # there is nobody else: better a leader that can be read from than none
         if self.damage_offset != UNDAMAGED:
             role = self._role_with_damage(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
@@ -163,7 +165,11 @@ class Partition(FollowingReplica):
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         if is_acks_all:
             self._require_replicas()
-        appended = self.log.append(records, self.leader_epoch, now_ms)
+        try:
+            appended = self.log.append(records, self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(records))
         return appended
 
@@ -172,7 +178,11 @@ class Partition(FollowingReplica):
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self._require_replicas()
-        last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        try:
+            last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(batch))
         self.log.forget_ended(self.high_watermark)
         return last_offset
