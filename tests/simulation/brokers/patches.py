@@ -1,4 +1,4 @@
-"""Puts the simulated world in place of the real one while a simulation runs: clocks, chance, sockets, files, threads."""
+"""Puts the simulated world in place of the real one while a simulation runs: clocks, chance, sockets, files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.sockets import Sockets
@@ -50,7 +50,7 @@ class InlineExecutor:
     def map(self, function: Callable[..., Any], *iterables: Any) -> Iterator[Any]:
         return iter([function(*items) for items in zip(*iterables, strict=True)])
 
-    def __enter__(self) -> InlineExecutor:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *args: object) -> None: ...

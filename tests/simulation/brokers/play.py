@@ -1,4 +1,4 @@
-"""One life of a cluster of real brokers, made from a seed: `simulate(seed)` plays it and raises when a promise is broken.
+"""One life of a cluster of real brokers, made from a seed: `simulate(seed)` raises when a promise is broken.
 
 `OTTLA_PURE=1 python -m tests.simulation.brokers.play SEEDS [FIRST] [THEME]` plays many.
 """

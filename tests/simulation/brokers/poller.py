@@ -1,4 +1,4 @@
-"""A node's poller: tells connections what their sockets are ready for, again and again until they have acted (as epoll)."""
+"""A node's poller: tells connections what their sockets are ready for, until they have acted (as epoll does)."""
 
 from __future__ import annotations
 

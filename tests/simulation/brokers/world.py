@@ -6,8 +6,8 @@ pass when nobody has anything to do. So a node can be paused (its rounds are not
 lines of its code: it simply is not run any more.
 
 Rules:
-1. Everything random comes from `random`, which the seed makes. A seed is a story that can be told again: its hash is the
-   same in every run and in every process.
+1. Everything random comes from `random`, which the seed makes. A seed is a story that can be told again: its hash is
+   the same in every run and in every process.
 2. Nothing that belonged to a dead node is freed before the end: a coroutine that is closed runs its `finally`, and that
    would be an act of the dead.
 """
