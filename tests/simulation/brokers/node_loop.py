@@ -1,8 +1,8 @@
 """The event loop of one node: asyncio's order of things, the world's time.
 
-A round is what asyncio calls an iteration: the poller hands socket events to their connections, then everything that was
-ready at that moment is run. Work for threads is done here too, some time later, in one piece. Nothing of the real world
-is reachable: no sockets, no signals, no threads.
+A round is what asyncio calls an iteration: the poller hands socket events to their connections, then everything that
+was ready at that moment is run. Work for threads is done here too, some time later, in one piece. Nothing of the real
+world is reachable: no sockets, no signals, no threads.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def clear(self) -> None:
         self._ready.clear()
+        self.poller = NodePoller(self.world, self)
+        self.signals.clear()
         self.tasks = {}
         self.died.clear()
 

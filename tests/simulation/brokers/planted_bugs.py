@@ -17,7 +17,7 @@ SEEDS_MAX = 2_000
 
 CONNECTION = "network/connection.py"
 PEER = "network/peer.py"
-RESPONDER = "broker/responder.py"
+DISPATCH = "broker/dispatch.py"
 ISR_CHANGES = "broker/replicas/isr_changes.py"
 FETCHER = "broker/replicas/replica_fetcher.py"
 POLL_LOOP = "broker/cluster/poll_loop.py"
@@ -30,8 +30,14 @@ FEED = "controller/cluster/feed.py"
 
 BUGS = [
     PlantedBug(
-        "a request of more than 64 KiB whose answer has to wait keeps two places in the line of replies",
-        (Change(RESPONDER, "        if self._place is None and not self.is_done:\n", "        if not self.is_done:\n"),),
+        "a request of more than 64 KiB keeps a second place in the line of replies when it is decoded",
+        (
+            Change(
+                DISPATCH,
+                "            answer = served.handle(held[0], context)\n",
+                "            responder._place = None\n            answer = served.handle(held[0], context)\n",
+            ),
+        ),
         "calm",
     ),
     PlantedBug(
@@ -92,7 +98,13 @@ BUGS = [
     ),
     PlantedBug(
         "answers overtake each other on a connection",
-        (Change(CONNECTION, "        if self.pending:\n            place = Pend", "        if False:\n            place = Pend"),),
+        (
+            Change(
+                CONNECTION,
+                "        if self.pending:\n            place = PendingReply",
+                "        if False:\n            place = PendingReply",
+            ),
+        ),
         "clients",
     ),
     PlantedBug(
@@ -199,7 +211,13 @@ BUGS = [
     ),
     PlantedBug(
         "markers that could not be written are not written later",
-        (Change(MARKERS, "            self._to_do.append(place)\n            self._pause()\n", "            self._pause()\n"),),
+        (
+            Change(
+                MARKERS,
+                "            self._to_do.append(place)\n            self._pause()\n",
+                "            self._pause()\n",
+            ),
+        ),
     ),
     PlantedBug(
         "offsets of a transaction do not count when it is committed",
@@ -278,7 +296,11 @@ BUGS = [
                 "                self._sequence = NO_SEQUENCE\n                if elected == NO_CONTROLLER",
                 "                if elected == NO_CONTROLLER",
             ),
-            Change(FEED, "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note", "        if 0 <= sequence <= self.sequence:\n            self._note"),
+            Change(
+                FEED,
+                "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note",
+                "        if 0 <= sequence <= self.sequence:\n            self._note",
+            ),
             Change(
                 FEED,
                 "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            if sequence",
@@ -302,7 +324,7 @@ BUGS = [
         ),
         "power",
     ),
-]  # fmt: skip
+]
 
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
