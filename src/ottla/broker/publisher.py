@@ -87,7 +87,7 @@ class Publisher:
 
     async def retry(self) -> None:
         """There is room on a disk: make what could not be made. Logs that are there but not open are not ours."""
-        names = [TopicPartition(*name) for name in self.failed if name not in self._replicas.recovering]
+        names = [TopicPartition(*name) for name in sorted(self.failed) if name not in self._replicas.recovering]
         if names:
             self._work.append(self._open_all(names))
             self._go_on()

@@ -165,7 +165,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
         self._numbers += 1
-        task: NodeTask[T] = NodeTask(coro, loop=self, name=name or f"task-{self._numbers}", context=context)
+        task: NodeTask[T] = NodeTask(coro, loop=self, name=name or coro.__qualname__, context=context)
         task.number = self._numbers
         self.tasks[task.number] = task
         task.add_done_callback(self._on_done)

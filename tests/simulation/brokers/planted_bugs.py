@@ -43,6 +43,7 @@ BUGS = [
     PlantedBug(
         "ISR changes forget what the controller has not answered",
         (Change(ISR_CHANGES, "problem)\n            self._unknown += proposals\n", "problem)\n"),),
+        "network",
     ),
     PlantedBug(
         "ISR changes end when the controller does not answer",
@@ -53,6 +54,7 @@ BUGS = [
                 "            await self._propose(proposals)\n            if self._unknown:\n                return\n",
             ),
         ),
+        "network",
     ),
     PlantedBug(
         "a fetcher ends in silence when it loses its leader",
@@ -188,6 +190,7 @@ BUGS = [
                 "            while self._waiting:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a coordinator that leads no more does not tell who waits",
@@ -198,6 +201,7 @@ BUGS = [
                 "        for _, _, decision in ():\n            for reply in decision.replies:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "deadlines of groups are not kept after the first",
@@ -208,6 +212,7 @@ BUGS = [
                 "            tasks.tell(shard.tick)\n",
             ),
         ),
+        "calm",
     ),
     PlantedBug(
         "markers that could not be written are not written later",
@@ -218,6 +223,7 @@ BUGS = [
                 "            self._pause()\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "offsets of a transaction do not count when it is committed",
@@ -277,6 +283,7 @@ BUGS = [
                 "        await asyncio.sleep(4 * seconds_max)\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "whoever has missed a change is told that there is none",
@@ -287,6 +294,7 @@ BUGS = [
                 "            if sequence >= self.sequence - 1:\n                return []\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a broker goes on with the deltas of an earlier controller",
@@ -312,6 +320,7 @@ BUGS = [
                 "        if False:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a machine that lost its power says that it has all that it had",

@@ -40,7 +40,7 @@ class RoomWatch:
             await publisher.retry()
 
     def _tell_partitions(self, path: str) -> None:
-        for name in list(self._services.replicas.full):
+        for name in sorted(self._services.replicas.full):
             partition = self._services.replicas.get(*name)
             if partition is not None and os.path.dirname(partition.log.directory) == path:
                 partition.note_room()
