@@ -72,7 +72,7 @@ clients: install
 
 faults: install
 	$(BIN)/pytest tests/faults tests/cluster tests/pipelines -m faults
-	OTTLA_PURE=1 $(BIN)/pytest tests/simulation/cluster -m faults
+	OTTLA_PURE=1 $(BIN)/pytest tests/simulation/cluster tests/simulation/brokers -m faults
 
 bench: install
 	$(BIN)/python -m bench

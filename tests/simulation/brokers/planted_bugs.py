@@ -43,7 +43,7 @@ BUGS = [
     PlantedBug(
         "ISR changes forget what the controller has not answered",
         (Change(ISR_CHANGES, "problem)\n            self._unknown += proposals\n", "problem)\n"),),
-        "network",
+        "pause",
     ),
     PlantedBug(
         "ISR changes end when the controller does not answer",
