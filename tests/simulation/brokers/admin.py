@@ -88,6 +88,22 @@ class Visitor(Client):
             self.world.tell(f"{self.name}: {gone}")
 
 
+class BusyVisitor(Visitor):
+    """Sends several requests at once over one connection, and waits for all answers."""
+
+    async def run(self) -> None:
+        connection = WireConnection(self, self.anyone())
+        try:
+            await connection.open()
+            asked = [self._asked, *(a_question(self.world) for _ in range(3))]
+            answers = [(each[0], connection.send(*each)) for each in asked]
+            for request, answer in answers:
+                await self.wait(connection, request, answer)
+        except GoneError as gone:
+            self.world.tell(f"{self.name}: {gone}")
+        connection.abandon("done")
+
+
 class HastyVisitor(Visitor):
     """Sends a part of its request, or all of it, and goes without waiting for the answer."""
 

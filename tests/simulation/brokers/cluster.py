@@ -44,7 +44,7 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
-    "replica.lag.time.max.ms": "1500",
+    "replica.lag.time.max.ms": "800",
     "replica.fetch.wait.max.ms": "500",
     "replica.socket.timeout.ms": "2000",
     "request.timeout.ms": "2000",

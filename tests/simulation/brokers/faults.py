@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.simulation.brokers.admin import HastyVisitor, Visitor, a_question, a_wish
+from tests.simulation.brokers.admin import BusyVisitor, HastyVisitor, Visitor, a_question, a_wish
 from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
 from tests.simulation.brokers.network import Way
 from tests.simulation.brokers.zookeeper import HOST as STORE
@@ -207,6 +207,17 @@ def spoil_state(life: Life) -> None:
     later(life.cluster, 0.5, 3.0, lambda: life.cluster.mend_node(path))
 
 
+def lag_without_store(life: Life) -> None:
+    """A follower lags for less than a session, while the controller cannot write down that it does."""
+    controller = the_controller(life.cluster)
+    others = [host for host in life.cluster.hosts if host is not controller]
+    follower = life.world.random.choice(others)
+    follower.pause()
+    later(life.cluster, 1.0, 1.8, follower.resume)
+    ways = both(controller.name, [STORE])
+    later(life.cluster, 0.2, 0.9, lambda: cut(life, ways, 0.3, 1.8))
+
+
 # ---- disks
 
 
@@ -244,7 +255,7 @@ def visit(life: Life) -> None:
     for number in range(3):
         is_wish = world.chance(0.5)
         asked = a_wish(world, life.partitions, len(cluster.hosts)) if is_wish else a_question(world)
-        kind = world.random.choice((Visitor, Visitor, HastyVisitor))
+        kind = world.random.choice((Visitor, BusyVisitor, HastyVisitor))
         name = f"v{world.rounds}.{number}"
         world.tell(f"{name}: {kind.__name__} with {type(asked[0]).__name__}")
         kind(cluster, name, asked).start()
@@ -279,6 +290,7 @@ THEMES: Final[dict[str, Theme]] = {
     "pause": Theme(4, (pause,)),
     "network": Theme(5, NETWORK),
     "sessions": Theme(3, (lose_session, cut_from_store)),
+    "lag": Theme(3, (lag_without_store, lag_without_store, kill_someone)),
     "clocks": Theme(1, (step_clock, kill_someone)),
     "disks": Theme(2, (fill_disk, kill_someone)),
     "clients": Theme(2, (visit, vanish)),

@@ -41,20 +41,26 @@ BUGS = [
         "calm",
     ),
     PlantedBug(
-        "ISR changes forget what the controller has not answered",
-        (Change(ISR_CHANGES, "problem)\n            self._unknown += proposals\n", "problem)\n"),),
-        "pause",
-    ),
-    PlantedBug(
-        "ISR changes end when the controller does not answer",
+        "ISR changes lose all proposals but the first",
         (
             Change(
                 ISR_CHANGES,
-                "            await self._propose(proposals)\n            if self._unknown:\n",
-                "            await self._propose(proposals)\n            if self._unknown:\n                return\n",
+                "            self._news.set()\n        return proposals\n",
+                "            self._news.set()\n        return proposals[:1]\n",
             ),
         ),
-        "network",
+        "lag",
+    ),
+    PlantedBug(
+        "ISR changes end with the first refusal",
+        (
+            Change(
+                ISR_CHANGES,
+                "            return\n        self.failures += 1\n",
+                "            return\n        raise asyncio.CancelledError\n        self.failures += 1\n",
+            ),
+        ),
+        "lag",
     ),
     PlantedBug(
         "a fetcher ends in silence when it loses its leader",
@@ -126,19 +132,18 @@ BUGS = [
             Change(
                 CONNECTION,
                 "        if self.is_waiting and not self.is_closed:\n            self._consume(self.have)\n",
-                "        if self.is_waiting and not self.is_closed and not self.unsent_bytes:\n"
-                "            self._consume(self.have)\n",
+                "        if False:\n            self._consume(self.have)\n",
             ),
         ),
-        "small",
+        "clients",
     ),
     PlantedBug(
-        "calls are not told that their connection is lost",
+        "a connection that was lost is taken for a good one",
         (
             Change(
                 PEER,
-                "        for call in calls:\n            call.future.set_exception(PeerError(text, is_ref",
-                "        for call in ():\n            call.future.set_exception(PeerError(text, is_ref",
+                "        if self._state is not PeerState.CLOSED:\n            self._move_to(PeerState.IDLE)\n",
+                "",
             ),
         ),
         "kill",
