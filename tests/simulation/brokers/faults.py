@@ -276,13 +276,14 @@ class Theme(NamedTuple):
     weight: int
     faults: tuple[Fault, ...]
     brokers: int = 3
+    is_harmless: bool = False  # nothing happens that excuses a request without an answer
     small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
 
 
 PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
 NETWORK: Final = (cut_someone_off, cut_one_way, cut_from_store, slow_network, break_connections)
 THEMES: Final[dict[str, Theme]] = {
-    "calm": Theme(1, (slow_network,)),
+    "calm": Theme(1, (slow_network,), is_harmless=True),
     "kill": Theme(4, (kill_someone,)),
     "writes": Theme(4, (kill_before_a_write,)),
     "stop": Theme(2, (stop_someone,)),
@@ -293,7 +294,7 @@ THEMES: Final[dict[str, Theme]] = {
     "lag": Theme(3, (lag_without_store, lag_without_store, kill_someone)),
     "clocks": Theme(1, (step_clock, kill_someone)),
     "disks": Theme(2, (fill_disk, kill_someone)),
-    "clients": Theme(2, (visit, vanish)),
+    "clients": Theme(2, (visit, vanish), is_harmless=True),
     "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),

@@ -59,6 +59,8 @@ class Life:
 
     def play(self) -> None:
         self.begin()
+        if self.theme.is_harmless:
+            self.cluster.is_in_trouble, self.cluster.mended_at = False, self.world.now
         self.employ()
         self.world.run(1.0)
         self.meddle()
