@@ -90,7 +90,8 @@ class Transactor(Client):
                     await self._begin_anew()
                 await self._transact()
                 await asyncio.sleep(self.world.random.choice((0.1, 0.6)))
-            except (GivenUpError, GoneError):
+            except (GivenUpError, GoneError) as problem:
+                self.world.tell(f"{self.name}: {problem}")
                 self._id = -1
                 self.coordinators.clear()
                 self.leaders.clear()
@@ -117,7 +118,7 @@ class Transactor(Client):
                 number += len(values)
                 await self._write(transaction, place, values)
             await self._write_offset()
-            if self.world.chance(0.05):
+            if self.cluster.is_in_trouble and self.world.chance(0.05):
                 await asyncio.sleep(TIMEOUT_MS / 1000 * self.world.random.choice((0.9, 1.5)))
         except BaseException:
             transaction.outcome = False  # nobody will commit it
