@@ -21,6 +21,7 @@ from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.decisions.broker_epochs import after_election
+from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
 from ottla.controller.decisions.leader_election import (
     Election,
@@ -199,6 +200,11 @@ class ClusterController(ControllerService):
         self._tell(election)
         return election
 
+    async def settle_minimum(self) -> None:
+        """One min.insync.replicas for the whole cluster; at first what the file of this broker says."""
+        minimum = self._election_options.under(MetadataImage()).min_insync_replicas
+        await self.change(lambda image: decide_minimum(image, minimum), is_urgent=True)
+
     def _tell(self, election: Election) -> None:
         if election.elected or election.leaderless:
             logger.info(
@@ -236,14 +242,15 @@ class ClusterController(ControllerService):
     def _with_election(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
-        if new.topic_configs is old.topic_configs and new.broker_configs is old.broker_configs:
+        is_for_all = new.broker_configs is not old.broker_configs or new.features is not old.features
+        if new.topic_configs is old.topic_configs and not is_for_all:
             return decision
         changed = [
             name
             for name in new.changed_topics_since(old)
             if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
         ]
-        if new.broker_configs is not old.broker_configs:  # the default of all topics may have changed
+        if is_for_all:  # the default of all topics may have changed
             changed = list(new.topics)
         settled = decide_election(new, self.liveness, self._rules_under(new), only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)

@@ -113,6 +113,7 @@ class Membership:
         self.watches = ControllerWatches(
             store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
         )
+        self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.settle_minimum)
         controller.is_in_touch = self.is_in_touch
         controller.on_deposed = self._on_deposed
         controller.read_tree = self.read_tree
