@@ -16,12 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 READY_LINE = re.compile(r"^ottla broker -?\d+ ready on \S+:\d+", re.MULTILINE)
 START_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 20
 FOREIGN_BOOTSTRAP = os.environ.get("OTTLA_TEST_BOOTSTRAP", "")
 TESTS = Path(__file__).parent
+
+# How long an example takes is the machine's business: it may have others to do.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # Helper modules are imported as `conformance.raw` and so on: with importlib mode pytest adds no folder itself.
 if str(TESTS) not in sys.path:

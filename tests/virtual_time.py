@@ -2,21 +2,28 @@
 
 A test of a driver that waits, backs off or gives up runs at once and always alike, however busy the machine is: `sleep`
 and timers jump to the next moment that somebody waits for. Work for threads is done on the loop, after a pause of
-virtual time, so that whoever awaits it really waits. Real sockets do not exist here.
+virtual time, so that whoever awaits it really waits.
+
+With `run(main, poller)` there are real sockets, both ends of which this loop serves: time passes when none of them has
+anything to tell. So a time-out is one of the scene, never one of the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import select
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from ottla.network.poller import Poller
 
 T = TypeVar("T")
 
 START_SECONDS = 1_000.0
 WORK_SECONDS = 0.001
+QUIET_SECONDS = 0.02  # of real time: the loopback hands over what was sent in microseconds
 CALLBACKS_MAX = 5_000_000  # a loop that spins without time passing is a bug, and not a slow test
 
 
@@ -47,13 +54,48 @@ class _NoSelector(selectors.BaseSelector):
     def close(self) -> None: ...
 
 
+class _QuietSelector(_NoSelector):
+    """Asks the poller of the broker's own connections; time goes on when it has been quiet for a moment."""
+
+    def __init__(self, poller: Poller) -> None:
+        super().__init__()
+        self.poller = poller
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert self.loop is not None
+        events = self.poller.select(0)
+        if timeout != 0 and not events and not self.loop.has_callbacks() and not self._is_anything_left():
+            self.loop.pass_time(timeout)
+        return events
+
+    def _is_anything_left(self) -> bool:
+        """A descriptor of epoll is readable when one of those that it watches is ready."""
+        return bool(select.select([self.poller._epoll.fileno()], [], [], QUIET_SECONDS)[0])
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self.poller.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self.poller.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self.poller.modify(fileobj, events, data)
+
+    def get_map(self) -> Any:
+        return self.poller.get_map()
+
+    def close(self) -> None:
+        self.poller.close()
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's own loop with another clock. `loop.time()` is the only time there is."""
 
-    def __init__(self) -> None:
-        selector = _NoSelector()
+    def __init__(self, poller: Poller | None = None) -> None:
+        selector = _QuietSelector(poller) if poller is not None else _NoSelector()
         self.now = START_SECONDS
         self.callbacks = 0
+        self._work_s = 0.0  # when the last piece of work for a thread is done
         super().__init__(selector)
         selector.loop = self
 
@@ -70,6 +112,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if timeout > 0:
             self.now = max(self.now, self._next_timer())
 
+    def has_callbacks(self) -> bool:
+        return bool(self._ready)  # type: ignore[attr-defined]
+
     def _next_timer(self) -> float:
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0].cancelled():
@@ -77,7 +122,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return scheduled[0].when() if scheduled else self.now
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        """The work of a thread, done on the loop a moment later."""
+        """The work of a thread, done on the loop a moment later: one piece after the other."""
         done: asyncio.Future[T] = self.create_future()
 
         def work() -> None:
@@ -90,18 +135,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             else:
                 done.set_result(result)
 
-        self.call_later(WORK_SECONDS, work)
+        self._work_s = max(self.now + WORK_SECONDS, self._work_s + 1e-6)
+        self.call_at(self._work_s, work)
         return done
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run(), in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def run(main: Coroutine[Any, Any, T], poller: Poller | None = None) -> T:
+    """As asyncio.run(), in virtual time; with the poller of the connections, if there are any."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(poller)) as runner:
         return runner.run(main)
 
 
 class LoopClock:
-    """A Clock for code that asks one: it tells the time of the running loop."""
+    """A Clock for code that asks one: it tells the time of the running loop, or that at which one will start."""
 
     def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
         self._epoch_ms = epoch_ms
@@ -110,4 +156,5 @@ class LoopClock:
         return self._epoch_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+        loop = asyncio._get_running_loop()
+        return int((loop.time() if loop is not None else START_SECONDS) * 1000)

@@ -61,7 +61,7 @@ def test_frames_cut_short_anywhere_are_refused(api: Api) -> None:
                 decode(cls, version, memoryview(frame[:length]))
 
 
-@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@settings(max_examples=300, derandomize=True, database=None)
 @given(st.data(), st.binary(max_size=200))
 def test_random_bytes_give_a_message_or_a_protocol_error(data: st.DataObject, frame: bytes) -> None:
     api = data.draw(st.sampled_from(list(ALL_APIS.values())))
@@ -69,7 +69,7 @@ def test_random_bytes_give_a_message_or_a_protocol_error(data: st.DataObject, fr
     check_decoding(cls, version, frame)
 
 
-@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@settings(max_examples=300, derandomize=True, database=None)
 @given(st.binary(max_size=60))
 def test_random_request_headers_are_read_or_refused(frame: bytes) -> None:
     try:

@@ -32,13 +32,14 @@ from ottla.broker.dispatch import Dispatcher
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.file_limits import raise_file_limit
 from ottla.broker.handlers.api_versions import unsupported_version
-from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.handlers.table import APIS
 from ottla.broker.log_options import start_broker_logging
 from ottla.broker.logs.cleaning import Cleaning
 from ottla.broker.logs.failed_folders import FailedFolders
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
+from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
 from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
@@ -156,7 +157,7 @@ class Broker:
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, live)
+        publisher = Publisher(settings.node_id, replicas, live, self._clock, self._workers)
         return Services(
             node_id=settings.node_id,
             live=live,
@@ -187,8 +188,8 @@ class Broker:
     async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
-        handlers = HANDLERS if cluster is None else {**HANDLERS, **BROKER_HANDLERS}
-        dispatcher = Dispatcher(services, handlers, unsupported_version, self._poller)
+        served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
+        dispatcher = Dispatcher(services, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
         services.live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         services.live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
@@ -214,6 +215,7 @@ class Broker:
         services.moves.resume()
         housekeeping = Housekeeping(services)
         housekeeping.start()
+        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, RoomWatch(services, loading).look)
         cleaning = Cleaning(services)
         cleaning.start()
         for listener in listeners:

@@ -1,13 +1,12 @@
 """What handlers of topics and metadata need of a broker: a real controller on a real store, and a client to be."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
 from ottla.broker.cluster.control import Control
@@ -15,8 +14,10 @@ from ottla.broker.metadata_topics import MetadataTopics
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.network.connection import ClientFacts
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
+from virtual_time import LoopClock
 
 LISTENERS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092), "OUTSIDE": Endpoint("broker.example", 9093)}
 Right = tuple[Operation, ResourceType, str]
@@ -30,7 +31,7 @@ class Broker:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", **texts})
         self.controller = ControllerService(
             EmbeddedStore(directory),
-            SystemClock(),
+            LoopClock(),
             self.settings,
             lambda configs: validate_topic_overrides(self.settings, configs),
         )
@@ -38,7 +39,7 @@ class Broker:
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.publisher = SimpleNamespace(settled=nothing)
-        self.clock = SystemClock()
+        self.clock = LoopClock()
         self.cluster = None
         self.forwarding = None
         self.broker_apis = [(58, 0, 0)]
@@ -55,7 +56,7 @@ class Client:
     def __init__(self, broker: Any, *denied: Right, listener: str = "PLAINTEXT") -> None:
         self.broker = broker
         self.listener_name = listener
-        self.connection = SimpleNamespace(client_software_name="unknown", client_software_version="unknown")
+        self.client = ClientFacts("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
         self.denied = denied
@@ -87,4 +88,4 @@ def with_broker(tmp_path: Path, play: Callable[[Broker], Awaitable[None]], **set
         await play(broker)
         await broker.controller.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import uuid
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.clock import SystemClock
+import virtual_time
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
@@ -22,15 +21,16 @@ from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.role import Role
 from ottla.storage import files
 from ottla.storage.log_dirs import LogDirs
+from virtual_time import LoopClock
 
 NAME = TopicPartition("topic", 0)
 
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> ReplicaSet:
-    dirs = LogDirs.open((str(tmp_path),), node_id=1, cluster_id="cluster", clock=SystemClock())
+    dirs = LogDirs.open((str(tmp_path),), node_id=1, cluster_id="cluster", clock=LoopClock())
     replicas = ReplicaSet(1, dirs, lambda partition: None, lambda partition: None)
-    partition = replicas.open(NAME, uuid.UUID(int=1), TopicSettings())
+    partition = replicas.adopt(dirs.create(NAME, uuid.UUID(int=1), TopicSettings()), uuid.UUID(int=1))
     partition.take_role(Role(1, 0, (1,), (1,)), 0)
     for _ in range(5):
         partition.append(memoryview(build_batch([Record(-1, 1, None, b"value")])), True, 1)
@@ -48,7 +48,7 @@ def write(replicas: ReplicaSet, *chores: str) -> CheckpointWriter:
                     await getattr(writer, chore)()
             return writer
 
-    return asyncio.run(run())
+    return virtual_time.run(run())
 
 
 def test_each_file_is_written_by_its_own_chore(replicas: ReplicaSet, tmp_path: Path) -> None:

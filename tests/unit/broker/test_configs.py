@@ -3,7 +3,6 @@
 The words of the refusals are compared with Apache Kafka in tests/conformance; here is what needs a made-up broker.
 """
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings, load_broker_settings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
@@ -42,7 +42,13 @@ class FakeController:
         self.image = image
         self.failure: KafkaError | None = None
 
-    async def change(self, decide: Callable[[MetadataImage], Any], *, validate_only: bool = False) -> Any:
+    async def change(
+        self,
+        decide: Callable[[MetadataImage], Any],
+        *,
+        validate_only: bool = False,
+        size: int = 0,
+    ) -> Any:
         if self.failure is not None:
             raise self.failure
         decision = decide(self.image)
@@ -87,7 +93,7 @@ class FakeContext:
         request = DescribeConfigsRequest(
             resources=[resource], include_synonyms=True, include_documentation=documentation
         )
-        (result,) = describe_configs.handle(request, self).results  # type: ignore[arg-type]
+        (result,) = virtual_time.run(describe_configs.handle(request, self)).results  # type: ignore[arg-type]
         return result
 
     def entry(self, resource_type: int, name: str, key: str) -> DescribeConfigsResourceResult:
@@ -103,14 +109,14 @@ class FakeContext:
         ]
         resource = IncrementalAlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        (answer,) = asyncio.run(incremental_alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
+        (answer,) = virtual_time.run(incremental_alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
         return answer.error_code, answer.error_message
 
     def replace(self, resource_type: int, name: str, **texts: str) -> tuple[int, str | None]:
         configs = [AlterableConfig(name=key.replace("_", "."), value=text) for key, text in texts.items()]
         resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
         request = AlterConfigsRequest(resources=[resource])
-        (answer,) = asyncio.run(alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
+        (answer,) = virtual_time.run(alter_configs.handle(request, self)).responses  # type: ignore[arg-type]
         return answer.error_code, answer.error_message
 
 
@@ -262,7 +268,8 @@ def test_what_a_client_may_not_see_or_change(context: FakeContext) -> None:
 def test_refused_resources_are_answered_last(context: FakeContext) -> None:
     context.refused = {(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "secret")}
     resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in ("secret", "orders")]
-    answer = describe_configs.handle(DescribeConfigsRequest(resources=resources), context)  # type: ignore[arg-type]
+    request = DescribeConfigsRequest(resources=resources)
+    answer = virtual_time.run(describe_configs.handle(request, context))  # type: ignore[arg-type]
     assert [row.resource_name for row in answer.results] == ["orders", "secret"]
 
 

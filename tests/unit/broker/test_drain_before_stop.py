@@ -1,9 +1,8 @@
 """A stopping broker answers for as long as somebody asks, within reason."""
 
-import asyncio
-
 import pytest
 
+import virtual_time
 from ottla.broker.cluster import drain_before_stop
 from ottla.metrics.counters import BrokerCounters
 
@@ -20,5 +19,5 @@ def test_it_serves_until_nobody_asks(requests: int, looks: int, monkeypatch: pyt
             meter.count_request(9)
 
     monkeypatch.setattr(drain_before_stop.asyncio, "sleep", sleep)
-    asyncio.run(drain_before_stop.drain_before_stop(counters))
+    virtual_time.run(drain_before_stop.drain_before_stop(counters))
     assert slept == [drain_before_stop.QUIET_SECONDS] * looks

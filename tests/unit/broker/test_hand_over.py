@@ -1,11 +1,11 @@
 """Controlled shutdown: a stopping broker asks as often, and waits as long, as the settings say."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.clustering import Clustering
@@ -50,7 +50,7 @@ class Stage:
 
         with monkeypatch.context() as patch:
             patch.setattr("ottla.broker.cluster.clustering.is_left_alone", is_left_alone)
-            asyncio.run(Clustering.hand_over(cast("Clustering", self), cast("Any", self.services)))
+            virtual_time.run(Clustering.hand_over(cast("Clustering", self), cast("Any", self.services)))
         return self
 
 

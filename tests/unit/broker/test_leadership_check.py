@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster import leadership_check
 from ottla.broker.cluster.leadership_check import LeadershipCheck
@@ -61,7 +62,7 @@ def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[Stand], Awaitable[Non
         await scene(stand)
         stand.check.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 def test_short_pauses_raise_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
 from ottla.controller.image import PartitionImage, TopicImage
@@ -61,7 +62,7 @@ def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
         large = asyncio.create_task(loading._recover_all(queue, takes_smallest=False), name="large")
         await asyncio.gather(small, large)
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert [number for name, number in order if name == "small"] == [0, 1, 2]
     assert [number for name, number in order if name == "large"] == [5, 4, 3]
@@ -91,7 +92,7 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
         await loading._start_recovery(unclean)
         await asyncio.gather(*loading._tasks)
 
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert most == {"one": 2, "two": 2}
 
@@ -117,7 +118,7 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
         await asyncio.gather(*loading._tasks, return_exceptions=True)
 
     stopping = asyncio.Event()
-    asyncio.run(run())
+    virtual_time.run(run())
 
     assert begun == [0]
 
@@ -125,15 +126,13 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
 def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() -> None:
     """It was being recovered when the publisher came by, so nobody else opens the new one."""
     new = TopicImage("topic", UUID(int=2), (PartitionImage(1, 0, (1,), (1,)),))
-    opened: list[tuple[str, int, UUID]] = []
+    opened: list[TopicPartition] = []
     aside: list[FoundLog] = []
     services = SimpleNamespace(
         node_id=1,
         image=SimpleNamespace(topics={"topic": new}),
         live=SimpleNamespace(of_topic=lambda _image, _name: None),
-        publisher=SimpleNamespace(
-            open_partition=lambda topic, index, _state, _settings: opened.append((topic.name, index, topic.topic_id))
-        ),
+        publisher=SimpleNamespace(open_soon=opened.append),
         replicas=SimpleNamespace(
             recovering=set(), log_dirs=SimpleNamespace(set_aside=lambda found: aside.append(found) or "aside")
         ),
@@ -144,4 +143,4 @@ def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() ->
     LogLoading(cast("Any", services))._take(old_folder, cast("Any", log), TOPIC)
 
     assert aside == [old_folder]
-    assert opened == [("topic", 0, UUID(int=2))]
+    assert opened == [TopicPartition("topic", 0)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.base.clock import SystemClock
+import virtual_time
 from ottla.base.errors import Error
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.markers import MarkerWriter, Place
@@ -22,6 +22,7 @@ from ottla.replication.role import Role
 from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
 from ottla.transactions.transaction import State, Transaction
 from unit.coordination.stand import ME, NOW_MS, OTHER, Replicas, lead, lose, replicate
+from virtual_time import LoopClock
 
 PRODUCER = 77
 TWO: frozenset[Place] = frozenset({("t", 0), ("t", 1)})
@@ -62,7 +63,7 @@ class Stand:
         lead(self.home, 4, (ME,))
         self.writer = MarkerWriter(
             replicas.set,
-            SystemClock(),
+            LoopClock(),
             self.groups,
             self.transactions,
             lambda topic, index: self.leaders.get((topic, index)),
@@ -109,7 +110,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(scene())  # type: ignore[arg-type]
+    virtual_time.run(scene())  # type: ignore[arg-type]
 
 
 def begin(partition: Any, epoch: int = 2) -> None:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
+import virtual_time
 from ottla.broker.monitoring import http
 from ottla.broker.monitoring.http import BadRequestError, HttpAnswer, HttpRequest, HttpServer
 from ottla.broker.monitoring.routes import Routes
@@ -58,7 +59,7 @@ def exchange(sent: bytes, host: str = "127.0.0.1", handler=None) -> bytes:
         assert writer.is_closed
         return writer.data
 
-    return asyncio.run(run())
+    return virtual_time.run(run())
 
 
 def get(path: str, *headers: str, method: str = "GET", version: str = "HTTP/1.1", body: bytes = b"") -> bytes:
@@ -157,9 +158,7 @@ def test_jolokia_is_asked_by_get_and_by_post() -> None:
     )
 
 
-def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
-
+def test_a_client_that_says_nothing_is_let_go() -> None:
     async def run() -> bytes:
         reader = asyncio.StreamReader()
         reader.feed_data(b"GET /metr")
@@ -167,26 +166,22 @@ def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -
         await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
         return writer.data
 
-    assert status(asyncio.run(run())) == 408
+    assert status(virtual_time.run(run())) == 408
 
 
-def test_a_client_that_never_asks_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.01)
-
+def test_a_client_that_never_asks_is_let_go() -> None:
     async def run() -> bool:
         writer = FakeWriter()
         await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(asyncio.StreamReader(), writer)  # type: ignore[arg-type]
         return writer.is_closed
 
-    assert asyncio.run(run())
+    assert virtual_time.run(run())
 
 
-def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SEND_SECONDS_MAX", 0.01)
-
+def test_a_client_that_does_not_read_is_let_go() -> None:
     class Stuck(FakeWriter):
         async def drain(self) -> None:
-            await asyncio.sleep(60)
+            await asyncio.sleep(http.SEND_SECONDS_MAX + 1)
 
     async def run() -> bool:
         reader = asyncio.StreamReader()
@@ -195,7 +190,7 @@ def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) 
         await HttpServer("127.0.0.1", Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
         return writer.is_closed
 
-    assert asyncio.run(run())
+    assert virtual_time.run(run())
 
 
 def test_a_long_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +215,7 @@ def test_a_long_answer_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> Non
         other.cancel()
         return turns
 
-    assert asyncio.run(run()) >= 40
+    assert virtual_time.run(run()) >= 40
 
 
 def test_a_refusal_of_the_handler_reaches_the_client() -> None:

@@ -11,14 +11,15 @@ from uuid import UUID
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
 from ottla.broker.coordinators.coordinators import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from ottla.network.connection import ClientFacts
 from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.messages.cluster import DescribeQuorumRequest
@@ -30,6 +31,7 @@ from ottla.protocol.messages.topics import DeleteRecordsPartition, DeleteRecords
 from ottla.protocol.messages.transaction_steps import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.replication.partition import Partition
 from unit.coordination.stand import NOW_MS, OTHER, Replicas, lead, lose, replicate
+from virtual_time import LoopClock
 
 TOPIC_ID = UUID(int=7)
 
@@ -50,7 +52,8 @@ class Asking:
         self.broker = broker
         self.api_version = api_version
         self.listener_name = listener
-        self.connection = SimpleNamespace(client_software_name=software)
+        self.client = ClientFacts("127.0.0.1", 1, listener)
+        self.client.software_name = software
 
     def may(self, *_: object) -> bool:
         return True
@@ -66,7 +69,7 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
 def broker_with(replicas: Any, **parts: Any) -> Any:
     return SimpleNamespace(
         replicas=replicas,
-        clock=SystemClock(),
+        clock=LoopClock(),
         image=parts.pop("image", image()),
         why_not_here=lambda *_: KafkaError(Error.NOT_LEADER_OR_FOLLOWER),
         **parts,
@@ -125,7 +128,7 @@ def test_a_new_leader_does_not_guess_where_the_partition_ends(replicas: Replicas
             replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
         )
         context: Any = Asking(broker_with(replicas.set), version)
-        response = asyncio.run(list_offsets.handle(request, context))
+        response = virtual_time.run(list_offsets.handle(request, context))
         row = response.topics[0].partitions[0]
         return row.error_code, row.offset
 
@@ -156,7 +159,7 @@ def delete(replicas: Replicas, timeout_ms: int, then: Any = lambda: None) -> Any
         row = response.topics[0].partitions[0]
         return row.error_code, row.low_watermark
 
-    return asyncio.run(whole())
+    return virtual_time.run(whole())
 
 
 def follow(partition: Partition, log_start_offset: int) -> None:
@@ -211,7 +214,7 @@ def markers(monkeypatch: pytest.MonkeyPatch, indexes: list[int], software: str) 
     )
     request = WriteTxnMarkersRequest(markers=[marker])
     context: Any = Asking(broker, 2, software=software)
-    response = asyncio.run(write_txn_markers.handle(request, context))
+    response = virtual_time.run(write_txn_markers.handle(request, context))
     return [row.error_code for row in response.markers[0].topics[0].partitions]
 
 
@@ -262,7 +265,7 @@ def test_the_coordinator_is_the_leader_at_the_listener_that_was_asked(
     known = known.with_topics([topic._replace(partitions=topic.partitions[:1])])
     broker = broker_with(None, image=known, coordinators=Coordinating(known))
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    (row,) = asyncio.run(find_coordinator.handle(request, Asking(broker, 4, listener))).coordinators  # type: ignore[arg-type]
+    (row,) = virtual_time.run(find_coordinator.handle(request, Asking(broker, 4, listener))).coordinators  # type: ignore[arg-type]
     assert (row.error_code, row.node_id, row.host, row.port) == expected
 
 
@@ -272,7 +275,7 @@ def test_a_broker_in_doubt_names_no_coordinator() -> None:
     coordinators.must_check_leadership = True
     context: Any = Asking(broker_with(None, image=known, coordinators=coordinators), 4)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    (row,) = asyncio.run(find_coordinator.handle(request, context)).coordinators
+    (row,) = virtual_time.run(find_coordinator.handle(request, context)).coordinators
     assert row.error_code == Error.COORDINATOR_NOT_AVAILABLE
 
 
@@ -292,6 +295,6 @@ def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: p
 
 def test_a_cluster_has_no_quorum_to_describe() -> None:
     broker = broker_with(None, cluster=object())
-    answer = describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2))  # type: ignore[arg-type]
+    answer = asyncio.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
     assert answer.error_code == Error.UNSUPPORTED_VERSION
     assert "ZooKeeper" in (answer.error_message or "")

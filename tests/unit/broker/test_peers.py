@@ -1,7 +1,6 @@
 """Where other brokers are, and how long they are waited for."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,11 @@ def test_an_answer_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         one.is_silent = True
         peers = Peers(settings(request_timeout_ms="150"), two.images, two.peers._poller)
-        started = time.monotonic()
+        started = asyncio.get_running_loop().time()
         with pytest.raises(PeerError) as caught:
             await peers.call(1, QUESTION, AllocateProducerIdsResponse)
         assert caught.value.is_timeout
-        assert 0.1 < time.monotonic() - started < 3
+        assert asyncio.get_running_loop().time() - started == pytest.approx(0.15)
         peers.close()
 
     with_two_brokers(tmp_path, play)
@@ -85,9 +84,7 @@ def test_connecting_may_take_longer_and_longer(tmp_path: Path, monkeypatch: pyte
                 await peers.call(1, QUESTION, AllocateProducerIdsResponse)
             assert caught.value.is_timeout
             assert not caught.value.is_sent
-        for found, wanted_seconds in zip(limits, [0.04, 0.08, 0.1, 0.1], strict=True):
-            assert wanted_seconds <= found + 0.01 < wanted_seconds + 0.5
-        assert limits[0] < limits[2]
+        assert limits == [0.04, 0.08, 0.1, 0.1]
         peers.close()
 
     with_two_brokers(tmp_path, play)

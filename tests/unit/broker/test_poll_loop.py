@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 from uuid import UUID
 
+import virtual_time
 from ottla.base.errors import Error
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.cluster.poll_loop import PollLoop
@@ -123,7 +124,7 @@ def run(
         finally:
             loop.stop()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 async def settle() -> None:

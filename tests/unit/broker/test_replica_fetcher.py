@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
 from ottla.base.setting_types import LONG_MAX
 from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
@@ -18,6 +18,7 @@ from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.role import Role
 from unit.replication.stand import NOW_MS, TOPIC_ID, Stand, batch, take_bytes
+from virtual_time import LoopClock
 
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -100,7 +101,7 @@ def play(tmp_path):
     def run(scene, throttled_rate=LONG_MAX):
         async def main():
             leader = Leader(stand)
-            clock = SystemClock()
+            clock = LoopClock()
             broker = SimpleNamespace(
                 node_id=2,
                 clock=clock,
@@ -117,7 +118,7 @@ def play(tmp_path):
                 fetcher.stop()
                 await asyncio.sleep(0)
 
-        asyncio.run(main())
+        virtual_time.run(main())
 
     yield run
     stand.close()
@@ -327,7 +328,7 @@ def test_each_leader_has_as_many_fetchers_as_the_settings_say(tmp_path):
         settings = SimpleNamespace(num_replica_fetchers=3)
         services = SimpleNamespace(
             node_id=2,
-            clock=SystemClock(),
+            clock=LoopClock(),
             settings=settings,
             replicas=SimpleNamespace(partitions={}, on_role=None),
             images=SimpleNamespace(on_image=lambda _: None),
@@ -346,7 +347,7 @@ def test_each_leader_has_as_many_fetchers_as_the_settings_say(tmp_path):
         stand.close()
         assert numbers == {0, 1, 2}
 
-    asyncio.run(main())
+    virtual_time.run(main())
 
 
 def test_fetchers_follow_the_roles_of_partitions(tmp_path):
@@ -354,7 +355,7 @@ def test_fetchers_follow_the_roles_of_partitions(tmp_path):
         stand = Stand(tmp_path)
         services = SimpleNamespace(
             node_id=2,
-            clock=SystemClock(),
+            clock=LoopClock(),
             settings=BrokerSettings(SETTINGS),
             replicas=SimpleNamespace(partitions={0: stand.at[2]}, on_role=None),
             images=SimpleNamespace(on_image=lambda _: None),
@@ -377,7 +378,7 @@ def test_fetchers_follow_the_roles_of_partitions(tmp_path):
         await fetchers.stop()
         stand.close()
 
-    asyncio.run(main())
+    virtual_time.run(main())
 
 
 def test_a_produce_stays_what_it_was_for_a_single_replica(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.broker.workers import Workers
 
-SECONDS_MAX = 10
+SECONDS_MAX = 60
 
 
 class Gate:

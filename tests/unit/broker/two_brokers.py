@@ -1,21 +1,20 @@
 """Two brokers in one process: one is the controller and listens on a real socket, the other one asks it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.cluster.forwarding import Forwarding, opened
+from ottla.broker.cluster.forwarding import Forwarding, forwarded, opened
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import api_versions
-from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.handlers.table import APIS
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
@@ -33,6 +32,7 @@ from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import LogDirs
 from unit.broker.handler_stand import LISTENERS
+from virtual_time import LoopClock
 
 CONTROLLER = 1
 ASKER = 2
@@ -60,7 +60,7 @@ class ControllerBroker:
 
     def __init__(self, directory: Path, poller: Poller) -> None:
         self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": str(directory)})
-        clock, images, live = SystemClock(), ImageHolder(), LiveSettings(self.settings)
+        clock, images, live = LoopClock(), ImageHolder(), LiveSettings(self.settings)
         self._workers = Workers(2)
         flusher = Flusher(self._workers)
         log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=1000)
@@ -74,16 +74,14 @@ class ControllerBroker:
             images=images,
             controller=controller,
             replicas=replicas,
-            publisher=Publisher(CONTROLLER, replicas, live),
+            publisher=Publisher(CONTROLLER, replicas, live, clock, self._workers),
             flusher=flusher,
             fetch_sessions=FetchSessions(10, first_id=1),
             workers=self._workers,
         )
         self.cluster = Membership(CONTROLLER, True)
         self.services.cluster = self.cluster  # type: ignore[assignment]
-        self._dispatcher = Dispatcher(
-            self.services, {**HANDLERS, **BROKER_HANDLERS}, api_versions.unsupported_version, poller
-        )
+        self._dispatcher = Dispatcher(self.services, APIS, api_versions.unsupported_version, poller)
         self._log_dirs = log_dirs
         self.seen: list[int] = []  # the key of each request
         self.is_silent = False
@@ -101,7 +99,7 @@ class ControllerBroker:
         if key != API_VERSIONS:
             self.seen.append(key)
             if self.is_silent:
-                connection.park()
+                connection.park(overlaps=True)
                 return True
         return self._dispatcher.on_frame(connection, frame)
 
@@ -119,13 +117,13 @@ class AskingBroker:
         self.node_id = ASKER
         self.settings = settings
         self.images = images
-        self.clock = SystemClock()
+        self.clock = LoopClock()
         self.cluster: Any = Membership(CONTROLLER, False)
         self.peers = Peers(settings, images, poller)
         self.forwarding = Forwarding(ControllerLink(ASKER, self.peers, self.cluster), 5_000)
         self.authorizer: object | None = None
         self.controller: Any = None
-        self.handlers = HANDLERS
+        self.apis = {row.key: row for row in APIS}
         self.control = Control(self)  # type: ignore[arg-type]
 
     @property
@@ -152,7 +150,9 @@ class Asker:
     async def ask(self, request: Any, version: int) -> Any:
         self.api_key = next(key for key, api in ALL_APIS.items() if api.request is type(request))
         self.api_version = version
-        answer = await HANDLERS[self.api_key](request, self)  # type: ignore[arg-type]
+        row = self.broker.apis[self.api_key]
+        handle = forwarded(row) if row.is_passed_on else row.handle
+        answer = await handle(request, self)  # type: ignore[arg-type]
         return opened(answer, self)  # type: ignore[arg-type]
 
 
@@ -175,17 +175,11 @@ def with_two_brokers(directory: Path, play: Play) -> None:
         one.controller.on_image(lambda _, new: images.publish(new.with_brokers(brokers)))
         two = AskingBroker(one.settings, images, poller)
         try:
-            async with asyncio.timeout(30):
-                await play(one, two)
+            await play(one, two)
         finally:
             two.peers.close()
             listener.close()
             await connections.drain(0)
             await one.close()
 
-    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
-    try:
-        loop.run_until_complete(whole())
-    finally:
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+    virtual_time.run(whole(), poller)

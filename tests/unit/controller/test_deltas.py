@@ -73,7 +73,7 @@ def over_the_wire(delta: MetadataDelta) -> MetadataDelta:
     return decoded.deltas[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(images(), images())
 def test_a_difference_makes_the_old_image_the_new_one(old: MetadataImage, new: MetadataImage) -> None:
     made = apply_delta(old, over_the_wire(difference(old, new, 7)))
@@ -81,7 +81,7 @@ def test_a_difference_makes_the_old_image_the_new_one(old: MetadataImage, new: M
     assert made.changed_topics_since(old) == new.changed_topics_since(old)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(images(), images())
 def test_a_snapshot_replaces_whatever_was_there(old: MetadataImage, new: MetadataImage) -> None:
     delta = over_the_wire(snapshot(new, 3))
@@ -90,7 +90,7 @@ def test_a_snapshot_replaces_whatever_was_there(old: MetadataImage, new: Metadat
     assert facts(apply_delta(old, delta)) == facts(new)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(images())
 def test_no_difference_is_next_to_nothing(image: MetadataImage) -> None:
     delta = difference(image, image)

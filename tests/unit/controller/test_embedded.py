@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import virtual_time
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import (
     CheckNode,
@@ -35,7 +36,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         await store.close()
         assert (tmp_path / "ottla.metadata.db").exists()
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_calls_are_done_in_their_order(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_calls_are_done_in_their_order(tmp_path: Path) -> None:
         assert (node.data, node.version) == (b"49", 49)
         await store.close()
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_watches_tell_what_was_committed_to_a_node_or_below_it(tmp_path: Path) -> None:
@@ -71,4 +72,4 @@ def test_watches_tell_what_was_committed_to_a_node_or_below_it(tmp_path: Path) -
         ]
         await store.close()
 
-    asyncio.run(check())
+    virtual_time.run(check())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+import virtual_time
 from ottla.controller.cluster import feed as feed_module
 from ottla.controller.cluster.deltas import apply_delta
 from ottla.controller.cluster.feed import Feed
@@ -37,7 +38,7 @@ def run(play: Callable[[], Awaitable[None]]) -> None:
         async with asyncio.timeout(5):
             await play()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 def test_a_newcomer_gets_a_snapshot_and_then_only_what_is_new() -> None:

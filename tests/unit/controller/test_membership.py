@@ -128,7 +128,7 @@ def run(play: Callable[[Scene], Awaitable[None]]) -> None:
             finally:
                 await scene.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 # ---- registration

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.base.clock import SystemClock
+import virtual_time
 from ottla.base.errors import Error, KafkaError
 from ottla.controller.auto_create import BURST_MAX
 from ottla.controller.decisions.machine import MorePartitions, NewTopic
@@ -26,6 +26,7 @@ from ottla.controller.stores.store import (
     StoreOperation,
     StoreUnusableError,
 )
+from virtual_time import LoopClock
 
 ENDPOINTS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092)}
 
@@ -67,9 +68,7 @@ class Scene:
 
     def __init__(self, directory: Path, clock: Any = None) -> None:
         self.store = FlakyStore(directory)
-        self.service = ControllerService(
-            self.store, clock or SystemClock(), Options(), lambda _: None, random=Random(1)
-        )
+        self.service = ControllerService(self.store, clock or LoopClock(), Options(), lambda _: None, random=Random(1))
 
     async def start(self, **options: Any) -> "Scene":
         await self.service.start(ENDPOINTS, **options)
@@ -85,7 +84,7 @@ def run(tmp_path: Path, play: Callable[[Scene], Awaitable[None]]) -> None:
         await play(scene)
         await scene.service.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 def test_a_start_registers_the_broker_as_controller(tmp_path: Path) -> None:
@@ -113,8 +112,8 @@ def test_topics_and_settings_are_there_after_a_restart(tmp_path: Path) -> None:
         images.append(scene.service.image)
         await scene.service.close()
 
-    asyncio.run(life())
-    asyncio.run(life())
+    virtual_time.run(life())
+    virtual_time.run(life())
     first, second = images
     assert second.topics_by_id.keys() == first.topics_by_id.keys()
     assert second.topic_configs == first.topic_configs == {"a": {"retention.ms": "6"}, "b": {}}
@@ -132,7 +131,7 @@ def test_a_new_store_takes_the_cluster_id_of_the_folders_and_an_old_one_must_agr
         with pytest.raises(StoreUnusableError, match="belongs to cluster of-the-folders"):
             await Scene(tmp_path).start(cluster_id="another")
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_a_damaged_node_is_named_at_start(tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_a_damaged_node_is_named_at_start(tmp_path: Path) -> None:
         with pytest.raises(StoreUnusableError, match="/brokers/topics/a is damaged"):
             await Scene(tmp_path).start()
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_listeners_see_the_new_image_before_the_client_is_answered(tmp_path: Path) -> None:
@@ -265,7 +264,7 @@ def test_a_start_without_room_is_told(tmp_path: Path) -> None:
             await scene.start()
         await scene.service.close()
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_a_deposed_controller_writes_nothing(tmp_path: Path) -> None:
@@ -313,17 +312,17 @@ def test_a_crash_anywhere_leaves_whole_topics(tmp_path: Path) -> None:
         return len(image.topics)
 
     (tmp_path / "living").mkdir()
-    asyncio.run(live(tmp_path / "living"))
+    virtual_time.run(live(tmp_path / "living"))
     log = (tmp_path / "crashed" / "ottla.metadata.db-wal").read_bytes()
     counts = []
     for size in range(0, len(log) + 1, len(log) // 25):
         directory = tmp_path / f"cut-{size}"
         shutil.copytree(tmp_path / "crashed", directory)
         (directory / "ottla.metadata.db-wal").write_bytes(log[:size])
-        counts.append(asyncio.run(recover(directory)))
+        counts.append(virtual_time.run(recover(directory)))
     assert counts[0] == 0
     assert max(counts) == 6
-    assert asyncio.run(recover(tmp_path / "crashed")) == 5
+    assert virtual_time.run(recover(tmp_path / "crashed")) == 5
 
 
 # ---- producer ids
@@ -339,8 +338,8 @@ def test_producer_ids_come_in_blocks_and_are_never_given_twice(tmp_path: Path) -
         assert scene.store.transactions == before + 2
         await scene.service.close()
 
-    asyncio.run(life())
-    asyncio.run(life())
+    virtual_time.run(life())
+    virtual_time.run(life())
     assert len(set(given)) == 2400
     assert given[:1200] == list(range(1200))
     assert given[1200] == 2000
@@ -399,7 +398,7 @@ def test_made_up_names_are_held_to_a_rate(tmp_path: Path) -> None:
         assert len(scene.service.image.topics) == BURST_MAX + 10
         await scene.service.close()
 
-    asyncio.run(check())
+    virtual_time.run(check())
 
 
 def test_a_failing_store_does_not_stop_later_creation(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
+import virtual_time
 from ottla.controller.stores.store import WatchEvent, WatchKind
 from ottla.controller.stores.zookeeper.client import LoopResult
 from ottla.controller.stores.zookeeper.watches import Watches
@@ -58,7 +59,7 @@ def play(check: Callable[[Stage], Awaitable[None]]) -> None:
     async def body() -> None:
         await check(Stage())
 
-    asyncio.run(body())
+    virtual_time.run(body())
 
 
 def test_the_owner_is_called_when_the_watch_is_armed_again() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.coordinators import refuse
@@ -17,6 +16,7 @@ from ottla.replication.replica_set import ReplicaSet
 from ottla.replication.role import Role
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import create_log
+from virtual_time import LoopClock
 
 ME, OTHER = 1, 2
 NOW_MS = 1_700_000_000_000
@@ -38,7 +38,7 @@ class Replicas:
         return partition
 
     def runtime(self, topic: str, make_machine: Any, wait_ms_max: int = 60_000) -> Runtime[Any]:
-        return Runtime(topic, self.set, ThreadPoolExecutor(1), SystemClock(), make_machine, refuse, 0, wait_ms_max)
+        return Runtime(topic, self.set, ThreadPoolExecutor(1), LoopClock(), make_machine, refuse, 0, wait_ms_max)
 
     def close(self) -> None:
         for partition in self.set.partitions.values():

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -60,7 +61,7 @@ class Stand:
         def answered(response: object) -> None:
             self.heard.append(Error(response.topics[0].partitions[0].error_code).name)  # type: ignore[attr-defined]
 
-        self.runtime.run(shard, shard.machine.commit(request, answered, [], self.runtime.now_ms()))
+        self.runtime.run(shard, shard.machine.commit(request, answered, self.runtime.now_ms()))
 
     def fetch(self) -> None:
         shard = self.runtime.shard(GROUP)
@@ -99,7 +100,7 @@ def play(replicas: Replicas, scene: Callable[[Stand], Awaitable[None]], wait_ms_
         await scene(stand)
         stand.runtime.close()
 
-    asyncio.run(whole())
+    virtual_time.run(whole())
 
 
 async def until_ready(stand: Stand) -> None:
@@ -276,7 +277,7 @@ def test_what_is_due_stays_due_while_too_few_replicas_are_in_sync(replicas: Repl
         assert alarm.ticks == 1
         runtime.close()
 
-    asyncio.run(scene())
+    virtual_time.run(scene())
 
 
 def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_anew(replicas: Replicas) -> None:
@@ -297,4 +298,4 @@ def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_a
         assert (alarm.heard_again_before_tick, alarm.ticks) == (0, 1)
         runtime.close()
 
-    asyncio.run(scene())
+    virtual_time.run(scene())

@@ -63,9 +63,9 @@ def test_a_quoted_value_may_hold_anything() -> None:
 
 
 def test_no_pattern_takes_long() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert not glob_matches("*a" * 200 + "b", "a" * 249)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 def test_requests_that_waited_for_nobody_count_as_zeros() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+import virtual_time
 from ottla.network import listener as listener_module
 from ottla.network.limits import ConnectionLimits
 from ottla.network.listener import ConnectionSet, Listener
@@ -31,17 +32,13 @@ def run(limits: ConnectionLimits, check: Callable[[ConnectionSet, Listener], Awa
             await connections.drain(1)
 
     poller = Poller()
-    loop = asyncio.SelectorEventLoop(poller)  # type: ignore[arg-type]
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
+    virtual_time.run(main(), poller)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("size", [20_000, 50_000])

@@ -218,7 +218,7 @@ ANY_RECORDS = st.lists(
 
 
 @given(records=ANY_RECORDS, codec=st.sampled_from(CODECS), base_offset=st.integers(0, 2**60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_records_come_back_and_are_the_same_to_aiokafka(
     records: list[Record], codec: int, base_offset: int
 ) -> None:

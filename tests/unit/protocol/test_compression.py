@@ -73,7 +73,7 @@ def test_any_kind_of_buffer_may_be_compressed_and_decompressed(codec: int) -> No
 
 
 @given(data=st.binary(max_size=5000), codec=st.sampled_from(CODECS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_bytes_come_back(data: bytes, codec: int) -> None:
     assert decompress(codec, compress(codec, data), CAP) == data
 

@@ -69,8 +69,7 @@ FEW = settings(
     derandomize=True,
     phases=(Phase.generate, Phase.shrink),
     database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    suppress_health_check=[HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 
 

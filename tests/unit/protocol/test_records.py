@@ -1,7 +1,7 @@
 """Records inside a batch: varints as Java reads them, the walk that checks them, reading and writing."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.errors import Error, KafkaError
@@ -99,7 +99,6 @@ def test_a_varint_that_goes_on_too_long_is_refused(data: str, bits: int) -> None
 
 
 @given(RECORDS)
-@settings(deadline=None)
 def test_what_was_written_passes_the_walk_and_is_read_back(records: list[Record]) -> None:
     data = payload(records)
     assert walk(data, len(records)) == (max(record.timestamp for record in records), False)

@@ -162,7 +162,7 @@ def test_nothing_at_or_past_the_end_offset_is_handed_out(tmp_path: Path) -> None
     interval=st.integers(0, 900),
     probe=st.randoms(use_true_random=False),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_offset_is_found_like_in_a_plain_list(
     tmp_path: Path, sizes: list[tuple[int, int]], segment_bytes: int, interval: int, probe: random.Random
 ) -> None:

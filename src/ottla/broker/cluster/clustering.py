@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
@@ -164,7 +165,7 @@ class Clustering:
 
     async def _ask_to_stop(self, services: Services) -> list[TopicPartition] | None:
         """What nobody else can lead; None if there has been no controller for longer than an election takes."""
-        call = asyncio.ensure_future(services.control.controlled_shutdown(SHUTDOWN_MS_MAX))
+        call = tasks.ask(services.control.controlled_shutdown(SHUTDOWN_MS_MAX), "controlled shutdown")
         looks = 0
         while not call.done():
             await asyncio.wait((call,), timeout=LOOK_SECONDS)
@@ -214,9 +215,9 @@ def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) 
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
-    """The replicas of this broker that lie in failed folders or are damaged."""
+    """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline | services.replicas.damaged:
+    for name in services.replicas.offline | services.replicas.damaged | services.replicas.full:
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics

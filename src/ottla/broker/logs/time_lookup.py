@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -47,13 +46,14 @@ class TimeLookup:
     async def _dated_segments(self) -> list[Segment]:
         """All segments with something in them, after their largest timestamps were learnt from their files."""
         segments = [segment for segment in self._log.segments if segment.size]
-        deadline = time.monotonic() + SLICE_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SLICE_SECONDS
         for segment in segments:
             if not segment.is_closing:  # else it was deleted meanwhile
                 await self._with_rebuilds(partial(max_timestamp_of, segment))
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 await asyncio.sleep(0)
-                deadline = time.monotonic() + SLICE_SECONDS
+                deadline = loop.time() + SLICE_SECONDS
         return segments
 
     async def _search(self, segment: Segment, timestamp: int) -> FoundOffset | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipelines.source.batches import pieces
@@ -65,7 +65,6 @@ def row_of(record: Record) -> dict[str, object]:
     }
 
 
-@settings(deadline=None)
 @given(BATCHES, st.integers(0, 60), st.integers(0, 200))
 def test_rows_are_the_records_between_the_bounds(
     batches: list[tuple[list[Record], int, int]], first: int, size: int

@@ -1,0 +1,74 @@
+"""Tests without a process of their own do not know the real clock: on a busy machine they would fail now and then.
+
+Whatever awaits runs in virtual time (`tests/virtual_time.py`), where sleeps and time-outs cost nothing and always end
+in the same order. What is left are files with threads, or with the times of files; they wait for what they need.
+"""
+
+import ast
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = ["unit", "dialogues", "fuzz"]
+REAL_CLOCKS = {
+    "asyncio.run": "virtual_time.run",
+    "asyncio.new_event_loop": "virtual_time.run",
+    "asyncio.Runner": "virtual_time.run",
+    "asyncio.SelectorEventLoop": "virtual_time.run with a poller",
+    "SystemClock": "virtual_time.LoopClock, or one that stands still",
+    "time.sleep": "asyncio.sleep in virtual time",
+    "time.monotonic": "loop.time()",
+    "time.monotonic_ns": "loop.time()",
+    "time.perf_counter": "time.process_time",
+    "time.time": "a fixed time",
+    "time.time_ns": "a fixed time",
+}
+ALLOWED = {
+    "unit/controller/test_zookeeper_client.py": {"asyncio.run"},  # a thread of the library calls the loop
+    "unit/pipelines/spark/test_class_archive.py": {"time.time"},  # the age of files
+    "unit/testing/test_links.py": {"time.sleep", "time.monotonic"},  # sockets and threads
+}
+LIMIT_SECONDS_MIN = 10  # for threads and other processes, which a busy machine may hold still for a while
+
+
+def test_no_test_without_a_process_knows_the_real_clock() -> None:
+    found: list[str] = []
+    for folder in FOLDERS:
+        for file in sorted((TESTS / folder).rglob("*.py")):
+            path = str(file.relative_to(TESTS))
+            found += [f"{path}: {problem}" for problem in problems(file.read_text(), ALLOWED.get(path, set()))]
+    assert found == []
+
+
+def test_nothing_is_allowed_that_is_not_used() -> None:
+    unused = [path for path, names in ALLOWED.items() if names - set(calls((TESTS / path).read_text()))]
+    assert unused == []
+
+
+def test_the_real_clock_is_found() -> None:
+    assert problems("import time\nstarted = time.monotonic()\n", set()) == ["time.monotonic: use loop.time()"]
+    assert problems("asyncio.run(main())", set()) == ["asyncio.run: use virtual_time.run"]
+    assert problems("asyncio.run(main())", {"asyncio.run"}) == []
+    assert problems("child.wait(timeout=3)", set()) == ["child.wait: a limit of 3 s is too short for a busy machine"]
+
+
+def problems(text: str, allowed: set[str]) -> list[str]:
+    found = [f"{name}: use {REAL_CLOCKS[name]}" for name in calls(text) if name in REAL_CLOCKS.keys() - allowed]
+    return found + [
+        f"{ast.unparse(node.func)}: a limit of {limit} s is too short for a busy machine"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        for limit in limits(node)
+        if limit < LIMIT_SECONDS_MIN
+    ]
+
+
+def calls(text: str) -> list[str]:
+    return [ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+
+
+def limits(call: ast.Call) -> list[float]:
+    """Numbers that say how long somebody real is waited for."""
+    values = [each.value for each in call.keywords if each.arg == "timeout"]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("settimeout", "join", "wait", "result"):
+        values += call.args
+    return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, int | float)]
