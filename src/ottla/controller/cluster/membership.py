@@ -375,7 +375,7 @@ class Membership:
         self.controller_id = self.node_id
         try:
             await self.controller.take_brokers(self.watches.read_brokers)
-        except (StoreError, KafkaError):
+        except Exception:
             self._resign()  # half a controller serves nobody: begin anew
             raise
         self.watches.start(self.controller.image)
