@@ -30,7 +30,7 @@ from ottla.storage.producers import Producers
 from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.scan import BatchScan
 from ottla.storage.segment import Segment, create_segment
-from ottla.storage.snapshots import remove_snapshots, write_snapshot
+from ottla.storage.snapshots import SnapshotJob
 from ottla.storage.transaction_check import Outcome
 from ottla.storage.truncation import truncate_fully, truncate_to
 
@@ -45,11 +45,13 @@ class LogFiles:
         "_is_directory_unsynced",
         "_is_disk_full",
         "_is_new",
+        "_is_snapshot_pending",
         "_latest_epoch",
         "_limit_offset",
         "_name",
         "_producers",
         "_settings",
+        "_snapshot_job",
         "_truncations",
         "cleaned_offset",
         "deleted_segments",
@@ -117,6 +119,8 @@ class LogFiles:
         self._latest_epoch = epochs.latest_epoch
         self._is_directory_unsynced = False
         self._is_new = False
+        self._snapshot_job: SnapshotJob | None = None  # the last one
+        self._is_snapshot_pending = False  # it waits for the next flush
         self._is_disk_full = False
         self._truncations = 0
         self._limit_offset = -1
@@ -236,7 +240,7 @@ class LogFiles:
         old.seal_indexes()
         if old.size == 0 and old.base_offset == self.end_offset:
             return old
-        self.write_producer_snapshot()
+        self._prepare_snapshot()
         if self._settings.preallocate:
             old.open_descriptor()
             old.cut_torn_bytes()  # gives the room back that it did not need
@@ -253,18 +257,28 @@ class LogFiles:
         logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
         return segment
 
+    def _prepare_snapshot(self) -> None:
+        """Take down the producers as of the end of the log; the next flush writes them, in any thread."""
+        if self.end_offset not in (0, self.snapshot_offset):
+            self._snapshot_job = SnapshotJob(self.directory, self.end_offset, self.producers, self.recovery_point)
+            self._is_snapshot_pending = True
+            self._is_directory_unsynced = True
+
     def write_producer_snapshot(self) -> None:
-        """Store the producers as of the end of the log. A failure is told and costs a replay later, no more."""
-        if self.end_offset in (0, self.snapshot_offset):
-            return
-        try:
-            write_snapshot(self.directory, self.end_offset, self.producers)
-            remove_snapshots(self.directory, self.end_offset, self.recovery_point)
-        except OSError as error:
-            logger.warning("Cannot write the producer snapshot of %s: %s", self._name, error)
-            return
-        self.snapshot_offset = self.end_offset
-        self._is_directory_unsynced = True
+        """The same at once. A failure is told and costs a replay later, no more."""
+        self._prepare_snapshot()
+        job = self._take_snapshot_job()
+        if job is not None:
+            job.run()
+            self._note_snapshot(job)
+
+    def _take_snapshot_job(self) -> SnapshotJob | None:
+        is_pending, self._is_snapshot_pending = self._is_snapshot_pending, False
+        return self._snapshot_job if is_pending else None
+
+    def _note_snapshot(self, job: SnapshotJob) -> None:
+        if job.is_written:
+            self.snapshot_offset = max(self.snapshot_offset, job.offset)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader of this epoch writes from here on."""
@@ -381,6 +395,8 @@ class LogFiles:
         self._truncations += 1
         self._limit_offset = -1
         self.outcomes.clear()
+        if self._snapshot_job is not None:
+            self._snapshot_job.cancel()
         try:
             shorten(self, offset)
         except OSError as error:
@@ -424,11 +440,14 @@ class LogFiles:
         except OSError as error:
             job.close()
             raise self.write_failed(error) from error
+        job.snapshot = self._take_snapshot_job()
         self._add_folder(job)
         return job if job.descriptors or job.paths else None
 
     def end_flush(self, job: FlushJob) -> None:
         """Take a finished job back on the thread that owns the log. A failed sync puts the log out of service."""
+        if job.snapshot is not None and job.truncations == self._truncations:
+            self._note_snapshot(job.snapshot)
         if job.error is not None:
             self.fail(f"cannot sync {self.directory}: {job.error}")
             raise self.refusal()
@@ -446,7 +465,9 @@ class LogFiles:
 
     def _add_folder(self, job: FlushJob) -> None:
         if self._is_directory_unsynced:
-            if self.snapshot_offset >= 0:
+            if job.snapshot is not None:
+                job.paths.append(job.snapshot.path)
+            elif self.snapshot_offset >= 0:
                 job.paths.append(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
             job.paths.append(self.directory)
             self._is_directory_unsynced = False
