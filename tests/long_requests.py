@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.handlers.table import APIS
 from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.layout import Field, Type, fields_in
 from ottla.protocol.schema import ZERO_UUID, layout_of
@@ -120,8 +120,7 @@ class LongRequest(NamedTuple):
 
 
 def served_apis(*, in_cluster: bool = False) -> list[Api]:
-    keys = [*HANDLERS, *(BROKER_HANDLERS if in_cluster else ())]
-    return [ALL_APIS[key] for key in keys]
+    return [ALL_APIS[row.key] for row in APIS if in_cluster or not row.is_between_brokers]
 
 
 def long_requests(api: Api, count: int, world: World) -> Iterator[LongRequest]:
