@@ -115,6 +115,14 @@ class LongRequest(NamedTuple):
     request: Any
 
     @property
+    def is_array(self) -> bool:
+        """Or a long text."""
+        rows: Any = self.request
+        for name in self.path:
+            rows = getattr(rows[0] if isinstance(rows, list) else rows, name)
+        return isinstance(rows, list)
+
+    @property
     def label(self) -> str:
         return f"{self.api.name} v{self.version} {'.'.join(self.path)} {self.naming.value}"
 
