@@ -22,7 +22,7 @@ from ottla.pipelines.source.planner import Planner
 from ottla.pipelines.source.reading import read_range
 
 SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}
-# A producer that the machine holds still for a moment would put everything into two batches, and a fetch has one at least.
+# A producer that the machine holds still for a moment would put everything into two batches: one for each fetch.
 SMALL_BATCHES = {"batch.num.messages": 500}
 
 
