@@ -14,6 +14,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from cluster.coordinator_clients import VersionTwoProducer, coordinator_of
 from conformance.group_calls import GroupCalls
 from conformance.peer import Peer
+from conformance.transaction_calls import Producer as TransactionalProducer
+from conformance.transaction_calls import TransactionCalls
 from ottla.client.coordinators import KeyType
 from ottla.testing.cluster import Cluster, ClusterBroker
 from ottla.testing.links import ZOOKEEPER
@@ -21,6 +23,7 @@ from ottla.testing.links import ZOOKEEPER
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 50}
 SESSION = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 PATIENCE_SECONDS = 30.0
+CONCURRENT_TRANSACTIONS = 51
 
 
 @pytest.fixture
@@ -222,6 +225,35 @@ def retry(call: Any) -> None:
                 raise
         else:
             return
+
+
+def test_an_abort_that_overtakes_the_first_partition_is_no_error(cluster: Cluster, name: str) -> None:
+    """The partition was refused: markers of the last transaction were still on their way to other brokers."""
+    cluster.create_topic(name, 3)
+    with Peer(coordinator_of(cluster, KeyType.TRANSACTION, name).bootstrap_servers) as peer:
+        calls = TransactionCalls(peer, name)
+        who = calls.start()
+
+        def is_refused() -> bool:
+            """Whether the next transaction came too early; if it did not, its partition is committed next time."""
+            add_partitions(calls, who, name)
+            assert calls.end(who, commit=True, version=4).error_code == 0
+            refusal = calls.add(who, {name: [0]})[name][0]
+            calls.wait_for_state("CompleteCommit" if refusal else "Ongoing")
+            return bool(refusal == CONCURRENT_TRANSACTIONS)
+
+        cluster.wait_for(is_refused, "a partition that was refused")
+        assert calls.end(who, commit=False, version=4).error_code == 0
+        add_partitions(calls, who, name)
+        assert calls.end(who, commit=True, version=4).error_code == 0
+
+
+def add_partitions(calls: TransactionCalls, who: TransactionalProducer, topic: str) -> None:
+    """All three of them, as soon as everybody knows the topic and the last transaction is over."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while set((answers := calls.add(who, {topic: [0, 1, 2]}))[topic].values()) != {0}:
+        assert time.monotonic() < deadline, answers
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from conformance.peer import Peer
 from conformance.raw_batches import batch
@@ -34,3 +35,49 @@ def test_fetch_and_list_offsets_survive_damaged_indexes(broker_factory: BrokerFa
         assert peer.list_offset("damaged", FIRST_MS + 33).offset == 33
         assert peer.list_offset("damaged", -3).offset == BATCHES - 1
     assert "rebuilding both indexes from the log" in broker.log_text
+
+
+@pytest.mark.needs_ottla
+@pytest.mark.parametrize("damage", ["gone", "another producer"])
+def test_a_transaction_index_that_lies_is_not_believed(broker_factory: BrokerFactory, damage: str) -> None:
+    broker = broker_factory()
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic("damaged")
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions()
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce("damaged", b"%d" % number)
+        producer.flush()
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    broker.stop()
+    path = Path(broker.data_directory) / "damaged-0" / f"{0:020d}.txnindex"
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:9] + bytes([content[9] ^ 1]) + content[10:])
+    broker.start()
+
+    assert committed_values(broker.bootstrap, 3) == [b"0", b"2", b"4"]
+    assert path.read_bytes() == content
+    assert broker.log_text.count("Found a corrupted transaction index") == 1
+    broker.assert_no_traceback()
+
+
+def committed_values(bootstrap: str, count: int) -> list[bytes]:
+    """So many values, and what comes with them."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    consumer.assign([TopicPartition("damaged", 0, 0)])
+    values: list[bytes] = []
+    try:
+        while message := consumer.poll(30):
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                break
+            values.append(message.value())
+    finally:
+        consumer.close()
+    assert len(values) == count, values
+    return values

@@ -2,9 +2,12 @@
 
 import threading
 import time
+import uuid
 
 import pytest
 
+from conformance.group_calls import GroupCalls, find_coordinator
+from conformance.peer import Peer
 from conformance.raw import Connection, api_versions_v0, array, i8, i16, i32, string
 
 METADATA = 3
@@ -53,3 +56,14 @@ def test_a_hundred_thousand_unknown_topics_are_all_told(bootstrap: str) -> None:
 
     assert answer.count(i16(UNKNOWN_TOPIC_OR_PARTITION) + i16(12) + b"nobody-") == len(names)
     assert longest < OTHERS_SECONDS_MAX
+
+
+def test_a_large_join_that_has_to_wait_is_answered(bootstrap: str) -> None:
+    """Above 64 KiB a request is decoded by a worker; this one then waits for the first rebalance of its group."""
+    with Peer(bootstrap) as peer:
+        calls = GroupCalls(peer, f"large-{uuid.uuid4()}")
+        find_coordinator(peer, calls.group)
+        protocols = {"range": bytes(100_000)}
+        member, generation = calls.stable_member(protocols=protocols)
+        assert calls.sync(member, generation, {member: bytes(200_000)}).error_code == 0
+        assert calls.heartbeat(member, generation) == 0

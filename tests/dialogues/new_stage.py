@@ -3,6 +3,7 @@
 NAME joins [as instance X]                 NAME beats epoch N [owning 0 1]        NAME leaves        NAME is away
 NAME joins the classic way [owning 0 1]    NAME syncs generation N [: NAME=0,1]   NAME beats generation N
 N ms pass          committed               restart         who                    t has N partitions
+writes fail with ERROR                     writes work
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tests.dialogues.stage import Stage
 from tests.dialogues.topics import TOPIC, TOPIC_ID, OneTopic
 
 from ottla.base.errors import Error
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.groups.records import read_record
 from ottla.groups.settings import GroupSettings
@@ -159,6 +160,8 @@ NewStage.commands = [
     (r"(?P<milliseconds>\d+) ms pass", NewStage.wait),
     (r"t has (?P<count>\d+) partitions", NewStage.grow),
     (r"committed", NewStage.release),
+    (r"writes fail with (?P<error>\w+)", NewStage.fail_writes),
+    (r"writes work", NewStage.let_write),
     (r"restart", NewStage.restart),
     (r"who", NewStage.describe),
 ]

@@ -15,13 +15,13 @@ from tests.dialogues.stage import Stage
 from ottla.base.errors import Error
 from ottla.transactions.machine import (
     Ended,
-    Identity,
     Initialized,
     SendMarkers,
     TransactionMachine,
     TransactionSettings,
 )
 from ottla.transactions.records import read_key, read_value
+from ottla.transactions.transaction import Identity
 
 ID = "t"
 

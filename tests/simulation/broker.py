@@ -20,7 +20,8 @@ from ottla.groups.catalog import TopicFacts
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import GroupSettings
 from ottla.storage.producers import Producers
-from ottla.transactions.machine import Identity, SendMarkers, TransactionMachine, TransactionSettings
+from ottla.transactions.machine import SendMarkers, TransactionMachine, TransactionSettings
+from ottla.transactions.transaction import Identity
 
 OFFSETS = "__consumer_offsets"
 TRANSACTIONS = "__transaction_state"

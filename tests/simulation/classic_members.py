@@ -13,7 +13,7 @@ from tests.simulation.members import GROUP, PARTITIONS, Ledger, Member, meddle_w
 from tests.simulation.world import Network, World
 
 from ottla.base.errors import Error
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,

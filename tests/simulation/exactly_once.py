@@ -20,7 +20,8 @@ from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from ottla.transactions.machine import Identity, TransactionSettings
+from ottla.transactions.machine import TransactionSettings
+from ottla.transactions.transaction import Identity
 
 ID = "t"
 GROUP = "g"

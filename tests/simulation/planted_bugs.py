@@ -86,7 +86,7 @@ BUGS = [
     PlantedBug(
         "transactions never time out",
         "exactly_once",
-        "transactions/machine.py",
+        "transactions/rules.py",
         "    return is_open and transaction.start_ms + transaction.timeout_ms < now_ms\n",
         "    return is_open and False\n",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.handlers.table import HANDLERS
+from ottla.broker.handlers.table import APIS as TABLE
 from ottla.protocol.apis import APIS
 
 ROOT = Path(__file__).parents[2]
@@ -58,5 +58,5 @@ def test_every_row_of_the_feature_list_is_on_its_page():
 
 def test_every_api_that_is_served_is_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    for key in HANDLERS:
+    for key in (row.key for row in TABLE if not row.is_between_brokers):
         assert APIS[key].name in changelog

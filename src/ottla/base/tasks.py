@@ -9,6 +9,8 @@ Rules:
    owner that was cancelled meanwhile leaves no complaint behind.
 4. asyncio forgets tasks that nobody holds; here they are held until they are done.
 5. Nobody else calls create_task or ensure_future (tools/check_house.py).
+6. Whoever tells others that something has happened does so with `tell`: what they make of it cannot hurt him, nor those
+   whom he tells next.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class TaskCounts:
     """What became of the tasks of this process; metrics show it."""
 
     def __init__(self) -> None:
-        self.failed = 0  # one-off tasks that ended with an error
+        self.failed = 0  # one-off tasks, and listeners, that ended with an error
         self.restarted = 0  # loops that were begun anew after an error
 
     def __repr__(self) -> str:
@@ -59,6 +61,15 @@ def ask(work: Awaitable[T], name: str) -> asyncio.Task[T]:
     task = _hold(_await(work), name)
     task.add_done_callback(_look_at_failure)
     return task
+
+
+def tell(listener: Callable[..., object], *news: object) -> None:
+    """Call somebody who waits for news."""
+    try:
+        listener(*news)
+    except Exception:
+        counts.failed += 1
+        logger.exception("%r failed when it was told %r", listener, news)
 
 
 def stop(task: asyncio.Task[Any] | None) -> None:

@@ -25,6 +25,7 @@ from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
+from ottla.broker.responder import Responder
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -37,6 +38,7 @@ from ottla.replication.waiting import WaitingFetch
 from ottla.storage.log import Log
 from ottla.storage.page_cache import range_is_cached, read_ahead
 from ottla.storage.segment import RebuildNeededError
+from ottla.storage.transaction_check import TransactionIndexWrongError
 from ottla.storage.verification import needs_check
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ NO_RECORDS: Final = b""
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
 Result = tuple[FetchPartition, PartitionData]
+Answer = FetchResponse | Responder
 
 
 class Fetch:
@@ -64,6 +67,7 @@ class Fetch:
         is_read_committed: bool,
     ) -> None:
         self.context = context
+        self._loop = asyncio.get_running_loop()
         self.session = session
         self.partitions = partitions
         self.is_incremental = is_incremental
@@ -78,19 +82,20 @@ class Fetch:
         self._deadline: asyncio.TimerHandle | None = None
         self._until = 0.0  # by the clock of the loop
         self._has_moved = False  # a high watermark, by telling how far a follower is
-        self._rebuild: RebuildNeededError | None = None  # what keeps the last read from being answered
+        self._rebuild: RebuildNeededError | TransactionIndexWrongError | None = (
+            None  # what keeps the last read from being answered
+        )
         self._rebuilds_left = REBUILDS_MAX + len(partitions)
 
     # ---- the way of a fetch
 
-    def run(self, max_wait_ms: int) -> FetchResponse | None:
-        """The response, or None if it comes later."""
-        if self.replica is not None and self.context.connection.waiting:
+    def run(self, max_wait_ms: int) -> Answer:
+        """The response, or the responder if it comes later."""
+        if self.replica is not None:
             self._end_earlier_waits()
         results = self._read_all()
         if self._rebuild is not None:
-            self._read_after(self._rebuild, results)
-            return None
+            return self._read_after(self._rebuild, results)
         if self._has_moved and self.found_bytes < self.min_bytes and self._has_missed():
             _release(results)
             results = self._read_all()
@@ -99,10 +104,8 @@ class Fetch:
         if results and self.replica is not None and self.context.broker.replicas.tells_watermark:
             return self._answer_or_prepare(results)  # it does not know the high watermark yet
         _release(results)
-        self.context.park()
-        self._until = self.context.connection.loop.time() + max_wait_ms / 1000
-        self._wait()
-        return None
+        self._until = self._loop.time() + max_wait_ms / 1000
+        return self._wait()
 
     def _has_missed(self) -> bool:
         """Who waited for the high watermark that this fetch has moved may have written to a partition that we had read
@@ -114,13 +117,11 @@ class Fetch:
 
     def _end_earlier_waits(self) -> None:
         """A follower has news while its last fetch is held back: answers keep their order, so that one is due now."""
-        for earlier in list(self.context.connection.waiting):
+        for earlier in self.context.responder.waiting_beside():
             if isinstance(earlier, Fetch) and earlier._waiting is not None:
                 earlier._waiting.wake()
 
-    def _wait(self) -> None:
-        context = self.context
-        context.connection.waiting.add(self)
+    def _wait(self) -> Responder:
         self._waiting = WaitingFetch(self.min_bytes - self.found_bytes, self._on_woken)
         for asked in self.partitions:
             if asked.partition is None:
@@ -129,7 +130,9 @@ class Fetch:
                 asked.partition.wait_for_records(self._waiting)
             else:
                 asked.partition.wait_for_appends(self._waiting)
-        self._deadline = context.connection.loop.call_at(self._until, self._waiting.wake)
+        self._deadline = self._loop.call_at(self._until, self._waiting.wake)
+        self.context.responder.wait(self)
+        return self.context.responder.keep()
 
     def _on_woken(self) -> None:
         # In the next round of the loop: the producer that woke us is still being answered.
@@ -137,37 +140,32 @@ class Fetch:
         if self._waiting.bytes_missing > 0:
             self._until = 0.0  # time is up, or a partition changed hands: no second wait
         self._stop_waiting()
-        self.context.connection.loop.call_soon(self._finish)
+        self._loop.call_soon(self._finish)
 
     def _finish(self) -> None:
-        if self.context.connection.is_closed:
-            return
+        self.context.responder.settle(self._read_on())
+
+    def _read_on(self) -> Answer:
+        """What has come to it since it began to wait."""
+        if self.context.responder.is_gone:
+            return self.context.responder
         results = self._read_all()
         if self._rebuild is not None:
-            self._read_after(self._rebuild, results)
-            return
-        if self.found_bytes < self.min_bytes and not self.has_error and self._until > self._now():
+            return self._read_after(self._rebuild, results)
+        if self.found_bytes < self.min_bytes and not self.has_error and self._until > self._loop.time():
             _release(results)  # how much became visible was only an estimate
-            self._wait()
-            return
-        response = self._answer_or_prepare(results)
-        if response is not None:
-            self.context.answer(response)
+            return self._wait()
+        return self._answer_or_prepare(results)
 
-    def _now(self) -> float:
-        return self.context.connection.loop.time()
-
-    def _read_after(self, needed: RebuildNeededError, results: list[Result]) -> None:
+    def _read_after(self, needed: RebuildNeededError | TransactionIndexWrongError, results: list[Result]) -> Responder:
         """Read again when a worker has mended the index of a segment that we must look into."""
         _release(results)
         self._rebuilds_left -= 1
-        if not self.context.is_parked:
-            self.context.park()
-        self.context.connection.loop.create_task(self._read_again(needed))
+        return self.context.responder.run_beside(self._read_again(needed))
 
-    async def _read_again(self, needed: RebuildNeededError) -> None:
+    async def _read_again(self, needed: RebuildNeededError | TransactionIndexWrongError) -> Answer:
         await self.context.broker.index_rebuilds.wait_for(needed)
-        self._finish()
+        return self._read_on()
 
     def cancel(self) -> None:
         """The connection is gone: wait no longer."""
@@ -183,7 +181,7 @@ class Fetch:
             if asked.partition is not None:
                 asked.partition.forget(self._waiting)
         self._waiting = None
-        self.context.connection.waiting.discard(self)
+        self.context.responder.stop_waiting(self)
 
     # ---- reading
 
@@ -217,9 +215,10 @@ class Fetch:
                 if preferred is not None:
                     return preferred
             file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
+            aborted = _aborted(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
-        except RebuildNeededError as needed:
+        except (RebuildNeededError, TransactionIndexWrongError) as needed:
             if self._rebuilds_left == 0:  # the disk lies faster than we mend
                 return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)
             self._rebuild = needed
@@ -234,7 +233,7 @@ class Fetch:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
-            aborted_transactions=_aborted(partition, asked, file_range) if self.is_read_committed else None,
+            aborted_transactions=aborted,
             records=NO_RECORDS if file_range is None else file_range,
         )
 
@@ -346,7 +345,7 @@ class Fetch:
 
     # ---- answering
 
-    def _answer_or_prepare(self, results: list[Result]) -> FetchResponse | None:
+    def _answer_or_prepare(self, results: list[Result]) -> Answer:
         """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
         unready = [
             (data.records, asked.partition.log)
@@ -357,15 +356,14 @@ class Fetch:
         ]
         if not unready:
             return self._response(results)
-        if not self.context.is_parked:
-            self.context.park()
-        self.context.connection.loop.create_task(self._prepare(results, unready))
-        return None
+        return self.context.responder.run_beside(self._prepare(results, unready))
 
-    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> None:
-        loop = self.context.connection.loop
-        jobs = [loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
+    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> Answer:
+        jobs = [self._loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+        wrong = [outcome for outcome in outcomes if isinstance(outcome, TransactionIndexWrongError)]
+        if wrong and self._rebuilds_left > 0:
+            return self._read_after(wrong[0], results)
         failed = {
             id(item): outcome for (item, _), outcome in zip(unready, outcomes, strict=True) if outcome is not None
         }
@@ -374,7 +372,7 @@ class Fetch:
             if after is not before:
                 after.error_code = _after_damage(asked, Error(after.error_code))
                 self._note_refusal(asked, Error(after.error_code))
-        self.context.answer(self._response(checked))
+        return self._response(checked)
 
     def _response(self, results: list[Result]) -> FetchResponse:
         topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
@@ -415,10 +413,12 @@ def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange 
     """What a reader of committed records must leave out of what it gets."""
     if file_range is None:
         return []
-    return [
-        AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset)
-        for found in partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
-    ]
+    try:
+        entries = partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
+    except TransactionIndexWrongError:
+        file_range.release()
+        raise
+    return [AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset) for found in entries]
 
 
 def _prepare_range(file_range: FileRange, log: Log) -> None:

@@ -11,6 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error
+from ottla.base.names import topic_name_problem
+from ottla.controller import tree
 from ottla.controller.image import (
     NO_CONTROLLER,
     NO_LEADER,
@@ -122,6 +124,13 @@ def describe_partition(
         isr_nodes=reachable_isr(brokers, listener, partition),
         offline_replicas=offline_replicas(brokers, listener, partition),
     )
+
+
+def absence(image: MetadataImage, name: str) -> Error:
+    """Why a topic is not there. One whose node cannot be read exists: clients ask again, and nobody creates it."""
+    if tree.topic_path(name) in image.damaged:
+        return Error.LEADER_NOT_AVAILABLE
+    return Error.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else Error.INVALID_TOPIC_EXCEPTION
 
 
 def reachable_leader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
@@ -22,6 +22,7 @@ from ottla.broker.logs.index_rebuilds import IndexRebuilds
 from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.publisher import Publisher
+from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.controller.decisions.liveness import Liveness, Rules
 from ottla.controller.holder import ImageHolder
@@ -89,7 +90,7 @@ class Services:
         self.coordinators = Coordinators(self)
         self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
         self.broker_apis: list[tuple[int, int, int]] = []  # the same for what only brokers of the cluster are told
-        self.handlers: dict[int, Any] = {}
+        self.apis: dict[int, ServedApi] = {}  # the table that is served
 
     def join(self, cluster: Membership, peers: Peers) -> None:
         """This broker is one of several: what only the controller can do is asked of it from now on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.base.tasks import tell
 from ottla.controller.image import MetadataImage
 
 ImageListener = Callable[[MetadataImage, MetadataImage], None]
@@ -31,7 +32,7 @@ class ImageHolder:
     def publish(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
         for listener in tuple(self._listeners):
-            listener(old, image)
+            tell(listener, old, image)
 
     def __repr__(self) -> str:
         return f"<ImageHolder {self.image!r}>"

@@ -14,6 +14,8 @@ from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
+MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
+DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
 
 
 class Endpoint(NamedTuple):
@@ -49,6 +51,10 @@ class PartitionImage(NamedTuple):
     eligible: tuple[int, ...] = ()  # out of sync, but with all that was committed (KIP-966)
     last_known_eligible: tuple[int, ...] = ()  # who was, before all of them were lost
 
+    @property
+    def is_damaged(self) -> bool:
+        return self.partition_epoch == DAMAGED_EPOCH
+
 
 class TopicImage(NamedTuple):
     """A topic with all its partitions; the place in the tuple is the partition's number."""
@@ -73,6 +79,7 @@ class MetadataImage:
         "cluster_id",
         "controller_epoch",
         "controller_id",
+        "damaged",
         "features",
         "features_epoch",
         "generation",
@@ -98,6 +105,7 @@ class MetadataImage:
         client_metrics_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
+        damaged: Iterable[str] = (),
     ) -> None:
         self.cluster_id = cluster_id
         self.controller_id = controller_id
@@ -112,6 +120,7 @@ class MetadataImage:
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
+        self.damaged = frozenset(damaged)  # nodes that cannot be read: what they stand for is as it was last known
         self.lineage = object()  # images that derive from one another share it
         self.generation = 0  # +1 with every change within a lineage
         self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
@@ -198,6 +207,11 @@ class MetadataImage:
         """Whole new subscriptions to client metrics by name; an empty one is removed."""
         new = self._next()
         new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
+        return new
+
+    def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
+        new = self._next()
+        new.damaged = frozenset(damaged)
         return new
 
     def with_features(self, features: Mapping[str, int], features_epoch: int) -> MetadataImage:

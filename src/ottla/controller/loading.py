@@ -1,106 +1,254 @@
 """From the nodes of the store to the image: run once at start, and again when the store had trouble.
 
 Pure. Equal values are shared (most partitions of a cluster look alike), so that a partition costs a few bytes.
+
+A node that cannot be read is its own affair (docs/decisions/damaged-nodes.md). A broker that is alone does not start
+with one: nobody but a failing disk can have written it. The controller of a cluster goes on with everything else:
+
+1. What a damaged node stands for is as it was last known, and `damaged` names the node: nobody writes it.
+2. Settings that nobody knows delete nothing. A topic that nobody knows is not there, but its logs stay where they are.
+3. A partition whose state is readable again gets a new leader epoch, unless its leader has been the same all the time:
+   nobody has counted what happened meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.controller import tree
-from ottla.controller.image import NO_CONTROLLER, NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.decisions.broker_epochs import bound_of, returned, without_lost
+from ottla.controller.image import (
+    DAMAGED_EPOCH,
+    MISSING_EPOCH,
+    NO_CONTROLLER,
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from ottla.controller.stores.store import Node
 
-MISSING_STATE = tree.PartitionState(leader=NO_LEADER, leader_epoch=-1, isr=(), controller_epoch=0)
-MISSING_EPOCH = -1  # the partition epoch of a partition that has no state node yet
+MISSING_STATE: Final = tree.PartitionState(leader=NO_LEADER, leader_epoch=-1, isr=(), controller_epoch=0)
+KEEP_ALL: Final[Mapping[str, Mapping[str, str]]] = {
+    tree.TOPIC_CONFIG: {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    tree.BROKER_CONFIG: {"log.retention.ms": "-1", "log.retention.bytes": "-1"},
+}
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Reads nodes; without an image to fall back on, the first one that is damaged raises DamagedNodeError."""
+
+    def __init__(self, known: MetadataImage | None = None) -> None:
+        self._is_strict = known is None
+        self.known = known if known is not None else MetadataImage()
+        self.damaged: dict[str, str] = {}  # by path: what is wrong
+
+    def read(self, path: str, decode: Callable[[], T]) -> T | None:
+        try:
+            return decode()
+        except tree.DamagedNodeError as damage:
+            if self._is_strict:
+                raise
+            self.damaged[path] = str(damage)
+            return None
 
 
 def load_image(nodes: Mapping[str, Node]) -> MetadataImage:
     """The image that a whole tree of nodes stands for; DamagedNodeError names one that cannot be read."""
+    return _load(nodes, Reader())
+
+
+def load_readable(nodes: Mapping[str, Node], known: MetadataImage) -> MetadataImage:
+    """The same, with what is known of nodes that cannot be read."""
+    return _load(nodes, Reader(known))
+
+
+def _load(nodes: Mapping[str, Node], reader: Reader) -> MetadataImage:
+    known = reader.known
+
+    def read(path: str, decode: Callable[[bytes], T], missing: T, last_known: T) -> T:
+        node = nodes.get(path)
+        if node is None:
+            return missing
+        value = reader.read(path, lambda: decode(node.data))
+        return last_known if value is None else value
+
     feature = nodes.get(tree.FEATURE)
-    controller = nodes.get(tree.CONTROLLER)
-    epoch = nodes.get(tree.CONTROLLER_EPOCH)
-    cluster = nodes.get(tree.CLUSTER_ID)
     return MetadataImage(
-        cluster_id=tree.decode_cluster_id(cluster.data) if cluster else "",
-        controller_id=tree.decode_controller(controller.data) if controller else NO_CONTROLLER,
-        controller_epoch=tree.decode_number(tree.CONTROLLER_EPOCH, epoch.data) if epoch else 0,
-        brokers=load_brokers(nodes),
-        topics=load_topics(nodes),
-        topic_configs=load_configs(nodes, tree.TOPIC_CONFIG),
-        broker_configs=load_configs(nodes, tree.BROKER_CONFIG),
-        group_configs=load_configs(nodes, tree.GROUP_CONFIG),
-        client_metrics_configs=load_configs(nodes, tree.CLIENT_METRICS_CONFIG),
-        features=tree.decode_feature(feature.data) if feature else {},
+        cluster_id=read(tree.CLUSTER_ID, tree.decode_cluster_id, "", known.cluster_id),
+        controller_id=read(tree.CONTROLLER, tree.decode_controller, NO_CONTROLLER, NO_CONTROLLER),
+        controller_epoch=read(tree.CONTROLLER_EPOCH, tree.decode_controller_epoch, 0, known.controller_epoch),
+        brokers=load_brokers(nodes, reader),
+        topics=load_topics(nodes, reader),
+        topic_configs=load_configs(nodes, tree.TOPIC_CONFIG, reader),
+        broker_configs=load_configs(nodes, tree.BROKER_CONFIG, reader),
+        group_configs=load_configs(nodes, tree.GROUP_CONFIG, reader),
+        client_metrics_configs=load_configs(nodes, tree.CLIENT_METRICS_CONFIG, reader),
+        features=read(tree.FEATURE, tree.decode_feature, {}, dict(known.features)),
         features_epoch=feature.version if feature else 0,
+        damaged=reader.damaged.keys() - {tree.CONTROLLER, tree.CONTROLLER_EPOCH},  # an election mends those
     )
 
 
-def load_brokers(nodes: Mapping[str, Node]) -> dict[int, BrokerImage]:
+def load_brokers(nodes: Mapping[str, Node], reader: Reader | None = None) -> dict[int, BrokerImage]:
+    """Registrations; one that cannot be read counts as long as it is the one that is known."""
+    reader = reader or Reader()
     prefix = f"{tree.BROKER_IDS}/"
-    with tree.reading(tree.BROKER_IDS):
-        ids = [int(path.removeprefix(prefix)) for path in nodes if path.startswith(prefix)]
-    found = [(broker_id, nodes[tree.broker_path(broker_id)]) for broker_id in sorted(ids)]
-    return {broker_id: tree.decode_broker(broker_id, node.data, node.created_id) for broker_id, node in found}
+    found: dict[int, BrokerImage] = {}
+    for path, node in nodes.items():
+        if not path.startswith(prefix):
+            continue
+        broker = reader.read(path, lambda path=path, node=node: _decode_broker(path, node))  # type: ignore[misc]
+        if broker is None:
+            name = path.removeprefix(prefix)
+            broker = reader.known.brokers.get(int(name)) if name.isascii() and name.isdigit() else None
+        if broker is not None and broker.epoch == node.created_id:
+            found[broker.id] = broker
+    return dict(sorted(found.items()))
 
 
-def load_configs(nodes: Mapping[str, Node], entity_type: str) -> dict[str, dict[str, str]]:
+def _decode_broker(path: str, node: Node) -> BrokerImage:
+    with tree.reading(path):
+        broker_id = tree.int32(path.removeprefix(f"{tree.BROKER_IDS}/"))
+    return tree.decode_broker(broker_id, node.data, node.created_id)
+
+
+def load_configs(
+    nodes: Mapping[str, Node], entity_type: str, reader: Reader | None = None
+) -> dict[str, Mapping[str, str]]:
+    reader = reader or Reader()
     prefix = f"{tree.CONFIG}/{entity_type}/"
-    configs = {}
+    configs: dict[str, Mapping[str, str]] = {}
     for path, node in nodes.items():
         if path.startswith(prefix):
-            configs[tree.config_entity(entity_type, path.removeprefix(prefix))] = tree.decode_config(path, node.data)
+            entity = tree.config_entity(entity_type, path.removeprefix(prefix))
+            configs[entity] = load_config(path, node, entity_type, entity, reader)
     return configs
 
 
-def load_topics(nodes: Mapping[str, Node]) -> dict[str, TopicImage]:
+def load_config(path: str, node: Node, entity_type: str, entity: str, reader: Reader) -> Mapping[str, str]:
+    config = reader.read(path, lambda: tree.decode_config(path, node.data))
+    if config is not None:
+        return config
+    known = reader.known
+    last_known = {
+        tree.TOPIC_CONFIG: known.topic_configs,
+        tree.BROKER_CONFIG: known.broker_configs,
+        tree.GROUP_CONFIG: known.group_configs,
+        tree.CLIENT_METRICS_CONFIG: known.client_metrics_configs,
+    }[entity_type]
+    return last_known.get(entity, KEEP_ALL.get(entity_type, {}))
+
+
+def load_topics(nodes: Mapping[str, Node], reader: Reader | None = None) -> dict[str, TopicImage]:
     prefix = f"{tree.BROKER_TOPICS}/"
-    shared = SharedPartitions()
+    shared = SharedPartitions(reader or Reader())
     topics = {}
     for path, node in nodes.items():
         if not path.startswith(prefix) or "/" in path[len(prefix) :]:
             continue
         name = path.removeprefix(prefix)
-        topic = tree.decode_topic(name, node.data)
-        topics[name] = TopicImage(name, topic.topic_id or UUID(int=0), shared.partitions(name, topic, nodes))
+        topic = shared.topic(name, node)
+        if topic is not None:
+            topics[name] = TopicImage(name, topic.topic_id or UUID(int=0), shared.partitions(name, topic, nodes))
     return topics
 
 
 class SharedPartitions:
     """Makes partitions; the same bytes and the same replicas give the same object."""
 
-    def __init__(self) -> None:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self._states: dict[bytes, tree.PartitionState] = {}
         self._partitions: dict[PartitionImage, PartitionImage] = {}
 
-    def partitions(self, name: str, topic: tree.TopicNode, nodes: Mapping[str, Node]) -> tuple[PartitionImage, ...]:
-        if sorted(topic.replicas) != list(range(len(topic.replicas))):
-            raise tree.DamagedNodeError(
-                f"{tree.topic_path(name)} is damaged: its partitions are not numbered from 0 on"
-            )
-        return tuple(self._partition(name, index, topic, nodes) for index in range(len(topic.replicas)))
+    def topic(self, name: str, node: Node) -> tree.TopicNode | None:
+        found = self._reader.read(tree.topic_path(name), lambda: _decode_topic(name, node.data))
+        if found is not None:
+            return found
+        known = self._reader.known.topics.get(name)
+        return topic_node(known) if known is not None else None
 
-    def _partition(self, name: str, index: int, topic: tree.TopicNode, nodes: Mapping[str, Node]) -> PartitionImage:
+    def partitions(self, name: str, topic: tree.TopicNode, nodes: Mapping[str, Node]) -> tuple[PartitionImage, ...]:
+        known = self._reader.known.topics.get(name)
+        before = known.partitions if known is not None and known.topic_id == topic.topic_id else ()
+        partitions = []
+        for index in range(len(topic.replicas)):
+            last_known = before[index] if index < len(before) else None
+            partition = self._partition(name, index, topic, nodes, last_known)
+            partitions.append(self._partitions.setdefault(partition, partition))
+        return tuple(partitions)
+
+    def _partition(
+        self, name: str, index: int, topic: tree.TopicNode, nodes: Mapping[str, Node], known: PartitionImage | None
+    ) -> PartitionImage:
         path = tree.partition_state_path(name, index)
         node = nodes.get(path)
-        state = self._state(path, node.data) if node else MISSING_STATE
+        replicas = topic.replicas[index]
+        adding, removing = topic.adding_replicas.get(index, ()), topic.removing_replicas.get(index, ())
+        state = self._reader.read(path, lambda: self._state(path, node.data)) if node is not None else MISSING_STATE
+        if state is None:
+            old = known or PartitionImage(NO_LEADER, -1, (), replicas)
+            return old._replace(
+                replicas=replicas, adding_replicas=adding, removing_replicas=removing, partition_epoch=DAMAGED_EPOCH
+            )
         partition = PartitionImage(
             state.leader,
             state.leader_epoch,
             state.isr,
-            topic.replicas[index],
+            replicas,
             node.version if node else MISSING_EPOCH,
-            topic.adding_replicas.get(index, ()),
-            topic.removing_replicas.get(index, ()),
+            adding,
+            removing,
             state.leader_recovery_state,
             state.eligible,
             state.last_known_eligible,
         )
-        return self._partitions.setdefault(partition, partition)
+        if known is not None and known.is_damaged and node is not None:
+            return taken_up(known, partition, bound_of(path, node), self._reader.known.brokers)
+        return partition
 
     def _state(self, path: str, data: bytes) -> tree.PartitionState:
         state = self._states.get(data)
         if state is None:
             state = self._states[data] = tree.decode_partition_state(path, data)
         return state
+
+
+def taken_up(
+    known: PartitionImage, restored: PartitionImage, bound: int, brokers: Mapping[int, BrokerImage]
+) -> PartitionImage:
+    """Rule 3. `bound` tells which lives of brokers the state means: who has begun another one may lack records."""
+    lives = dict.fromkeys({restored.leader, *restored.isr, *restored.eligible}, bound) if bound else {}
+    back = returned(MetadataImage(), brokers, lives)
+    is_same = (known.leader, known.leader_epoch) == (restored.leader, restored.leader_epoch)
+    if is_same and not back.lost & lives.keys() and restored.leader not in back.restarted:
+        return restored
+    whole = without_lost(restored, back.lost)
+    return whole._replace(leader=NO_LEADER, leader_epoch=max(known.leader_epoch, restored.leader_epoch))
+
+
+def _decode_topic(name: str, data: bytes) -> tree.TopicNode:
+    topic = tree.decode_topic(name, data)
+    with tree.reading(tree.topic_path(name)):
+        if not topic.replicas or sorted(topic.replicas) != list(range(len(topic.replicas))):
+            raise ValueError("its partitions are not numbered from 0 on")
+        if not all(topic.replicas.values()):
+            raise ValueError("a partition has no replicas")
+    return topic
+
+
+def topic_node(topic: TopicImage) -> tree.TopicNode:
+    """What the node of a topic said."""
+    partitions = dict(enumerate(topic.partitions))
+    return tree.TopicNode(
+        topic.topic_id,
+        {index: each.replicas for index, each in partitions.items()},
+        {index: each.adding_replicas for index, each in partitions.items() if each.adding_replicas},
+        {index: each.removing_replicas for index, each in partitions.items() if each.removing_replicas},
+    )

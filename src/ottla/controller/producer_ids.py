@@ -42,7 +42,11 @@ class ProducerIds:
 
 def decide_producer_ids(image: MetadataImage, node: Node | None, broker: int) -> Decision[range]:
     """The block after the newest one."""
-    start = 0 if node is None else tree.decode_producer_id_block(node.data).block_end + 1
+    try:
+        start = 0 if node is None else tree.decode_producer_id_block(node.data).block_end + 1
+    except tree.DamagedNodeError as damage:
+        message = f"{damage}. Restore it: without it nobody knows which producer ids were given."
+        raise KafkaError(Error.KAFKA_STORAGE_ERROR, message) from damage
     end = start + BLOCK_SIZE - 1
     if end > PRODUCER_ID_MAX:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR, "All producer ids have been used.")

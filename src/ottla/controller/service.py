@@ -318,7 +318,12 @@ class ControllerService:
                 node = await self._store.get(tree.PRODUCER_ID_BLOCK)
             except StoreError as error:
                 raise self._store_failed(error) from error
-            decision = decide_producer_ids(self._image, node, broker)
+            try:
+                decision = decide_producer_ids(self._image, node, broker)
+            except KafkaError as refusal:
+                if self._log_limiter.is_due(self._clock.now_ms()):
+                    logger.error("no producer ids can be given: %s", refusal)
+                raise
             try:
                 # Producers that wait for an id shall wait for room, too.
                 await self._commit(decision.operations, when_full=Error.KAFKA_STORAGE_ERROR)

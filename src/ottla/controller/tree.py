@@ -178,9 +178,10 @@ def decode_broker(broker_id: int, data: bytes, epoch: int) -> BrokerImage:
         for text in fields.get("endpoints") or [f"PLAINTEXT://{fields['host']}:{fields['port']}"]:
             name, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
-            endpoints[name] = Endpoint(host.strip("[]"), int(port), protocols.get(name, name))
+            endpoints[name] = Endpoint(host.strip("[]"), int32(port), str(protocols.get(name, name)))
+        rack = str(fields["rack"]) if fields.get("rack") is not None else None
         previous = int(fields.get("previous_epoch", -1))
-        return BrokerImage(broker_id, endpoints, fields.get("rack"), epoch, int(fields.get("jmx_port", -1)), previous)
+        return BrokerImage(broker_id, endpoints, rack, epoch, int32(fields.get("jmx_port", -1)), previous)
 
 
 def encode_topic(topic_id: UUID, partitions: Sequence[PartitionImage]) -> bytes:
@@ -208,7 +209,7 @@ def decode_topic(topic: str, data: bytes) -> TopicNode:
 
 
 def decode_assignment(fields: Mapping[str, Iterable[int]]) -> dict[int, tuple[int, ...]]:
-    return {int(index): tuple(replicas) for index, replicas in fields.items()}
+    return {int(index): tuple(map(int32, replicas)) for index, replicas in fields.items()}
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -230,14 +231,14 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
     with reading(path):
         fields = from_json(data)
         return PartitionState(
-            fields["leader"],
-            fields["leader_epoch"],
-            tuple(fields["isr"]),
-            fields["controller_epoch"],
-            fields.get("leader_recovery_state", 0),
-            tuple(fields.get(ELIGIBLE, ())),
-            tuple(fields.get(LAST_KNOWN_ELIGIBLE, ())),
-            fields.get(KNOWN_LIFE, -1),
+            int32(fields["leader"]),
+            int32(fields["leader_epoch"]),
+            tuple(map(int32, fields["isr"])),
+            int32(fields["controller_epoch"]),
+            int(bool(int32(fields.get("leader_recovery_state", 0)))),
+            tuple(map(int32, fields.get(ELIGIBLE, ()))),
+            tuple(map(int32, fields.get(LAST_KNOWN_ELIGIBLE, ()))),
+            int(fields.get(KNOWN_LIFE, -1)),
         )
 
 
@@ -248,7 +249,7 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     with reading(CONTROLLER):
-        return int(from_json(data)["brokerid"])
+        return int32(from_json(data)["brokerid"])
 
 
 def encode_number(number: int) -> bytes:
@@ -257,7 +258,11 @@ def encode_number(number: int) -> bytes:
 
 def decode_number(path: str, data: bytes) -> int:
     with reading(path):
-        return int(data)
+        return int32(data)
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    return decode_number(CONTROLLER_EPOCH, data)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -323,7 +328,7 @@ def decode_feature(data: bytes) -> dict[str, int]:
     """Finalized features; version 1 of the node kept a range for each, of which the upper end counts."""
     with reading(FEATURE):
         features = from_json(data).get("features", {})
-        return {name: int(decode_level(level)) for name, level in features.items()}
+        return {str(name): int32(decode_level(level), bits=16) for name, level in features.items()}
 
 
 def decode_level(level: Any) -> Any:
@@ -337,6 +342,14 @@ def encode_uuid(value: UUID) -> str:
 
 def decode_uuid(text: str) -> UUID:
     return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def int32(value: Any, bits: int = 32) -> int:
+    """A number that other brokers can be told: what is out of range would not fit into the message."""
+    number = int(value)
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
 def to_json(fields: Mapping[str, Any]) -> bytes:
@@ -355,7 +368,7 @@ def reading(path: str) -> Iterator[None]:
     """Whatever goes wrong inside is the fault of the node at `path`."""
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DamagedNodeError(f"{path} is damaged: {error!r}") from error
 
 

@@ -10,6 +10,14 @@ A machine owns the state of one partition of an internal topic. It never awaits,
 * When an append is refused, nothing of it was written: the replies are replaced by `refused`, and the event comes back
   with the error. When leadership is lost, the machine resigns (whoever waits inside it is answered) and is thrown away;
   the next leader builds it again by replay.
+
+One exception: a rebalance of the classic group protocol. Who has joined, who waits, and which generation comes next is
+in memory only, as with Kafka; the log keeps what a generation has agreed on, and whoever loads it lets the members
+begin anew from there. So groups/classic.py changes its groups while it decides, and a refused append takes nothing
+back: the members try again, and what could not be written is written then.
+
+Everybody else keeps to it, deadlines and caches included: a deadline that a decision cancels, or a change that it notes
+as seen, is lost when its records are refused.
 """
 
 from __future__ import annotations

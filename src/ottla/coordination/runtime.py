@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
@@ -139,8 +140,10 @@ class Runtime(Generic[M]):
 
     def run(self, shard: Shard[M], decision: Decision) -> None:
         """Make a decision happen, and be there when the machine next wants to be woken."""
-        shard.run(decision)
-        self._arm(shard)
+        try:
+            shard.run(decision)
+        finally:
+            self._arm(shard)
 
     # ---- loading
 
@@ -168,7 +171,7 @@ class Runtime(Generic[M]):
             self._take(index, partition, self._make_machine())
             return
         since = partition.leading_since
-        task = asyncio.get_running_loop().create_task(self._load(index, partition, since))
+        task = tasks.start(self._load(index, partition, since), f"loading {partition.name}")
         self._loading[index] = task
         task.add_done_callback(lambda _: self._on_load_ended(index, partition, since))
 
@@ -253,7 +256,7 @@ class Runtime(Generic[M]):
             handle = asyncio.get_running_loop().call_later(PAUSE_MS / 1000, self._wake, index)
             self._timers[index] = (0, handle)
         elif shard.is_ours:
-            shard.tick()
+            tasks.tell(shard.tick)
             self._arm(shard)
         else:
             self._drop(index)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from ottla.base.errors import Error, KafkaError
+from ottla.base.tasks import tell
 from ottla.coordination.machine import Decision, Machine, Record, Stamp
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record as StoredRecord
@@ -113,14 +114,14 @@ class Shard(Generic[M]):
 
     def _deliver(self, decision: Decision) -> None:
         for reply in decision.replies:
-            reply.to(reply.response)
+            tell(reply.to, reply.response)
         self._settle(decision, Error.NONE)
 
     def _settle_refused(self, decision: Decision, error: Error) -> None:
         """Nothing was written: whoever waits is told so."""
         logger.info("%s could not be written to: %s", self.partition.name, error.name)
         for reply in decision.replies:
-            reply.to(self._refuse(reply.response, error))
+            tell(reply.to, self._refuse(reply.response, error))
         self._settle(decision, error)
 
     def _settle(self, decision: Decision, error: Error) -> None:
@@ -151,7 +152,7 @@ class Shard(Generic[M]):
                 break
             replies, decision.replies = decision.replies, []
             for reply in replies:
-                reply.to(self._refuse(reply.response, Error.REQUEST_TIMED_OUT))
+                tell(reply.to, self._refuse(reply.response, Error.REQUEST_TIMED_OUT))
 
     @property
     def must_pause(self) -> bool:
@@ -171,9 +172,9 @@ class Shard(Generic[M]):
         waiting, self._waiting = self._waiting, deque()
         for _, _, decision in waiting:
             for reply in decision.replies:
-                reply.to(self._refuse(reply.response, Error.NOT_COORDINATOR))
+                tell(reply.to, self._refuse(reply.response, Error.NOT_COORDINATOR))
         for reply in self.machine.resign():
-            reply.to(reply.response)
+            tell(reply.to, reply.response)
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""The classic group protocol: join, sync, heartbeat, leave, and what happens when somebody is late.
+"""The classic group protocol: join, sync, heartbeat, leave. What happens by itself stands in classic_rebalance.py.
 
 Every method takes the time and new ids as arguments and returns a Decision. A join is answered when all members have
 joined (or their time is over), a sync when the leader's assignment is committed: until then the member keeps the
@@ -16,42 +16,27 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.base.errors import Error
-from ottla.coordination.deadlines import Deadlines
 from ottla.coordination.machine import Decision, Reply, ReplyTo
-from ottla.groups.classic_group import CAN_REBALANCE, ClassicGroup, Member, State
+from ottla.groups.classic_answers import (
+    Client,
+    check_member,
+    joined,
+    left_response,
+    refused_join,
+    refused_sync,
+    synced,
+)
+from ottla.groups.classic_group import ClassicGroup, Member, State
+from ottla.groups.classic_rebalance import Rebalancing, Timer
 from ottla.groups.records import group_record
-from ottla.groups.settings import GroupSettings
 from ottla.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
-    JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
     SyncGroupRequest,
-    SyncGroupResponse,
 )
-
-NO_GENERATION = -1
-
-
-class Client(NamedTuple):
-    """Who asks."""
-
-    client_id: str
-    host: str
-    must_know_id: bool = True  # since JoinGroup v4 a new member is told its id first (KIP-394)
-    can_skip_assignment: bool = True  # since JoinGroup v9 (KIP-814)
-
-
-class Timer(NamedTuple):
-    """What runs out: "session" and "announced" of a member, "join" and "sync" of a group."""
-
-    kind: str
-    group_id: str
-    member_id: str = ""
 
 
 class Assigned(NamedTuple):
@@ -62,13 +47,8 @@ class Assigned(NamedTuple):
     assignments: dict[str, bytes]
 
 
-class ClassicGroups:
-    """Decides for all classic groups of one partition; the machine owns the groups themselves."""
-
-    def __init__(self, groups: dict[str, ClassicGroup], settings: GroupSettings) -> None:
-        self.groups = groups
-        self.settings = settings
-        self.deadlines: Deadlines[Timer] = Deadlines()
+class ClassicGroups(Rebalancing):
+    """Decides for all classic groups of one partition."""
 
     # ---- join
 
@@ -157,7 +137,7 @@ class ClassicGroups:
         )
         if is_answered:
             is_leader = group.leader_id == member_id
-            decision.replies.append(Reply(reply_to, self._joined(group, member_id, with_members=is_leader)))
+            decision.replies.append(Reply(reply_to, joined(group, member_id, with_members=is_leader)))
             return
         if group.state is State.EMPTY:
             decision.replies.append(Reply(reply_to, refused_join(member_id, Error.UNKNOWN_MEMBER_ID)))
@@ -236,7 +216,7 @@ class ClassicGroups:
             member.join_reply = reply_to
             self._prepare_if_possible(group, decision, now_ms)
             return
-        response = self._joined(group, fresh_id, with_members=False)
+        response = joined(group, fresh_id, with_members=False)
         if was_leader == old_id:
             # It must not assign again: it is told so, or (older clients) that the leader is somebody else.
             if client.can_skip_assignment:
@@ -258,7 +238,7 @@ class ClassicGroups:
         member = group.members[request.member_id]
         if group.state is State.STABLE:
             self._expect(group, member, now_ms, member.session_timeout_ms)
-            return Decision(replies=[Reply(reply_to, self._synced(group, member))])
+            return Decision(replies=[Reply(reply_to, synced(group, member))])
         decision = Decision()
         if member.sync_reply is not None:
             decision.replies.append(Reply(member.sync_reply, refused_sync(Error.UNKNOWN_MEMBER_ID)))
@@ -303,7 +283,7 @@ class ClassicGroups:
         self.deadlines.cancel(Timer("sync", group.group_id))
         for member in group.members.values():
             if member.sync_reply is not None:
-                decision.replies.append(Reply(member.sync_reply, self._synced(group, member)))
+                decision.replies.append(Reply(member.sync_reply, synced(group, member)))
                 member.sync_reply = None
                 self._expect(group, member, now_ms, member.session_timeout_ms)
         return decision
@@ -356,219 +336,6 @@ class ClassicGroups:
             if error is Error.NONE:
                 self.remove(group, member_id, decision, now_ms)
         return error
-
-    def remove(self, group: ClassicGroup, member_id: str, decision: Decision, now_ms: int) -> None:
-        """Somebody is gone: the others share its work."""
-        member = group.remove(member_id)
-        if member is None:
-            return
-        self._answer_waiting(member, Error.UNKNOWN_MEMBER_ID, decision)
-        self.deadlines.cancel(Timer("session", group.group_id, member_id))
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self._prepare_if_possible(group, decision, now_ms)
-        if group.state is State.PREPARING_REBALANCE and group.came_from is not State.EMPTY:
-            self._complete_if_all_joined(group, decision, now_ms)
-
-    def _forget_announced(self, group: ClassicGroup, member_id: str, decision: Decision, now_ms: int) -> None:
-        group.announced.discard(member_id)
-        self.deadlines.cancel(Timer("announced", group.group_id, member_id))
-        if group.state is State.PREPARING_REBALANCE and group.came_from is not State.EMPTY:
-            self._complete_if_all_joined(group, decision, now_ms)
-
-    # ---- rebalance
-
-    def _prepare_if_possible(self, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        if group.state not in CAN_REBALANCE:
-            return
-        if group.state is State.COMPLETING_REBALANCE:
-            self._fail_syncs(group, Error.REBALANCE_IN_PROGRESS, decision)
-        self.deadlines.cancel(Timer("sync", group.group_id))
-        wait_ms = group.rebalance_timeout_ms
-        if group.state is State.EMPTY:
-            group.delay_left_ms = max(wait_ms - self.settings.initial_rebalance_delay_ms, 0)
-            group.has_new_member = False
-            wait_ms = self.settings.initial_rebalance_delay_ms
-        group.move_to(State.PREPARING_REBALANCE, now_ms)
-        self._set(Timer("join", group.group_id), now_ms + wait_ms)
-
-    def _complete_if_all_joined(self, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        if group.has_all_joined:
-            self._complete_join(group, decision, now_ms)
-
-    def _on_join_timeout(self, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        if group.state is not State.PREPARING_REBALANCE:
-            return
-        if group.came_from is State.EMPTY and group.has_new_member and group.delay_left_ms > 0:
-            group.has_new_member = False
-            delay_ms = min(self.settings.initial_rebalance_delay_ms, group.delay_left_ms)
-            group.delay_left_ms -= delay_ms
-            self._set(Timer("join", group.group_id), now_ms + delay_ms)
-        else:
-            self._complete_join(group, decision, now_ms)
-
-    def _complete_join(self, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        self.deadlines.cancel(Timer("join", group.group_id))
-        for member in [each for each in group.members.values() if each.join_reply is None and each.instance_id is None]:
-            group.remove(member.member_id)
-            self.deadlines.cancel(Timer("session", group.group_id, member.member_id))
-        if group.members and not group.elect_joined_leader():
-            # Only static members, and none has joined: wait until one does or their sessions end.
-            self._set(Timer("join", group.group_id), now_ms + group.rebalance_timeout_ms)
-            return
-        group.start_generation(now_ms)
-        if group.state is State.EMPTY:
-            decision.records.append(group_record(group, {}))
-            return
-        for member in group.members.values():
-            self._answer_join(group, member, decision, now_ms)
-        self._set(Timer("sync", group.group_id), now_ms + group.rebalance_timeout_ms)
-
-    def _answer_join(self, group: ClassicGroup, member: Member, decision: Decision, now_ms: int) -> None:
-        if member.join_reply is not None:
-            is_leader = member.member_id == group.leader_id
-            response = self._joined(group, member.member_id, with_members=is_leader)
-            decision.replies.append(Reply(member.join_reply, response))
-        member.join_reply = None
-        member.is_new = False
-        group.unsynced.add(member.member_id)
-        self._expect(group, member, now_ms, member.session_timeout_ms)
-
-    def _on_sync_timeout(self, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        """Whoever never asked for its assignment is taken to be gone."""
-        if group.state not in (State.COMPLETING_REBALANCE, State.STABLE):
-            return
-        late = [member_id for member_id in group.members if member_id in group.unsynced]
-        for member_id in late:
-            self.remove(group, member_id, decision, now_ms)
-
-    def _fail_syncs(self, group: ClassicGroup, error: Error, decision: Decision) -> None:
-        for member in group.members.values():
-            member.assignment = b""
-            if member.sync_reply is not None:
-                decision.replies.append(Reply(member.sync_reply, refused_sync(error)))
-                member.sync_reply = None
-
-    # ---- time
-
-    def tick(self, now_ms: int) -> list[Decision]:
-        decisions = []
-        for timer in self.deadlines.due(now_ms):
-            group = self.groups.get(timer.group_id)
-            if group is not None:
-                decision = Decision()
-                self._on_timer(timer, group, decision, now_ms)
-                decisions.append(decision)
-        return decisions
-
-    def _on_timer(self, timer: Timer, group: ClassicGroup, decision: Decision, now_ms: int) -> None:
-        if timer.kind == "join":
-            self._on_join_timeout(group, decision, now_ms)
-        elif timer.kind == "sync":
-            self._on_sync_timeout(group, decision, now_ms)
-        elif timer.kind == "announced":
-            self._forget_announced(group, timer.member_id, decision, now_ms)
-        else:
-            self._on_session_end(group, timer.member_id, decision, now_ms)
-
-    def _on_session_end(self, group: ClassicGroup, member_id: str, decision: Decision, now_ms: int) -> None:
-        member = group.members.get(member_id)
-        if member is None:
-            return
-        if member.is_waiting and not member.is_new:
-            self._expect(group, member, now_ms, member.session_timeout_ms)
-        else:
-            self.remove(group, member_id, decision, now_ms)
-
-    def dismissed(self, group: ClassicGroup) -> list[Reply]:
-        """The group goes on under the new protocol: whoever waits here joins again there."""
-        decision = Decision()
-        for member in group.members.values():
-            self._answer_waiting(member, Error.REBALANCE_IN_PROGRESS, decision)
-        return decision.replies
-
-    def resigned(self) -> list[Reply]:
-        """Somebody else coordinates from now on: whoever waits here asks there."""
-        decision = Decision()
-        for group in self.groups.values():
-            for member in group.members.values():
-                self._answer_waiting(member, Error.NOT_COORDINATOR, decision)
-        return decision.replies
-
-    def resume(self, group_id: str, now_ms: int) -> Decision:
-        """A group came back from the new protocol: its members share the work among themselves again."""
-        decision = Decision()
-        group = self.groups.get(group_id)
-        if group is not None:
-            self.start_sessions(group, now_ms)
-            self._prepare_if_possible(group, decision, now_ms)
-        return decision
-
-    def start_sessions(self, group: ClassicGroup, now_ms: int) -> None:
-        """The group was loaded, or nobody was listened to: its members get a whole session time to report."""
-        for member in group.members.values():
-            if not member.is_waiting:
-                self._expect(group, member, now_ms, member.session_timeout_ms)
-
-    def _expect(self, group: ClassicGroup, member: Member, now_ms: int, within_ms: int) -> None:
-        self.deadlines.set(Timer("session", group.group_id, member.member_id), now_ms + within_ms)
-
-    def _set(self, timer: Timer, at_ms: int) -> None:
-        self.deadlines.set(timer, at_ms)
-
-    # ---- answers
-
-    def _answer_waiting(self, member: Member, error: Error, decision: Decision) -> None:
-        if member.join_reply is not None:
-            decision.replies.append(Reply(member.join_reply, refused_join(member.member_id, error)))
-        if member.sync_reply is not None:
-            decision.replies.append(Reply(member.sync_reply, refused_sync(error)))
-        member.join_reply = member.sync_reply = None
-
-    def _joined(self, group: ClassicGroup, member_id: str, *, with_members: bool) -> JoinGroupResponse:
-        return JoinGroupResponse(
-            generation_id=group.generation,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol,
-            leader=group.leader_id or "",
-            member_id=member_id,
-            members=group.joined_members() if with_members else [],
-        )
-
-    def _synced(self, group: ClassicGroup, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
-        )
-
-
-def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Error:
-    """Whether this is a member, and, for a static one, still the one that has the name."""
-    if group.state is State.DEAD:
-        return Error.COORDINATOR_NOT_AVAILABLE
-    if instance_id is not None:
-        known = group.member_of_instance.get(instance_id)
-        if known is None:
-            return Error.UNKNOWN_MEMBER_ID
-        return Error.NONE if known == member_id else Error.FENCED_INSTANCE_ID
-    return Error.NONE if member_id in group.members else Error.UNKNOWN_MEMBER_ID
-
-
-def left_response(leavers: list[MemberIdentity], errors: list[Error]) -> LeaveGroupResponse:
-    return LeaveGroupResponse(
-        members=[
-            MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=error)
-            for each, error in zip(leavers, errors, strict=True)
-        ]
-    )
-
-
-def refused_join(member_id: str, error: Error) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=error, generation_id=NO_GENERATION, protocol_name=None, leader="", member_id=member_id
-    )
-
-
-def refused_sync(error: Error) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=error, assignment=b"")
 
 
 def _refuse_join(request: JoinGroupRequest, error: Error, reply_to: ReplyTo) -> Decision:

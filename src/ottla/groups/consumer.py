@@ -21,10 +21,19 @@ from ottla.groups.consumer_group import (
     JOINING,
     LEFT,
     LEFT_FOR_A_WHILE,
-    Assignment,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+)
+from ottla.groups.consumer_heartbeat import (
+    check_epoch,
+    check_instance,
+    facts_of,
+    heartbeat_response,
+    no_member,
+    owned_partitions,
+    subscription_of,
+    updated_member,
 )
 from ottla.groups.consumer_plan import FindTopics, Plan
 from ottla.groups.consumer_records import (
@@ -43,12 +52,7 @@ from ottla.groups.consumer_records import (
 )
 from ottla.groups.reconciliation import Owned, Step, gone_for_a_while, where_it_stands
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.protocol.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatAssignment,
-    HeartbeatTopicPartitions,
-)
+from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.groups import MemberIdentity
 
 Downgrade = Callable[[ConsumerGroup, list[ConsumerMember], int], Decision | None]
@@ -115,12 +119,12 @@ class ConsumerGroups:
         upgraded: ConsumerGroup | None,
     ) -> Decision:
         group = self._group_for(request, upgraded)
-        owned = _owned(request)
+        owned = owned_partitions(request)
         known, former_id, records = self._member_for(group, request, owned)
-        member = _updated(known, request, client_id, client_host)
+        member = updated_member(known, request, client_id, client_host)
         step = self.step(group, known, former_id, member, owned, records, catalog, now_ms)
         interval_ms = self._times(group.group_id).heartbeat_interval_ms
-        return Decision(records, [Reply(reply_to, _response(request, known, step, interval_ms))])
+        return Decision(records, [Reply(reply_to, heartbeat_response(request, known, step, interval_ms))])
 
     def step(
         self,
@@ -135,11 +139,11 @@ class ConsumerGroups:
     ) -> Step:
         """What follows from a member's being `member` instead of `known`; what must be written goes to `records`."""
         is_new = former_id is None and member.member_id not in group.members
-        if is_new or _facts(member) != _facts(known):
+        if is_new or facts_of(member) != facts_of(known):
             records.append(member_record(group.group_id, member))
         plan = Plan(group, member, former_id, catalog, self._find_topics, records, now_ms)
         plan.resolve_patterns(known.topic_regex)
-        plan.raise_epoch_if(is_new or _subscription(member) != _subscription(known))
+        plan.raise_epoch_if(is_new or subscription_of(member) != subscription_of(known))
         plan.assign(self.settings.consumer_assignors, self._times(group.group_id).assignment_interval_ms)
         step = plan.move(owned)
         self._watch(group.group_id, member, step, now_ms)
@@ -169,15 +173,15 @@ class ConsumerGroups:
         if request.instance_id is not None:
             named = group.member_of_instance.get(request.instance_id)
             if request.member_epoch != JOINING:
-                _check_instance(named, request)
+                check_instance(named, request)
             elif named is not None:
                 successor, records = self._successor(group, group.members[named], request)
                 return successor, named, records
         if member is None:
             if request.member_epoch != JOINING:
-                raise _no_member(request)
+                raise no_member(request)
             return ConsumerMember(request.member_id), None, []
-        _check_epoch(member, request, owned)
+        check_epoch(member, request, owned)
         return member, None, []
 
     def _successor(
@@ -205,7 +209,6 @@ class ConsumerGroups:
             target_record(group_id, member.member_id, group.target.get(former.member_id, {})),
             current_record(group_id, member.member_id, where_it_stands(member)),
         ]
-        self._forget_timers(group_id, former.member_id)
         return member, records
 
     # ---- leaving
@@ -215,14 +218,14 @@ class ConsumerGroups:
         if group is None:
             raise KafkaError(Error.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         if request.instance_id is not None:
-            _check_instance(group.member_of_instance.get(request.instance_id), request)
+            check_instance(group.member_of_instance.get(request.instance_id), request)
         member = group.members.get(request.member_id)
         if member is None:
-            raise _no_member(request)
+            raise no_member(request)
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
-        self._forget_timers(group.group_id, member.member_id)
         if request.member_epoch == LEFT_FOR_A_WHILE:
             step = gone_for_a_while(member, LEFT_FOR_A_WHILE)
+            self._forget_timers(group.group_id, member.member_id)
             self.expect(group.group_id, member, now_ms)
             return Decision([current_record(group.group_id, member.member_id, step)], [Reply(reply_to, response)])
         decision = self._removal(group, [member], now_ms)
@@ -233,7 +236,8 @@ class ConsumerGroups:
         self, group: ConsumerGroup, leavers: Iterable[MemberIdentity], now_ms: int
     ) -> tuple[list[Error], Decision]:
         """LeaveGroup, by which classic members go and administrators remove any: an answer for each."""
-        errors, gone = [], []
+        errors = []
+        gone: dict[str, ConsumerMember] = {}
         for leaver in leavers:
             member_id = leaver.member_id
             if leaver.group_instance_id is not None:
@@ -244,14 +248,14 @@ class ConsumerGroups:
                 member_id = named or ""
             member = group.members.get(member_id)
             errors.append(Error.NONE if member is not None else Error.UNKNOWN_MEMBER_ID)
-            if member is not None and member not in gone:
-                gone.append(member)
-                self._forget_timers(group.group_id, member_id)
-        return errors, self._removal(group, gone, now_ms) if gone else Decision()
+            if member is not None:
+                gone[member_id] = member
+        return errors, self._removal(group, list(gone.values()), now_ms) if gone else Decision()
 
     def _removal(self, group: ConsumerGroup, gone: list[ConsumerMember], now_ms: int) -> Decision:
         group_id = group.group_id
-        stay = [member for member in group.members.values() if member not in gone]
+        leaving = {member.member_id for member in gone}
+        stay = [member for member in group.members.values() if member.member_id not in leaving]
         if stay and all(member.classic is not None for member in stay):
             downgraded = self.downgrade(group, stay, now_ms)
             if downgraded is not None:
@@ -265,15 +269,18 @@ class ConsumerGroups:
     # ---- time
 
     def tick(self, now_ms: int) -> list[Decision]:
-        decisions = []
+        late: dict[tuple[str, str], None] = {}
         for timer in self.deadlines.due(now_ms):
             group = self.groups.get(timer.group_id)
-            if group is None or timer.member_id not in group.members:
-                continue
-            is_late = group.members[timer.member_id].state is MemberState.UNREVOKED_PARTITIONS
-            if timer.kind != "revocation" or is_late:
-                self._forget_timers(timer.group_id, timer.member_id)
-                decisions.append(self._removal(group, [group.members[timer.member_id]], now_ms))
+            member = group.members.get(timer.member_id) if group is not None else None
+            if member is not None and (timer.kind != "revocation" or member.state is MemberState.UNREVOKED_PARTITIONS):
+                late[timer.group_id, timer.member_id] = None
+        decisions = []
+        for group_id, member_id in late:
+            group = self.groups[group_id]
+            member = group.members[member_id]
+            self.expect(group_id, member, now_ms)  # once more, should it be refused to write that it is gone
+            decisions.append(self._removal(group, [member], now_ms))
         return decisions
 
     def start_sessions(self, now_ms: int) -> None:
@@ -324,6 +331,8 @@ class ConsumerGroups:
             if value is None:
                 return
             group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if kind == MEMBER and value is None:  # not before: whoever could not be removed must still be watched
+            self._forget_timers(key.group_id, key.member_id)
         _apply(group, kind, key, value)
 
     # ---- offsets
@@ -380,96 +389,3 @@ def _apply(group: ConsumerGroup, kind: int, key: Any, value: Any | None) -> None
         group.apply_current(key.member_id, value)
     elif kind == REGULAR_EXPRESSION:
         group.apply_pattern(key.regular_expression, value.topics if value is not None else None)
-
-
-def _response(
-    request: ConsumerGroupHeartbeatRequest, known: ConsumerMember, step: Step, interval_ms: int
-) -> ConsumerGroupHeartbeatResponse:
-    """The assignment is told when it is another one, or when the member asks with all it knows."""
-    response = ConsumerGroupHeartbeatResponse(
-        member_id=request.member_id, member_epoch=step.epoch, heartbeat_interval_ms=interval_ms
-    )
-    is_whole = (
-        request.rebalance_timeout_ms != -1
-        and request.topic_partitions is not None
-        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
-    )
-    if request.member_epoch == JOINING or is_whole or step.assigned != known.assigned:
-        response.assignment = HeartbeatAssignment(
-            topic_partitions=[
-                HeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
-                for topic_id, partitions in sorted(step.assigned.items())
-            ]
-        )
-    return response
-
-
-def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned:
-    if request.topic_partitions is None:
-        return None
-    return {each.topic_id: frozenset(each.partitions) for each in request.topic_partitions}
-
-
-def _updated(
-    known: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
-) -> ConsumerMember:
-    """What is null in a heartbeat has not changed."""
-    member = copy(known)
-    member.classic = None
-    member.client_id, member.client_host = client_id, client_host
-    if request.instance_id is not None:
-        member.instance_id = request.instance_id
-    if request.rack_id is not None:
-        member.rack_id = request.rack_id
-    if request.rebalance_timeout_ms != -1:
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-    if request.subscribed_topic_names is not None:
-        member.topic_names = frozenset(request.subscribed_topic_names)
-    if request.subscribed_topic_regex is not None:
-        member.topic_regex = request.subscribed_topic_regex
-    if request.server_assignor is not None:
-        member.server_assignor = request.server_assignor
-    return member
-
-
-def _facts(member: ConsumerMember) -> tuple[object, ...]:
-    identity = (member.instance_id, member.rack_id, member.client_id, member.client_host)
-    return (*identity, member.rebalance_timeout_ms, member.server_assignor, member.classic, *_subscription(member))
-
-
-def _subscription(member: ConsumerMember) -> tuple[object, ...]:
-    return member.topic_names, member.topic_regex
-
-
-def _no_member(request: ConsumerGroupHeartbeatRequest) -> KafkaError:
-    problem = f"Member {request.member_id} is not a member of group {request.group_id}."
-    return KafkaError(Error.UNKNOWN_MEMBER_ID, problem)
-
-
-def _check_instance(named: str | None, request: ConsumerGroupHeartbeatRequest) -> None:
-    if named is None:
-        raise KafkaError(Error.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
-    if named != request.member_id:
-        raise KafkaError(
-            Error.FENCED_INSTANCE_ID,
-            f"Static member {request.member_id} with instance id {request.instance_id} was fenced by member {named}.",
-        )
-
-
-def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, owned: Owned) -> None:
-    """Equal, or one step behind with nothing that it was not given: then only an answer got lost."""
-    epoch = request.member_epoch
-    if epoch in (member.epoch, JOINING):
-        return
-    if epoch == member.previous_epoch and owned is not None and _is_within(owned, member.assigned):
-        return
-    word = "greater" if epoch > member.epoch else "smaller"
-    raise KafkaError(
-        Error.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {word} member epoch ({epoch}) than the one known by the group coordinator "
-        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _is_within(owned: Assignment, assigned: Assignment) -> bool:
-    return all(partitions <= assigned.get(topic_id, frozenset()) for topic_id, partitions in owned.items())

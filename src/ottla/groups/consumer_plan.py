@@ -72,10 +72,11 @@ class Plan:
             return
         names = {name for member in self._members() for name in self._topics_of(member)}
         metadata_hash = fingerprint(self._catalog, names)
-        self._group.seen_generation = self._catalog.generation
         if has_changed or metadata_hash != self._group.metadata_hash:
             self._epoch += 1
             self.records.append(epoch_record(self._group.group_id, self._epoch, metadata_hash))
+        if not self.records:  # what is to be written may be refused: then the next heartbeat must find it, too
+            self._group.seen_generation = self._catalog.generation
 
     def assign(self, assignors: tuple[str, ...], interval_ms: int) -> None:
         """A new target for everybody when the group has changed since the last one, but not too often (KIP-1263)."""

@@ -12,7 +12,8 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp
 from ottla.groups.catalog import Catalog
-from ottla.groups.classic import Assigned, Client, left_response
+from ottla.groups.classic import Assigned
+from ottla.groups.classic_answers import Client, left_response
 from ottla.groups.classic_group import ClassicGroup, State
 from ottla.groups.consumer_group import JOINING, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_plan import FindTopics
@@ -34,6 +35,7 @@ from ottla.protocol.messages.groups import (
 
 LEGACY_OFFSET_COMMIT = 0
 CLASSIC = "classic"
+FORGOTTEN_AT_ONCE = 200
 
 
 class GroupMachine(OffsetMachine):
@@ -59,7 +61,7 @@ class GroupMachine(OffsetMachine):
         if former is not None and former.members:
             return self._mixed.join(former, request, client, fresh_id, self._catalog(), reply_to, now_ms)
         decision = self.classic.join(request, client, fresh_id, reply_to, now_ms)
-        if former is not None and decision.records:
+        if former is not None and request.group_id in self.groups:  # also if it could not be written the last time
             decision.records[:0] = forget_group(former)
         return decision
 
@@ -120,17 +122,20 @@ class GroupMachine(OffsetMachine):
 
     # ---- administration
 
-    def delete_group(self, group_id: str) -> tuple[list[Record], Error]:
+    def delete_group(self, group_id: str) -> tuple[list[Record], Error, bool]:
+        """What is to be written, and whether that is all: of many offsets only some are forgotten at a time."""
         group = self.groups.get(group_id)
         consumer_group = self.consumer.groups.get(group_id)
         if group is None and consumer_group is None:
-            return [], Error.GROUP_ID_NOT_FOUND
+            return [], Error.GROUP_ID_NOT_FOUND, True
         if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
-            return [], Error.NON_EMPTY_GROUP
-        records = self.all_forgotten(group_id)
+            return [], Error.NON_EMPTY_GROUP, True
+        records, is_all = self.some_forgotten(group_id, FORGOTTEN_AT_ONCE)
+        if not is_all:
+            return records, Error.NONE, False
         if consumer_group is not None:
-            return [*records, *forget_group(consumer_group)], Error.NONE
-        return [*records, group_tombstone(group_id)], Error.NONE
+            return [*records, *forget_group(consumer_group)], Error.NONE, True
+        return [*records, group_tombstone(group_id)], Error.NONE, True
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         group = self.groups.get(group_id)

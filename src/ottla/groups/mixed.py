@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.base.errors import Error, KafkaError
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo
 from ottla.groups.catalog import Catalog, fingerprint
-from ottla.groups.classic import Client, refused_join, refused_sync
+from ottla.groups.classic_answers import Client, refused_join, refused_sync
 from ottla.groups.classic_group import ClassicGroup, Member
 from ottla.groups.consumer import ConsumerGroups
 from ottla.groups.consumer_group import Assignment, ConsumerGroup, ConsumerMember, MemberState

@@ -3,8 +3,10 @@
 Rules:
 1. A frame is handed over as a view of a buffer that is used again afterwards: nobody keeps it past the call.
 2. Replies leave in the order in which their requests came, also when a later one is ready first.
-3. A client that does not read its answers, or has too many requests under way, is not read from.
+3. A client that does not read its answers, has too many requests under way, or is throttled is not read from.
 4. Nothing here awaits: the poller calls on_readable() and on_writable(), the handler answers now or later.
+5. A request that overlaps with others may start while they are unanswered, unless one of them wants to be alone. Every
+   other request starts when all before it are answered, and is alone until it is answered itself.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.base.file_range import FileRange
+from ottla.base.security import ANONYMOUS
+from ottla.base.tasks import tell
 from ottla.network.buffers import SHARED_BYTES, SMALLEST_BYTES, Buffers
 from ottla.network.transport import Transport
 from ottla.protocol.codec import Encoded
@@ -54,6 +58,19 @@ class Cancellable(Protocol):
     def cancel(self) -> None: ...
 
 
+class ClientFacts:
+    """What is known about who is at the other end."""
+
+    def __init__(self, host: str, port: int, listener_name: str) -> None:
+        self.host = host
+        self.port = port
+        self.listener_name = listener_name
+        self.principal = ANONYMOUS
+        self.has_logged_in = True  # a listener that asks for a login says False until there was one
+        self.software_name = "unknown"  # until the client tells it (KIP-511); it proves nothing
+        self.software_version = "unknown"
+
+
 class Probe(Protocol):
     """Somebody who wants to know how long one reply takes to be sent."""
 
@@ -79,7 +96,18 @@ class PendingReply:
                 release_ranges(output)
             return
         self.output = output
-        self.connection.on_reply_complete()
+        self.connection.on_place_filled(self)
+
+    def stand_alone(self) -> None:
+        """Nothing may start beside this request until it is answered or lets others start."""
+        assert self.connection.alone is None or self.connection.alone is self, "one request at a time is alone"
+        self.connection.alone = self
+
+    def let_others_start(self) -> None:
+        connection = self.connection
+        if connection.alone is self:
+            connection.alone = None
+            connection.resume()
 
 
 class Connection:
@@ -94,8 +122,7 @@ class Connection:
         buffers: Buffers,
         handler: FrameHandler,
         on_closed: Callable[[Connection], None],
-        listener_name: str,
-        peer_host: str,
+        client: ClientFacts,
         frame_bytes_max: int,
     ) -> None:
         self.transport = transport
@@ -105,15 +132,13 @@ class Connection:
         self.buffers = buffers
         self.handler = handler
         self.on_closed = on_closed
-        self.listener_name = listener_name
-        self.peer_host = peer_host
-        self.client_software_name = "unknown"  # until the client tells it (KIP-511)
-        self.client_software_version = "unknown"
+        self.client = client
         self.frame_bytes_max = frame_bytes_max
         self.last_active_tick = 0
         self.is_closed = False
         self.close_reason = ""
         self.waiting: set[Cancellable] = set()  # requests that are parked somewhere and must know when we close
+        self.watchers: dict[str, Callable[[], None]] = {}  # whoever else wants to know, under a name of its own
         # receiving
         self.own: memoryview | None = None  # a frame that is not whole yet, or that has to wait
         self.have = 0
@@ -122,7 +147,8 @@ class Connection:
         self.is_waiting = False  # the first frame in `own` may not start before earlier replies are out
         # sending
         self.pending: deque[PendingReply] = deque()
-        self.is_exclusive = False  # the handler's note: nothing may start beside the pending request
+        self.alone: PendingReply | None = None  # beside this one nothing may start
+        self.throttled: asyncio.TimerHandle | None = None  # while it is there nothing is read or started
         self.out: deque[bytearray | memoryview | FileRange] = deque()
         self.unsent_bytes = 0
         self.is_writing = False  # the socket is full: the poller tells when there is room
@@ -196,7 +222,7 @@ class Connection:
             if frame_end > end:
                 self.expected = SIZE_BYTES + size
                 break
-            if turns_left == 0 or not self._may_start():
+            if turns_left == 0 or not self._has_room():
                 self.is_waiting = True
                 break
             if not self.handler.on_frame(self, view[start:frame_end]):
@@ -215,11 +241,15 @@ class Connection:
                 self.poller.flush_later(self)
         else:
             self._update_reading()
-        if self.is_waiting and turns_left == 0 and self._may_start():
+        if self.is_waiting and turns_left == 0 and self._has_room():
             self.loop.call_soon(self.on_turn)
 
-    def _may_start(self) -> bool:
-        return self.unsent_bytes <= UNSENT_BYTES_MAX and len(self.pending) < PENDING_MAX
+    def may_start(self, overlaps: bool) -> bool:
+        """Whether a request of this kind may begin beside those that are not answered yet."""
+        return not self.pending or (overlaps and self.alone is None)
+
+    def _has_room(self) -> bool:
+        return self.unsent_bytes <= UNSENT_BYTES_MAX and len(self.pending) < PENDING_MAX and self.throttled is None
 
     def _keep(self, view: memoryview, position: int, end: int) -> None:
         rest = end - position
@@ -255,7 +285,7 @@ class Connection:
         """Read on, unless frames are waiting already or the client does not take its answers."""
         if self.is_closed:
             return
-        should_read = not self.is_waiting and self._may_start()
+        should_read = not self.is_waiting and self._has_room()
         if should_read != self.is_reading:
             self.is_reading = should_read
             self.poller.interest(self.descriptor, should_read, self.is_writing)
@@ -272,11 +302,28 @@ class Connection:
         else:
             self._queue(output)
 
-    def park(self) -> PendingReply:
+    def park(self, overlaps: bool) -> PendingReply:
         """Keep the place of a reply that comes later."""
         place = PendingReply(self)
         self.pending.append(place)
+        if not overlaps:
+            place.stand_alone()
         return place
+
+    def throttle(self, seconds: float) -> None:
+        """Take nothing more from this client for so long (KIP-219); what was accepted is answered meanwhile."""
+        if self.is_closed:
+            return
+        until = self.loop.time() + seconds
+        if self.throttled is not None:
+            until = max(until, self.throttled.when())
+            self.throttled.cancel()
+        self.throttled = self.loop.call_at(until, self._on_throttle_end)
+        self._update_reading()
+
+    def _on_throttle_end(self) -> None:
+        self.throttled = None
+        self.resume()
 
     def follow(self, probe: Probe) -> None:
         """Tell this probe when the reply that was given last is being sent and is out; one probe at a time."""
@@ -284,7 +331,9 @@ class Connection:
             self.probe = probe
             self.probe_end = self.sent_bytes + self.unsent_bytes
 
-    def on_reply_complete(self) -> None:
+    def on_place_filled(self, place: PendingReply) -> None:
+        if self.alone is place:
+            self.alone = None
         pending = self.pending
         while pending and pending[0].is_complete:
             output = pending.popleft().output
@@ -292,12 +341,13 @@ class Connection:
                 self._queue(output)
         if self.out and not self.is_writing:
             self._send()
-        self._resume()
+        self.resume()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Something that held requests back may be over."""
         if self.is_closed:
             return
-        if self.is_waiting and self._may_start() and not (self.pending and self.is_exclusive):
+        if self.is_waiting and self._has_room() and self.may_start(overlaps=True):
             # Not called directly: a handler may be completing replies from inside on_frame().
             self.loop.call_soon(self.on_turn)
         else:
@@ -335,14 +385,14 @@ class Connection:
     def on_writable(self) -> None:
         if not self.is_closed:
             self._send()
-            self._resume()
+            self.resume()
 
     def flush(self) -> None:
         """Send what this round's requests were answered with."""
         self.is_flushing = False
         if not self.is_closed and not self.is_writing:
             self._send()
-            self._resume()
+            self.resume()
 
     def _send(self) -> None:
         out = self.out
@@ -412,9 +462,15 @@ class Connection:
             if place.output is not None:
                 release_ranges(place.output)
         self.pending.clear()
+        self.alone = None
+        if self.throttled is not None:
+            self.throttled.cancel()
         for request in list(self.waiting):
-            request.cancel()
+            tell(request.cancel)
         self.waiting.clear()
+        for watcher in self.watchers.values():
+            tell(watcher)
+        self.watchers.clear()
         self.on_closed(self)
 
     @property
@@ -424,7 +480,7 @@ class Connection:
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "waiting" if self.is_waiting else "open"
-        return f"<Connection {self.peer_host} {state}, {len(self.pending)} pending, {self.unsent_bytes} bytes unsent>"
+        return f"<Connection {self.client.host} {state}, {len(self.pending)} pending, {self.unsent_bytes} bytes unsent>"
 
 
 def release_ranges(output: Encoded) -> None:

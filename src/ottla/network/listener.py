@@ -8,9 +8,10 @@ import logging
 import socket
 from collections.abc import Awaitable
 
+from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
 from ottla.network.buffers import Buffers
-from ottla.network.connection import Connection, FrameHandler
+from ottla.network.connection import ClientFacts, Connection, FrameHandler
 from ottla.network.limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
 from ottla.network.traffic import ListenerTraffic
@@ -55,7 +56,7 @@ class ConnectionSet:
             rate.change(limits.of_listener(name).creation_rate, now)
         self._tell_room()
 
-    def admit(self, sock: socket.socket, host: str, listener_name: str) -> None:
+    def admit(self, sock: socket.socket, host: str, port: int, listener_name: str) -> None:
         """Take a new socket in, or close it when its host has too many already."""
         self._rate.take()
         self._rate_of(listener_name).take()
@@ -79,8 +80,7 @@ class ConnectionSet:
             self.buffers,
             self._handler,
             self._on_closed,
-            listener_name,
-            host,
+            ClientFacts(host, port, listener_name),
             self.limits.frame_bytes_max,
         )
         self.connections.add(connection)
@@ -91,17 +91,17 @@ class ConnectionSet:
 
     def _on_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        traffic = self.traffic_of(connection.listener_name)
+        traffic = self.traffic_of(connection.client.listener_name)
         traffic.closed += 1
         traffic.received_bytes += connection.received_bytes
         traffic.sent_bytes += connection.sent_bytes
-        left = self.per_host[connection.peer_host] - 1
+        left = self.per_host[connection.client.host] - 1
         if left:
-            self.per_host[connection.peer_host] = left
+            self.per_host[connection.client.host] = left
         else:
-            del self.per_host[connection.peer_host]
-        self.per_listener[connection.listener_name] -= 1
-        logger.debug("connection from %s closed: %s", connection.peer_host, connection.close_reason)
+            del self.per_host[connection.client.host]
+        self.per_listener[connection.client.listener_name] -= 1
+        logger.debug("connection from %s closed: %s", connection.client.host, connection.close_reason)
         self._tell_room()
 
     def traffic_of(self, listener_name: str) -> ListenerTraffic:
@@ -151,7 +151,7 @@ class ConnectionSet:
             if connection.last_active_tick < 0 or connection.pending or connection.out:
                 connection.last_active_tick = self._tick
             elif idle_ticks and self._tick - connection.last_active_tick >= idle_ticks:
-                self.traffic_of(connection.listener_name).expired += 1
+                self.traffic_of(connection.client.listener_name).expired += 1
                 connection.abandon("idle for longer than connections.max.idle.ms")
         if not any(connection.have for connection in self.connections):
             self.buffers.forget()
@@ -214,7 +214,7 @@ class Listener:
                 return
             self._retry_seconds = RETRY_SECONDS
             # A socket for both kinds of addresses shows IPv4 ones in the form of IPv6.
-            self.connections.admit(sock, address[0].removeprefix("::ffff:"), self.name)
+            self.connections.admit(sock, address[0].removeprefix("::ffff:"), address[1], self.name)
 
     def _back_off(self, error: OSError) -> None:
         if self._log_limiter.is_due(self._loop.time()):
@@ -230,7 +230,7 @@ class Listener:
             await until
             self.start()
 
-        self._waiter = self._loop.create_task(go_on())
+        self._waiter = tasks.start(go_on(), f"the pause of listener {self.name}", on_failure=self.start)
 
     def close(self) -> None:
         if self._waiter is not None:

@@ -21,12 +21,14 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla import __version__
+from ottla.base import tasks
 from ottla.base.errors import Error
-from ottla.network.answer_frames import AnswerFrames
+from ottla.network.calls_under_way import Call, CallsUnderWay
 from ottla.network.connecting import connect
+from ottla.network.peer_state import LEADS_TO, PeerState
 from ottla.protocol.apis import ALL_APIS
-from ottla.protocol.codec import Encoded, ProtocolError, decode, encode_onto
-from ottla.protocol.headers import decode_response_header, encode_request_header
+from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
+from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import layout_of
 
@@ -35,15 +37,12 @@ logger = logging.getLogger(__name__)
 SOFTWARE_NAME: Final = "ottla-broker"
 API_VERSIONS: Final = 18
 API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
-FETCH: Final = 1
 CONNECT_MS: Final = 10_000
 CONNECT_MS_MAX: Final = 30_000
 TIMEOUT_MS: Final = 30_000
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 1_000
 RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
-APART_BYTES_MIN: Final = 256 * 1024  # so large an answer, unless it brings records, is decoded by a worker
-TIDY_SECONDS: Final = 10.0
 REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 R = TypeVar("R")
@@ -77,20 +76,6 @@ class Rounds(Protocol):
     def unwatch(self, descriptor: int) -> None: ...
 
 
-class Call:
-    """A request whose answer is to come."""
-
-    def __init__(
-        self, key: int, version: int, correlation_id: int, response: type[Any], future: asyncio.Future[Any]
-    ) -> None:
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.response = response
-        self.future = future
-        self.received_before = 0  # bytes that had come when it was sent
-
-
 class Peer:
     """All calls are made on the event loop."""
 
@@ -116,25 +101,21 @@ class Peer:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.connections = 0  # how often one was made
-        self.is_closed = False
+        self._state = PeerState.IDLE
         self._poller = poller
         self._locate = locate
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._is_ready = False  # connected, and the versions are known
         self._opening: asyncio.Task[None] | None = None
         self._connect_ms = connect_ms
         self._connect_ms_max = connect_ms_max
         self._slow_attempts = 0  # to connect, one after the other
         self._correlation_id = 0
-        self._calls: deque[Call] = deque()
+        self._calls = CallsUnderWay(self._loop, self._on_nonsense)
         self._out: deque[bytes | bytearray | memoryview] = deque()
         self._unsent_bytes = 0
         self._is_writing = False
         self._room: asyncio.Event | None = None
-        self._frames = AnswerFrames()
-        self._tidy_due: asyncio.TimerHandle | None = None
-        self._tidied_at = 0  # how many large frames there were then
 
     # ---- calling
 
@@ -143,7 +124,7 @@ class Peer:
     ) -> R:
         """Ask and wait for the answer, in the given version or else the highest that both sides know."""
         deadline = self._loop.time() + timeout_ms / 1000
-        if not self._is_ready:
+        if not self.is_connected:
             await self._become_ready(deadline)
         while self._unsent_bytes > UNSENT_BYTES_MAX or len(self._calls) >= UNDER_WAY_MAX:
             await self._wait_for_room(deadline)
@@ -174,16 +155,16 @@ class Peer:
 
     @property
     def is_connected(self) -> bool:
-        return self._is_ready
+        return self._state is PeerState.READY
+
+    @property
+    def is_closed(self) -> bool:
+        """For good."""
+        return self._state is PeerState.CLOSED
 
     @property
     def under_way(self) -> int:
         return len(self._calls)
-
-    async def connect(self, timeout_ms: int = CONNECT_MS) -> None:
-        """Make the connection now instead of with the first call."""
-        if not self._is_ready:
-            await self._become_ready(self._loop.time() + timeout_ms / 1000)
 
     def _send(self, request: Any, response: type[Any], key: int, version: int) -> Call:
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
@@ -195,7 +176,7 @@ class Peer:
         frame[:4] = (len(frame) - 4).to_bytes(4, "big")
         call = Call(key, version, self._correlation_id, response, self._loop.create_future())
         call.received_before = self.received_bytes
-        self._calls.append(call)
+        self._calls.add(call)
         self._out.append(frame)
         self._unsent_bytes += len(frame)
         if not self._is_writing:
@@ -219,7 +200,7 @@ class Peer:
                 await self._room.wait()
         except TimeoutError:
             raise PeerError(f"{self.address} takes no more requests", is_timeout=True) from None
-        if not self._is_ready:
+        if not self.is_connected:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
 
     def _tell_room(self) -> None:
@@ -232,7 +213,7 @@ class Peer:
         if self.is_closed:
             raise PeerError(f"the connection to {self.address} is closed for good")
         if self._opening is None:
-            self._opening = self._loop.create_task(self._open())
+            self._opening = tasks.ask(self._open(), f"connecting to {self.address}")
             self._opening.add_done_callback(self._on_opened)
         try:
             async with asyncio.timeout_at(deadline):
@@ -245,17 +226,25 @@ class Peer:
             if self.is_closed:
                 raise PeerError(f"the connection to {self.address} is closed for good") from None
             raise
-        if not self._is_ready:
+        if not self.is_connected:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
 
-    def _on_opened(self, task: asyncio.Task[None]) -> None:
+    def _on_opened(self, _: asyncio.Task[None]) -> None:
         self._opening = None
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told
 
     async def _open(self) -> None:
         if self._locate is not None:
             self.host, self.port = self._locate()
+        self._move_to(PeerState.CONNECTING)
+        try:
+            await self._connect()
+        finally:
+            if self._state is PeerState.CONNECTING:
+                self._move_to(PeerState.IDLE)
+            elif self._state is PeerState.GREETING:
+                self._lose("it does not tell its versions", is_refused=False)
+
+    async def _connect(self) -> None:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -269,12 +258,14 @@ class Peer:
                 is_refused=problem.errno in REFUSALS,
             ) from None
         self._socket = sock
-        self._frames = AnswerFrames()
+        self._move_to(PeerState.GREETING)
         self.connections += 1
         self._slow_attempts = 0
         self._poller.watch(sock.fileno(), self)
         await self._ask_versions()
-        self._is_ready = True
+        if self._socket is not sock:
+            raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
+        self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
 
     async def _ask_versions(self) -> None:
@@ -286,7 +277,6 @@ class Peer:
         finally:
             timer.cancel()
         if answer.error_code != Error.NONE:
-            self._lose(f"it answers ApiVersions with error {answer.error_code}", is_refused=False)
             raise PeerError(f"{self.address} answers ApiVersions with error {answer.error_code}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
@@ -298,7 +288,7 @@ class Peer:
             sock = self._socket
             if sock is None:
                 return
-            room = self._frames.room()
+            room = self._calls.room()
             try:
                 count = sock.recv_into(room)
             except BlockingIOError:
@@ -312,65 +302,18 @@ class Peer:
             self.received_bytes += count
             budget -= count
             try:
-                frames = self._frames.took(count)
-                for frame in frames:
-                    self._on_answer(frame)
+                if self._calls.took(count):
+                    self._tell_room()
             except ProtocolError as problem:
                 self._lose(f"it sent an answer that makes no sense: {problem}", is_refused=False)
                 return
             if count < len(room):
                 return
 
-    def _on_answer(self, frame: memoryview) -> None:
-        if not self._calls:
-            raise ProtocolError("an answer to nothing")
-        call = self._calls[0]
-        correlation_id, position = decode_response_header(call.key, call.version, frame)
-        if correlation_id != call.correlation_id:
-            raise ProtocolError(f"the answer to request {correlation_id} instead of {call.correlation_id}")
-        is_large = len(frame) >= APART_BYTES_MIN
-        if is_large:
-            self._tidy_later()
-        if call.future.done():  # its time was up, or nobody waits any more
-            self._calls.popleft()
-        elif is_large and call.key != FETCH:
-            self._calls.popleft()
-            self._decode_apart(call, frame, position)
-        else:
-            answer = decode(call.response, call.version, frame, position)[0]
-            self._calls.popleft()  # after decoding: an answer that cannot be read fails this call, too
-            call.future.set_result(answer)
-        self._tell_room()
-
-    def _decode_apart(self, call: Call, frame: memoryview, position: int) -> None:
-        """Ten thousand partitions take a while: a worker decodes them, the loop goes on."""
-        decoding = self._loop.run_in_executor(None, decode, call.response, call.version, frame, position)
-
-        def on_decoded(done: asyncio.Future[tuple[Any, int]]) -> None:
-            if call.future.done() or done.cancelled():
-                return
-            problem = done.exception()
-            if problem is None:
-                call.future.set_result(done.result()[0])
-                return
-            reason = f"it sent an answer that makes no sense: {problem}"
-            call.future.set_exception(PeerError(f"{self.address}: {reason}", is_sent=True))
-            self._lose(reason, is_refused=False)
-
-        decoding.add_done_callback(on_decoded)
-
-    def _tidy_later(self) -> None:
-        if self._tidy_due is None:
-            self._tidy_due = self._loop.call_later(TIDY_SECONDS, self._tidy)
-
-    def _tidy(self) -> None:
-        """Give the memory of large answers back when none came for a while."""
-        self._tidy_due = None
-        if self._frames.large_count == self._tidied_at:
-            self._frames.forget()
-        else:
-            self._tidied_at = self._frames.large_count
-            self._tidy_later()
+    def _on_nonsense(self, call: Call, problem: BaseException) -> None:
+        reason = f"it sent an answer that makes no sense: {problem}"
+        call.future.set_exception(PeerError(f"{self.address}: {reason}", is_sent=True))
+        self._lose(reason, is_refused=False)
 
     # ---- sending
 
@@ -418,36 +361,37 @@ class Peer:
         sock = self._socket
         if sock is None:
             return
+        if self._state is not PeerState.CLOSED:
+            self._move_to(PeerState.IDLE)
         self._socket = None
-        self._is_ready = False
         self._is_writing = False
         self._poller.unwatch(sock.fileno())
         sock.close()
         self._out.clear()
         self._unsent_bytes = 0
-        self._frames = AnswerFrames()
-        calls, self._calls = self._calls, deque()
+        calls = self._calls.give_up()
         text = f"lost the connection to {self.address}: {reason}"
         if calls:
             logger.debug("%s; %d calls were under way", text, len(calls))
         for call in calls:
-            if not call.future.done():
-                call.future.set_exception(PeerError(text, is_refused=is_refused, is_timeout=is_timeout, is_sent=True))
+            call.future.set_exception(PeerError(text, is_refused=is_refused, is_timeout=is_timeout, is_sent=True))
         self._tell_room()
 
     def close(self) -> None:
         """For good: calls under way fail, new ones too."""
-        self.is_closed = True
+        self._move_to(PeerState.CLOSED)
         if self._opening is not None:
             self._opening.cancel()
-        if self._tidy_due is not None:
-            self._tidy_due.cancel()
-            self._tidy_due = None
+        self._calls.close()
         self._lose("closed", is_refused=False)
 
+    def _move_to(self, state: PeerState) -> None:
+        assert state in LEADS_TO[self._state], f"{self} cannot become {state.value}"
+        self._state = state
+
     def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "ready" if self._is_ready else "not connected"
-        return f"<Peer {self.address} {state}, {len(self._calls)} under way, {self._unsent_bytes} bytes unsent>"
+        unsent = f"{self._unsent_bytes} bytes unsent"
+        return f"<Peer {self.address} {self._state.value}, {len(self._calls)} under way, {unsent}>"
 
 
 def _name(key: int) -> str:

@@ -4,31 +4,29 @@ Rules:
 1. Only the leader appends for producers; followers append what the leader gives them, with the leader's offsets.
 2. Consumers never see records at or beyond the high watermark, wherever they read.
 3. On the leader the high watermark never goes back. What decides about it and about the in-sync replicas is leading.py;
-   where a follower's log parts from its leader's is following.py. Here both are brought together with the log.
+   where a follower's log parts from its leader's is following.py. Here and in following_replica.py they are brought
+   together with the log.
 4. A partition with a single replica knows nothing of all this: what it appends is replicated.
-5. A replica that has found damage in its log does not begin to lead while others are in sync. It says so (to the
-   controller that is as if its folder had failed), and is mended from the leader as soon as nobody counts on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.metrics.traffic import TopicTraffic
-from ottla.replication.following import FetchPosition, followed_watermark, truncation_offset
+from ottla.replication.following_replica import UNDAMAGED, FollowingReplica, Told
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
-from ottla.replication.replica import NO_EPOCH, Replica
+from ottla.replication.replica import NO_EPOCH
 from ottla.replication.role import NO_LEADER, Role
 from ottla.replication.waiting import WaitingProduce
 from ottla.storage.log import Appended, Log
 
 UNKNOWN: Final = -1
-UNDAMAGED: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 LAG_MS_MAX: Final = 30_000
 NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
@@ -43,7 +41,7 @@ class ReplicaRead(NamedTuple):
     diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
-class Partition(Replica):
+class Partition(FollowingReplica):
     """A replica on this broker and what is known about its leader."""
 
     def __init__(
@@ -52,19 +50,11 @@ class Partition(Replica):
         super().__init__(name, topic_id, log, node_id)
         self.traffic = traffic if traffic is not None else TopicTraffic()  # one for all partitions of the topic
         self.role: Role = NO_ROLE
-        self.in_sync: tuple[int, ...] = ()  # as the controller has confirmed it
         self.replica_count = 1
         self.leading_since = NO_EPOCH  # we lead without a break since this epoch: nobody else has written to the log
         self.lag_ms_max = LAG_MS_MAX
-        self.is_deleted = False
-        self.flush: Callable[[Partition], None] | None = None  # starts a flush; on_flushed() ends it
-        self.flush_rolled: Callable[[Partition], None] | None = None  # the same for segments that are full; no hurry
-        self.flushed_ms = 0  # when flush.ms last had its way
-        self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
-        self.damage_offset = UNDAMAGED  # from here on the log may not be what others take it for
-        self.on_damage: Callable[[Partition], None] | None = None  # told when there is damage, and when it is mended
-        self.on_role: Callable[[Partition], None] | None = None  # told of each new role, and of the end
-        self.on_isr: Callable[[Partition], None] | None = None  # told when there is something to propose
+        self.on_role: Told | None = None  # told of each new role, and of the end
+        self.on_isr: Told | None = None  # told when there is something to propose
         self._leading: Leading | None = None  # only with other replicas
 
     # ---- who leads
@@ -78,6 +68,8 @@ class Partition(Replica):
             return
         self.role = role
         self.replica_count = len(role.replicas)
+        if self.is_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
+            self.note_room()  # there is nobody else: better a leader that can be read from than none
         if self.damage_offset != UNDAMAGED:
             role = self._role_with_damage(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
@@ -87,34 +79,7 @@ class Partition(Replica):
         else:
             self.in_sync = role.isr
         if self.on_role is not None:
-            self.on_role(self)
-
-    def _role_with_damage(self, role: Role) -> Role:
-        """What we do of what the controller wants."""
-        trusted = frozenset((*role.isr, *role.eligible))
-        if self.node_id in trusted and len(trusted) > 1:
-            begins = role.leader == self.node_id != self.leader_id
-            return role._replace(leader=NO_LEADER) if begins else role
-        if self.node_id not in role.isr and self.damage_offset < self.log.end_offset:
-            if role.leader == NO_LEADER:
-                return role  # what is left here may be all that there is
-            try:
-                self.log.truncate_to(self.damage_offset)
-            except KafkaError:
-                return role  # the disk is worse off than that: the log has said so
-            self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        self.damage_offset = UNDAMAGED  # nobody counts on us; or nobody else has it, and we lead with what is left
-        self.log.accept_loss()
-        if self.on_damage is not None:
-            self.on_damage(self)
-        return role
-
-    def note_damage(self, offset: int) -> None:
-        """The stored batch with this offset is not sound. Others have it: they shall lead, and give it back to us."""
-        if self.damage_offset == UNDAMAGED and self.node_id in self.in_sync and len(self.in_sync) > 1:
-            self.damage_offset = self.log.batch_start(offset)
-            if self.on_damage is not None:
-                self.on_damage(self)
+            tell(self.on_role, self)
 
     def _change_hands(self, role: Role, now_ms: int) -> None:
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
@@ -200,7 +165,11 @@ class Partition(Replica):
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         if is_acks_all:
             self._require_replicas()
-        appended = self.log.append(records, self.leader_epoch, now_ms)
+        try:
+            appended = self.log.append(records, self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(records))
         return appended
 
@@ -209,7 +178,11 @@ class Partition(Replica):
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self._require_replicas()
-        last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        try:
+            last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(batch))
         self.log.forget_ended(self.high_watermark)
         return last_offset
@@ -225,17 +198,6 @@ class Partition(Replica):
     def _on_appended(self, new_bytes: int) -> None:
         self._flush_if_due()
         self._advance(new_bytes)
-
-    def _flush_if_due(self) -> None:
-        if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:
-            self._start_flush()
-        if self.log.has_rolled and self.flush_rolled is not None:
-            self.flush_rolled(self)
-
-    def _start_flush(self) -> None:
-        if self.flush is not None:
-            self.is_flushing = True
-            self.flush(self)
 
     def on_flushed(self) -> None:
         """A flush has ended. If more came meanwhile than may stay unflushed, the next one starts at once."""
@@ -328,7 +290,7 @@ class Partition(Replica):
 
     def _ask_for_isr(self) -> None:
         if self.on_isr is not None:
-            self.on_isr(self)
+            tell(self.on_isr, self)
 
     def wants_isr_change(self, now_ms: int) -> bool:
         """Whether somebody lags, or could join; cheap."""
@@ -384,80 +346,6 @@ class Partition(Replica):
         if any(leading.may_join(follower, self.high_watermark) for follower in leading.followers.values()):
             self._ask_for_isr()
 
-    # ---- as a follower
-
-    def fetch_position(self) -> FetchPosition:
-        """What to ask the leader for next."""
-        return FetchPosition(self.log.end_offset, self.log.latest_epoch, self.leader_epoch)
-
-    def takes(self, position: FetchPosition) -> bool:
-        """Whether the answer to this fetch still tells something; not after a new role, or a second time."""
-        if self.leader_id == self.node_id or self.is_deleted:
-            return False
-        return position.leader_epoch == self.leader_epoch and position.offset == self.log.end_offset
-
-    def append_fetched(
-        self, position: FetchPosition, records: memoryview, high_watermark: int, log_start_offset: int
-    ) -> bool:
-        """Take in what the leader gave; false if nobody wants it any more. KafkaError if it cannot be taken."""
-        if not self.takes(position):
-            return False
-        log = self.log
-        if len(records):
-            self._append_records(log, records)
-            self._hidden_bytes += len(records)
-            self._flush_if_due()
-        self._set_high_watermark(followed_watermark(self.high_watermark, high_watermark, log.end_offset))
-        log.forget_ended(self.high_watermark)
-        if log.log_start_offset < log_start_offset:
-            log.raise_log_start_offset(min(log_start_offset, self.high_watermark))
-        return True
-
-    def _append_records(self, log: Log, records: memoryview) -> None:
-        start_offset = log.log_start_offset
-        base_offset = first_offset(records)
-        if base_offset < log.end_offset == start_offset:
-            # The leader's log starts in the middle of a batch (DeleteRecords): the batch comes as a whole.
-            log.truncate_fully_and_start_at(base_offset)
-            log.append_as_follower(records)
-            log.raise_log_start_offset(min(start_offset, log.end_offset))
-            return
-        if base_offset < log.end_offset:
-            self._drop_misfit(log, base_offset)
-        log.append_as_follower(records)
-
-    def _drop_misfit(self, log: Log, base_offset: int) -> None:
-        """Our log ends within a batch of the leader: so what we have there is not what it wrote.
-
-        While we count as in sync we must say so first, and are refused until nobody counts on us.
-        """
-        self.note_damage(base_offset)
-        if self.damage_offset != UNDAMAGED:
-            raise KafkaError(Error.CORRUPT_MESSAGE, f"{self.name} ends within the leader's batch at {base_offset}")
-        log.truncate_to(base_offset)
-        self.high_watermark = min(self.high_watermark, log.end_offset)
-
-    def truncate_on_divergence(self, position: FetchPosition, epoch: int, end_offset: int) -> bool:
-        """The leader says where its log and ours may part; false if nothing was cut off."""
-        if not self.takes(position):
-            return False
-        log = self.log
-        own_epoch, own_epoch_end = log.end_offset_for_epoch(epoch)
-        offset = truncation_offset(epoch, end_offset, own_epoch, own_epoch_end, log.end_offset)
-        if offset >= log.end_offset:
-            return False
-        log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, log.end_offset)
-        return True
-
-    def restart_at(self, position: FetchPosition, offset: int) -> bool:
-        """The leader's log starts later than ours ends: begin anew there."""
-        if not self.takes(position) or offset <= self.log.end_offset:
-            return False
-        self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = offset
-        return True
-
     # ---- the high watermark
 
     def _advance(self, new_bytes: int) -> None:
@@ -505,7 +393,7 @@ class Partition(Replica):
         self.leading_since = NO_EPOCH
         self.wake_all()
         if self.on_role is not None:
-            self.on_role(self)
+            tell(self.on_role, self)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -513,8 +401,3 @@ class Partition(Replica):
             f"<Partition {self.name} {role} epoch {self.leader_epoch}, "
             f"{self.log.log_start_offset}..{self.high_watermark}..{self.log.end_offset}>"
         )
-
-
-def first_offset(records: memoryview) -> int:
-    """Of the first batch of what a leader gave."""
-    return int.from_bytes(records[:8], "big", signed=True)

@@ -1,12 +1,15 @@
 """Requests that wait for a partition: fetches for new records, acks=all produces for the high watermark.
 
 Kafka calls this the purgatory. A waiter hangs on each partition that can satisfy it, and on one deadline of the event
-loop; whichever comes first answers it, and the others forget it. Nothing polls.
+loop; whichever comes first answers it, and the others forget it. Nothing polls. What a waiter makes of it cannot hurt
+whoever wakes it: that is mostly somebody else's produce or fetch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from ottla.base.tasks import tell
 
 
 class WaitingFetch:
@@ -29,7 +32,7 @@ class WaitingFetch:
         """Answer now: enough came, time is up, or a partition changed hands."""
         if not self.is_done:
             self.is_done = True
-            self.on_ready()
+            tell(self.on_ready)
 
     def __repr__(self) -> str:
         return f"<WaitingFetch {'done' if self.is_done else f'{self.bytes_missing} bytes missing'}>"
@@ -58,7 +61,7 @@ class WaitingProduce:
     def wake(self) -> None:
         if not self.is_done:
             self.is_done = True
-            self.on_ready()
+            tell(self.on_ready)
 
     def __repr__(self) -> str:
         return f"<WaitingProduce {'done' if self.is_done else f'{self.partitions_left} partitions left'}>"

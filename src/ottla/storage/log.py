@@ -10,7 +10,6 @@ Rule 3: an idle log is a handful of numbers; files, indexes and producers are lo
 from __future__ import annotations
 
 import logging
-import shutil
 import uuid
 from typing import Final
 
@@ -43,8 +42,9 @@ from ottla.storage.replay import aborted_by, read_marker
 from ottla.storage.segment import Segment, create_segment
 from ottla.storage.segment_times import NOT_LOADED, load_first_timestamp
 from ottla.storage.timestamps import FoundOffset, offset_for_timestamp, offset_of_max_timestamp
-from ottla.storage.transaction_index import AbortedTransaction
-from ottla.storage.verification import check_range, distrust, needs_check, segment_of
+from ottla.storage.transaction_check import TransactionIndexWrongError, has_wrong_outcome
+from ottla.storage.transaction_index import AbortedTransaction, TransactionIndexError
+from ottla.storage.verification import check_range, distrust, needs_check, remember, segment_of
 
 logger = logging.getLogger("ottla.storage.log")
 
@@ -491,9 +491,14 @@ class Log(LogFiles):
 
     def check_range(self, file_range: FileRange) -> None:
         """Check stored bytes, in any thread. A range with a bad batch is shortened to end before it; if that is its
-        first, KafkaError(CORRUPT_MESSAGE)."""
-        check_range(file_range)
+        first, KafkaError(CORRUPT_MESSAGE). TransactionIndexWrongError: read again when a worker has mended that."""
+        sound_end = check_range(file_range)
         mend_epochs(segment_of(file_range), file_range, self.epochs)
+        if not self.has_checked_transactions and has_wrong_outcome(
+            list(self.segments), file_range, self.open_transactions, self.outcomes
+        ):
+            raise TransactionIndexWrongError(self)
+        remember(segment_of(file_range), file_range.position, sound_end)
 
     def range_is_cached(self, file_range: FileRange) -> bool:
         """Whether the range can be sent without waiting for the disk; if not, read_ahead() it in a thread first."""
@@ -508,12 +513,15 @@ class Log(LogFiles):
         return offset_of_max_timestamp(self.segments, self.log_start_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records between the two offsets."""
+        """The aborted transactions with records between the two offsets; or TransactionIndexWrongError."""
         found: list[AbortedTransaction] = []
         for place in range(self._segment_place(from_offset), len(self.segments)):
             segment = self.segments[place]
             if segment.has_transactions:
-                entries, is_complete = segment.transactions().find(from_offset, to_offset)
+                try:
+                    entries, is_complete = segment.transactions().find(from_offset, to_offset)
+                except TransactionIndexError:
+                    raise TransactionIndexWrongError(self) from None
                 found += entries
                 if is_complete:
                     break
@@ -547,7 +555,7 @@ def create_log(
         if topic_id is not None:
             write_topic_id(directory, topic_id)
     except OSError:
-        shutil.rmtree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
+        files.remove_tree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
         raise
     log = Log(
         partition,
@@ -562,5 +570,6 @@ def create_log(
         producer_expiration_ms=producer_expiration_ms,
         topic_id=topic_id,
     )
+    log.has_checked_transactions = True
     log.mark_new()
     return log

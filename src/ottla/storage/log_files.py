@@ -31,6 +31,7 @@ from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.scan import BatchScan
 from ottla.storage.segment import Segment, create_segment
 from ottla.storage.snapshots import remove_snapshots, write_snapshot
+from ottla.storage.transaction_check import Outcome
 from ottla.storage.truncation import truncate_fully, truncate_to
 
 logger = logging.getLogger("ottla.storage.log_files")
@@ -56,12 +57,14 @@ class LogFiles:
         "end_offset",
         "epochs",
         "failure",
+        "has_checked_transactions",
         "has_lost",
         "has_rolled",
         "is_moving",
         "log_start_offset",
         "lost_offset",
         "on_failure",
+        "outcomes",
         "partition",
         "pool",
         "producer_expiration_ms",
@@ -98,6 +101,8 @@ class LogFiles:
         self.epochs = epochs
         self.failure: str | None = None  # why this log takes no more writes until it is opened again
         self.on_failure: Callable[[LogFiles], None] | None = None  # told once: a failed log takes its folder with it
+        self.has_checked_transactions = False  # this process has seen that the indexes of transactions fit the log
+        self.outcomes: dict[int, Outcome] = {}  # of transactions that somebody had to look ahead for
         self.has_lost = False  # opening it found damage, not just the unfinished write of a crash
         self.lost_offset = -1  # where that begins if not at the end: segments that the log began with are gone
         self.is_moving = False  # to another folder: until then no segment may be replaced
@@ -148,6 +153,11 @@ class LogFiles:
         return [(p.producer_id, p.last_offset, p.epoch) for p in self._producers.by_id.values()]
 
     @property
+    def open_transactions(self) -> dict[int, int]:
+        """Where transactions that are under way start, by producer."""
+        return {} if self._producers is None else dict(self._producers.open_transactions)
+
+    @property
     def first_unstable_offset(self) -> int:
         """Where the oldest transaction that is under way starts, or -1."""
         return -1 if self._producers is None else self._producers.first_unstable_offset()
@@ -183,6 +193,11 @@ class LogFiles:
     def unflushed_messages(self) -> int:
         """What `flush.messages` limits."""
         return self.end_offset - self.recovery_point
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the last write found no room."""
+        return self._is_disk_full
 
     @property
     def truncation_count(self) -> int:
@@ -365,6 +380,7 @@ class LogFiles:
     def _shorten(self, shorten: Callable[[LogFiles, int], None], offset: int) -> None:
         self._truncations += 1
         self._limit_offset = -1
+        self.outcomes.clear()
         try:
             shorten(self, offset)
         except OSError as error:

@@ -25,9 +25,10 @@ from ottla.storage.epochs import LeaderEpochs, load_epochs
 from ottla.storage.folder import Folder, read_folder
 from ottla.storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES, last_offset_entry
 from ottla.storage.log import Log
+from ottla.storage.losses import LossScan, told_loss
 from ottla.storage.partition_metadata import read_topic_id
 from ottla.storage.producers import Producers
-from ottla.storage.replay import aborted_by, load_producers, note_producer, replay_epochs
+from ottla.storage.replay import aborted_by, epochs_fit, load_producers, note_producer, replay_epochs
 from ottla.storage.scan import UNFINISHED, BatchScan
 from ottla.storage.segment import Segment, create_segment, remove_empty_segment
 from ottla.storage.transaction_index import TransactionIndexError
@@ -56,12 +57,25 @@ def open_log(
     log_start_offset: int,
     now_ms: int,
     producer_expiration_ms: int,
+    high_watermark: int = 0,
 ) -> Log:
-    """The log in this folder, put right where it was damaged."""
+    """The log in this folder, put right where it was damaged. The high watermark only tells how far it once reached."""
     has_lost = False
+    known_end = 0
+    is_loss_told = False
     while True:
         opening = Opening(
-            partition, directory, settings, is_clean, recovery_point, log_start_offset, now_ms, producer_expiration_ms
+            partition,
+            directory,
+            settings,
+            is_clean,
+            recovery_point,
+            log_start_offset,
+            now_ms,
+            producer_expiration_ms,
+            high_watermark,
+            known_end,
+            is_loss_told,
         )
         try:
             log = opening.run(pool)
@@ -71,6 +85,8 @@ def open_log(
             has_lost = True
             is_clean = False
             recovery_point = again.recovery_point
+            known_end = opening.known_end
+            is_loss_told = opening.is_loss_told
         finally:
             opening.close_files()
 
@@ -88,16 +104,22 @@ class Opening:
         log_start_offset: int,
         now_ms: int,
         producer_expiration_ms: int,
+        high_watermark: int,
+        known_end: int,
+        is_loss_told: bool,
     ) -> None:
         self.partition = partition
         self.directory = directory
         self.settings = settings
         self.is_clean = is_clean
         self.was_clean = False  # it was closed cleanly, and damaged afterwards
+        self.known_end = known_end  # an earlier attempt has seen that the log reached so far
+        self.is_loss_told = is_loss_told
         self.has_lost = False  # more than the unfinished write of a crash
         self.lost_offset = -1  # from here to the first segment everything is gone
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
+        self.high_watermark = high_watermark
         self.now_ms = now_ms
         # Not the broker's pool: this thread must not close files that another one uses.
         self.pool = DescriptorPool()
@@ -107,6 +129,7 @@ class Opening:
         self.producers = Producers(producer_expiration_ms)
         self.epochs = LeaderEpochs(directory)
         self.end_offset = 0
+        self.tail_epoch = -1  # of the last batch, after a clean stop
 
     def run(self, pool: DescriptorPool) -> Log:
         if not self.segments:
@@ -123,6 +146,7 @@ class Opening:
         is_point_wrong = self.recovery_point > self.end_offset and not self.was_clean
         if is_point_wrong and not self.is_clean and start_position > 0:
             # The recovery point cannot be right, or synced bytes are gone: trust nothing in this segment.
+            self.known_end = self.end_offset_min()
             raise StartAgainError(self.segments[-1].base_offset)
         return self._make_log(pool, snapshot_offset)
 
@@ -184,7 +208,21 @@ class Opening:
             epochs = replay_epochs(self.directory, self.segments)
             if epochs.entries:
                 logger.warning("The leader epochs of %s were missing, rebuilt them from the log", self.partition)
+        elif epochs.entries and self._distrusts(epochs) and not epochs_fit(epochs, self.segments, self._known_end()):
+            logger.warning("The leader epoch file %s does not fit the log, rebuilding it", epochs.path())
+            epochs = replay_epochs(self.directory, self.segments)
         return epochs
+
+    def _known_end(self) -> int:
+        """Where the log ends if it was closed cleanly; else the end of what no scan will read."""
+        return self.end_offset if self.is_clean else self.recovery_point
+
+    def _distrusts(self, epochs: LeaderEpochs) -> bool:
+        """After a clean stop the last batch alone is compared, which was looked at anyway."""
+        if not self.is_clean:
+            return True
+        latest = max((epoch for epoch, start_offset in epochs.entries if start_offset < self.end_offset), default=-1)
+        return self.tail_epoch not in (-1, latest)
 
     def _note_lost_start(self) -> None:
         """Whoever deletes the oldest segments notes the new start in the epochs first: else nobody has deleted them."""
@@ -273,6 +311,7 @@ class Opening:
             if self.end_offset == self.recovery_point > segment.base_offset:
                 return False  # the log ended with the batch before this one; somebody wrote behind it
             self.end_offset = scan.last_offset + 1
+            self.tail_epoch = scan.leader_epoch
             last_position = scan.position
         if scan.problem is None and self.end_offset == self.recovery_point:
             return True
@@ -300,7 +339,7 @@ class Opening:
                 offset = max(self.end_offset, segment.base_offset)
                 trusted_start(segment, 0)
             if segment.base_offset < self.end_offset and place > first:
-                self._cut(place, 0, "it starts before the end of the segment before it", -1)
+                self._cut(place, 0, "it starts before the end of the segment before it")
                 break
             if not self._recover_segment(place, position, offset):
                 break
@@ -323,12 +362,12 @@ class Opening:
             if scan.base_offset != expected:
                 if scan.base_offset < expected:
                     self._cut_at_gap(place, scan, gaps)
-                    return self._cut(place, scan.position, "a batch stands out of order", -1)
+                    return self._cut(place, scan.position, "a batch stands out of order")
                 if not self._is_next(scan, expected, segment):
-                    return self._cut(place, scan.position, "a batch does not follow the one before it", -1)
+                    return self._cut(place, scan.position, "a batch does not follow the one before it")
                 gaps.append((scan.position, expected, scan.base_offset))
             if scan.last_offset > offset_max:
-                return self._cut(place, scan.position, "an offset is too large for its segment", -1)
+                return self._cut(place, scan.position, "an offset is too large for its segment")
             segment.note_batch(scan.position, scan.batch_bytes, scan.last_offset, scan.max_timestamp, interval_bytes)
             if scan.leader_epoch != self.epochs.latest_epoch:
                 self.epochs.replay(scan.leader_epoch, scan.base_offset)
@@ -337,8 +376,7 @@ class Opening:
             expected = scan.last_offset + 1
             self.end_offset = expected
         if scan.problem is not None:
-            is_torn = scan.base_offset == expected and scan.last_offset >= expected
-            return self._cut(place, scan.position, scan.problem, scan.last_offset if is_torn else -1)
+            return self._cut(place, scan.position, scan.problem)
         if not is_last:
             segment.seal_indexes()
         return True
@@ -354,25 +392,29 @@ class Opening:
         """A batch that belongs into an earlier gap proves that what follows the gap came too early: swapped blocks."""
         for position, gap_start, gap_end in gaps:
             if gap_start <= scan.base_offset < gap_end:
-                self._cut(place, position, "batches stand in the wrong order", -1)
+                self._cut(place, position, "batches stand in the wrong order")
                 raise StartAgainError(self.recovery_point)
 
-    def _cut(self, place: int, position: int, problem: str, lost_offset: int) -> bool:
+    def _cut(self, place: int, position: int, problem: str) -> bool:
         """End the log here: drop the rest of this segment and all later ones."""
         segment = self.segments[place]
         is_last = place + 1 == len(self.segments)
         self.has_lost = self.has_lost or not (is_last and (problem in UNFINISHED or self.settings.preallocate))
         lost_bytes = segment.size - position + sum(later.size for later in self.segments[place + 1 :])
-        lost_offset = max(lost_offset, self.recovery_point - 1, self.segments[-1].base_offset - 1)
-        lost = f"offsets {self.end_offset} to {lost_offset}" if lost_offset >= self.end_offset else "no known offset"
+        seen = LossScan(self.end_offset)
+        seen.read(segment.open_descriptor(), position, segment.size)
+        for later in self.segments[place + 1 :]:
+            seen.read(later.open_descriptor(), 0, later.size)
         logger.warning(
             "Cut %d bytes from %s at position %d: %s. Lost: %s",
             lost_bytes,
             segment.path(files.LOG_SUFFIX),
             position,
             problem,
-            lost,
+            told_loss(self.end_offset, seen, self.end_offset_min()),
         )
+        self.known_end = max(self.end_offset_min(), seen.end_offset)
+        self.is_loss_told = True
         cut_segment(segment, position, self.end_offset)
         for later in self.segments[place + 1 :]:
             later.close()
@@ -380,6 +422,21 @@ class Opening:
             later.remove_deleted()
         del self.segments[place + 1 :]
         return False
+
+    def end_offset_min(self) -> int:
+        """So far the log reached, as other files tell: checkpoints, snapshots, the names of segments."""
+        ends = (self.recovery_point, self.high_watermark, self.segments[-1].base_offset, self.known_end)
+        return max(*ends, *self.folder.snapshots)
+
+    def _tell_missing_end(self) -> None:
+        """Files that were shortened between two batches look whole: other files may know better."""
+        if self.end_offset_min() > self.end_offset and not self.is_loss_told:
+            logger.warning(
+                "%s ends at offset %d. Lost: %s",
+                self.partition,
+                self.end_offset,
+                told_loss(self.end_offset, LossScan(self.end_offset), self.end_offset_min()),
+            )
 
     # --- the result ---------------------------------------------------------------------------------------------
 
@@ -415,6 +472,7 @@ class Opening:
         )
         log.snapshot_offset = snapshot_offset
         log.lost_offset = self.lost_offset
+        self._tell_missing_end()
         has_lost_end = self.was_clean or self.recovery_point > self.end_offset
         log.has_lost = self.has_lost or has_lost_end or self.lost_offset >= 0
         for segment, following in pairwise(self.segments):

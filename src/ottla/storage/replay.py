@@ -161,6 +161,41 @@ def aborted_by(producers: Producers, producer_id: int, first_offset: int, last_o
     return AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset)
 
 
+def epochs_fit(epochs: LeaderEpochs, segments: list[Segment], end_offset: int) -> bool:
+    """Whether batches bear out what the file says: where epochs start and end, and where segments do."""
+    offsets = {end_offset - 1, *(segment.base_offset for segment in segments)}
+    for _, start_offset in epochs.entries:
+        offsets |= {start_offset - 1, start_offset}
+    return not any(is_contradicted(epochs, segments, offset) for offset in sorted(offsets))
+
+
+def is_contradicted(epochs: LeaderEpochs, segments: list[Segment], offset: int) -> bool:
+    """Whether a batch and one beside it are both of other epochs. One alone may lie: no checksum covers its epoch."""
+    start = epochs.entries[0][1]
+    here = batch_at(segments, offset)
+    if offset < start or here is None or here.leader_epoch == epochs.epoch_of(offset):
+        return False
+    beside = (batch_at(segments, here.base_offset - 1), batch_at(segments, here.last_offset + 1))
+    return any(
+        other is not None and other.base_offset >= start and other.leader_epoch != epochs.epoch_of(other.base_offset)
+        for other in beside
+    )
+
+
+def batch_at(segments: list[Segment], offset: int) -> BatchScan | None:
+    """A scan that stands at the batch with this offset; None if there is none, or none that can be read."""
+    holding = [segment for segment in segments if segment.base_offset <= offset]
+    if not holding or holding[-1].size == 0:
+        return None
+    segment = holding[-1]
+    try:
+        position, _ = segment.find(offset)
+    except KafkaError:
+        return None
+    scan = BatchScan(segment.open_descriptor(), position, segment.size, False)
+    return scan if scan.advance() and scan.base_offset <= offset <= scan.last_offset else None
+
+
 def replay_epochs(directory: str, segments: list[Segment]) -> LeaderEpochs:
     """Each batch carries the epoch of the leader that wrote it."""
     epochs = LeaderEpochs(directory)

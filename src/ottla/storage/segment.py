@@ -289,6 +289,23 @@ class Segment:
             self._transactions = load_transaction_index(path, self.base_offset)
         return self._transactions
 
+    def known_transactions(self) -> TransactionIndex:
+        """The same for any thread: without a trace in this segment."""
+        loaded = self._transactions
+        if loaded is not None:
+            return loaded
+        return load_transaction_index(self.path(files.TRANSACTION_INDEX_SUFFIX), self.base_offset)
+
+    def replace_transactions(self, entries: list[AbortedTransaction]) -> None:
+        """Go on with entries that were read from the log, because the file cannot be right."""
+        self.open_descriptor()
+        path = self.path(files.TRANSACTION_INDEX_SUFFIX)
+        files.remove_if_there(path)
+        self.has_transactions = bool(entries)
+        self.has_unsynced_indexes = True
+        self._transactions = TransactionIndex(entries, 0) if entries else None
+        self.write_pending_if_possible()
+
     def add_aborted(self, entry: AbortedTransaction) -> None:
         """Note a transaction whose abort marker was just written."""
         if not self.has_transactions:

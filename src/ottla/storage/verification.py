@@ -28,10 +28,11 @@ def distrust(file_range: FileRange) -> None:
     segment.verified_ranges = None
 
 
-def check_range(file_range: FileRange) -> None:
+def check_range(file_range: FileRange) -> int:
     """Check every batch of the range, in any thread; the range must start with a batch, as those of a log do.
 
     A range with a bad batch in it is shortened to end before it; KafkaError(CORRUPT_MESSAGE) if it is the first.
+    Returns where what remember() may be told of ends.
     """
     segment = segment_of(file_range)
     start = file_range.position
@@ -41,7 +42,7 @@ def check_range(file_range: FileRange) -> None:
         if sound_end == start:
             raise error
         file_range.length = min(file_range.length, sound_end - start)
-    remember(segment, start, min(sound_end, segment.verified_from))
+    return min(sound_end, segment.verified_from)
 
 
 def find_sound_end(segment: Segment, file_range: FileRange) -> tuple[int, bool]:

@@ -10,6 +10,8 @@ Rules that are easy to get wrong:
    again.
 3. With transaction version 2 the epoch goes up with every transaction, so the epoch itself tells a repeated request
    (one less than ours) from the next one (equal to ours).
+4. With version 1 it does not: an abort after a commit may mean a transaction in which nothing has happened yet, or the
+   committed one, whose answer got lost. Only who is known to have been answered is told that it is aborted.
 """
 
 from __future__ import annotations
@@ -19,15 +21,17 @@ from typing import Any, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Reply, ReplyTo, Stamp
-from ottla.protocol.messages.transaction_steps import DescribedTransaction, DescribedTransactionTopic, ListedTransaction
+from ottla.protocol.messages.transaction_steps import DescribedTransaction, ListedTransaction
+from ottla.transactions.description import describe_transaction, list_transaction
 from ottla.transactions.records import read_key, read_value, tombstone, transaction_record
+from ottla.transactions.rules import end_verdict, has_timed_out, is_answered, is_repeated_init, may_go_on
 from ottla.transactions.transaction import (
     ENDED,
-    EPOCH_MAX,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIME,
     PREPARED,
+    Identity,
     State,
     Transaction,
 )
@@ -43,13 +47,6 @@ class TransactionSettings(NamedTuple):
     abort_interval_ms: int = 10_000
     id_expiration_ms: int = 7 * 24 * 3_600_000
     id_expiration_interval_ms: int = 3_600_000
-
-
-class Identity(NamedTuple):
-    """What a producer believes to be."""
-
-    producer_id: int
-    epoch: int
 
 
 class Initialized(NamedTuple):
@@ -70,6 +67,12 @@ class Ended(NamedTuple):
 
 class Changed(NamedTuple):
     """A record of this transaction was committed or refused."""
+
+    transactional_id: str
+
+
+class AskedForNext(NamedTuple):
+    """The producer of this transaction wants the next one, and was told to wait."""
 
     transactional_id: str
 
@@ -114,21 +117,21 @@ class TransactionMachine:
         transaction = self.transactions.get(transactional_id) or Transaction(transactional_id, fresh_id, timeout_ms)
         if transaction.is_pending or transaction.state in PREPARED:
             return _answer(reply_to, Initialized(Error.CONCURRENT_TRANSACTIONS))
-        if known is not None and not _may_go_on(transaction, known):
+        if known is not None and not may_go_on(transaction, known):
             return _answer(reply_to, Initialized(Error.PRODUCER_FENCED))
         if transaction.state is State.ONGOING:
             decision = self._fence(transaction, now_ms)
             decision.replies.append(Reply(reply_to, Initialized(Error.CONCURRENT_TRANSACTIONS)))
             return decision
         after = transaction.copy()
-        after.state = State.EMPTY
+        after.move_to(State.EMPTY)
         after.timeout_ms = timeout_ms
         after.partitions = set()
         after.start_ms, after.last_update_ms = NO_TIME, now_ms
-        if transaction.is_exhausted and not _is_repeated(transaction, known):
+        if transaction.is_exhausted and not is_repeated_init(transaction, known):
             after.producer_id, after.producer_epoch = fresh_id, 0
             after.last_epoch = transaction.producer_epoch if known is not None else NO_EPOCH
-        elif not _is_repeated(transaction, known):
+        elif not is_repeated_init(transaction, known):
             after.producer_epoch = transaction.producer_epoch + 1
             after.last_epoch = transaction.producer_epoch if known is not None else NO_EPOCH
         return self._change(after, Reply(reply_to, Initialized(Error.NONE, after.producer_id, after.producer_epoch)))
@@ -151,14 +154,15 @@ class TransactionMachine:
         if transaction is None or error is not Error.NONE:
             return _answer(reply_to, error)
         if transaction.is_pending or transaction.state in PREPARED:
-            return _answer(reply_to, Error.CONCURRENT_TRANSACTIONS)
+            event = AskedForNext(transactional_id) if is_answered(transaction) else None
+            return Decision(replies=[Reply(reply_to, Error.CONCURRENT_TRANSACTIONS)], event=event)
         if transaction.state is State.ONGOING and wanted <= transaction.partitions:
             return _answer(reply_to, Error.NONE)
         after = transaction.copy()
         if transaction.state is not State.ONGOING:
             after.start_ms = now_ms
             after.partitions = set()
-        after.state = State.ONGOING
+        after.move_to(State.ONGOING)
         after.partitions |= wanted
         after.last_update_ms = now_ms
         after.client_version = version
@@ -206,25 +210,11 @@ class TransactionMachine:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             return _answer(reply_to, Ended(Error.INVALID_PRODUCER_ID_MAPPING))
-        is_second = version >= RAISES_EPOCHS
-        # Who was told of the end may end its next transaction, an empty one, before all markers are written.
-        if transaction.is_pending or (is_second and transaction.state in PREPARED):
-            return _answer(reply_to, Ended(Error.CONCURRENT_TRANSACTIONS))
-        is_overflow = (
-            is_second
-            and transaction.previous_producer_id == who.producer_id
-            and who.epoch == EPOCH_MAX
-            and transaction.producer_epoch == 0
-        )
-        is_repeated = is_overflow or (is_second and transaction.producer_epoch == who.epoch + 1)
-        if transaction.producer_id != who.producer_id and not is_overflow:
-            return _answer(reply_to, Ended(Error.INVALID_PRODUCER_ID_MAPPING))
-        if not _is_epoch_valid(transaction, who, is_second, is_repeated):
-            return _answer(reply_to, Ended(Error.PRODUCER_FENCED))
-        verdict = _end_verdict(transaction, is_commit, is_second, is_repeated)
+        verdict = end_verdict(transaction, who, is_commit, is_second=version >= RAISES_EPOCHS)
+        if verdict is Error.NONE:
+            return _answer(reply_to, Ended(Error.NONE, transaction.producer_id, transaction.producer_epoch))
         if verdict is not None:
-            identity = (transaction.producer_id, transaction.producer_epoch) if verdict is Error.NONE else ()
-            return _answer(reply_to, Ended(verdict, *identity))
+            return _answer(reply_to, Ended(verdict))
         after = self._prepared(transaction, is_commit, version, fresh_id, now_ms)
         next_identity = (after.producer_id, after.producer_epoch)
         if after.next_producer_id != NO_PRODUCER_ID:
@@ -235,7 +225,7 @@ class TransactionMachine:
         self, transaction: Transaction, is_commit: bool, version: int, fresh_id: int, now_ms: int
     ) -> Transaction:
         after = transaction.copy()
-        after.state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        after.move_to(State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT)
         after.last_update_ms = now_ms
         after.client_version = version
         if transaction.state is not State.ONGOING:  # version 2 may abort what it never began
@@ -251,7 +241,7 @@ class TransactionMachine:
     def _fence(self, transaction: Transaction, now_ms: int) -> Decision:
         """Abort what is open under an epoch that its producer does not have."""
         after = transaction.copy()
-        after.state = State.PREPARE_ABORT
+        after.move_to(State.PREPARE_ABORT)
         after.producer_epoch = FENCE_EPOCH if transaction.is_exhausted else transaction.producer_epoch + 1
         # A producer whose transactions have epochs of their own may find out and go on (KIP-890).
         after.last_epoch = transaction.producer_epoch if transaction.client_version >= RAISES_EPOCHS else NO_EPOCH
@@ -270,7 +260,7 @@ class TransactionMachine:
             return Decision()
         after = transaction.copy()
         is_commit = transaction.state is State.PREPARE_COMMIT
-        after.state = State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT
+        after.move_to(State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT)
         after.partitions = set()
         after.last_update_ms = now_ms
         if transaction.next_producer_id != NO_PRODUCER_ID:
@@ -281,22 +271,7 @@ class TransactionMachine:
     # ---- looking
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        transaction = self.transactions.get(transactional_id)
-        if transaction is None or transaction.state is State.DEAD:
-            return unknown_transaction(transactional_id, Error.TRANSACTIONAL_ID_NOT_FOUND)
-        topics: dict[str, list[int]] = {}
-        for topic, partition in sorted(transaction.partitions):
-            topics.setdefault(topic, []).append(partition)
-        return DescribedTransaction(
-            error_code=Error.NONE,
-            transactional_id=transactional_id,
-            transaction_state=transaction.state.shown,
-            transaction_timeout_ms=transaction.timeout_ms,
-            transaction_start_time_ms=transaction.start_ms,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            topics=[DescribedTransactionTopic(topic=topic, partitions=ids) for topic, ids in topics.items()],
-        )
+        return describe_transaction(transactional_id, self.transactions.get(transactional_id))
 
     def list_transactions(
         self, states: set[State], producer_ids: set[int], duration_ms: int, now_ms: int
@@ -308,11 +283,7 @@ class TransactionMachine:
                 and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
             )
             if is_wanted and transaction.state is not State.DEAD:
-                yield ListedTransaction(
-                    transactional_id=transaction.transactional_id,
-                    producer_id=transaction.producer_id,
-                    transaction_state=transaction.state.shown,
-                )
+                yield list_transaction(transaction)
 
     # ---- the log
 
@@ -320,6 +291,7 @@ class TransactionMachine:
         after.is_pending = True
         before = self.transactions.get(after.transactional_id, after)
         after.previous_producer_id = before.producer_id
+        after.has_next = before.has_next and after.state is State.COMPLETE_COMMIT
         event = Changed(after.transactional_id)
         self._on_the_way[after.transactional_id] = after
         return Decision([transaction_record(after)], [reply] if reply is not None else [], event)
@@ -335,6 +307,7 @@ class TransactionMachine:
         mine = self._on_the_way.pop(transactional_id, None)
         if mine is not None:
             transaction.last_epoch = mine.last_epoch
+            transaction.has_next = mine.has_next
             transaction.is_pending = True
         self.transactions[transactional_id] = transaction
 
@@ -342,13 +315,17 @@ class TransactionMachine:
         """No transaction writes to this topic."""
 
     def settle(self, event: Any, error: Error, now_ms: int) -> list[Decision]:  # noqa: ARG002
+        if isinstance(event, AskedForNext):
+            self.transactions[event.transactional_id].has_next = True
         if not isinstance(event, Changed):
             return []
-        self._on_the_way.pop(event.transactional_id, None)
+        refused = self._on_the_way.pop(event.transactional_id, None)
         self.settled.append(event.transactional_id)
         transaction = self.transactions.get(event.transactional_id)
         if transaction is not None:
             transaction.is_pending = False
+            if refused is not None and refused.state is State.ONGOING:
+                transaction.has_next = transaction.state is State.COMPLETE_COMMIT
             if error is Error.NONE and transaction.state in PREPARED:
                 self._send_markers(transaction)
         return []
@@ -396,7 +373,7 @@ class TransactionMachine:
             decisions += [
                 self._fence(transaction, now_ms)
                 for transaction in list(self.transactions.values())
-                if _has_timed_out(transaction, now_ms)
+                if has_timed_out(transaction, now_ms)
             ]
         if self._expiry_due_ms is not None and self._expiry_due_ms <= now_ms:
             self._expiry_due_ms = now_ms + self.settings.id_expiration_interval_ms
@@ -415,63 +392,5 @@ class TransactionMachine:
         return f"<TransactionMachine {len(self.transactions)} ids>"
 
 
-def _may_go_on(transaction: Transaction, known: Identity) -> bool:
-    """A producer that was just made here, the current one, or the one whose epochs ran out just now."""
-    if transaction.producer_epoch == NO_EPOCH:
-        return True
-    if known.producer_id == transaction.producer_id:
-        return known.epoch in (transaction.producer_epoch, transaction.last_epoch)
-    return known.producer_id == transaction.previous_producer_id and known.epoch >= EPOCH_MAX
-
-
-def _is_repeated(transaction: Transaction, known: Identity | None) -> bool:
-    """The answer to the same request got lost: nothing is raised twice."""
-    if known is None or transaction.producer_epoch == NO_EPOCH:
-        return False
-    if known.producer_id == transaction.producer_id:
-        return known.epoch != transaction.producer_epoch and known.epoch == transaction.last_epoch
-    return known.producer_id == transaction.previous_producer_id
-
-
-def _is_epoch_valid(transaction: Transaction, who: Identity, is_second: bool, is_repeated: bool) -> bool:
-    is_equal = who.epoch == transaction.producer_epoch
-    if is_second and transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
-        return is_repeated or is_equal
-    return is_equal
-
-
-def _end_verdict(transaction: Transaction, is_commit: bool, is_second: bool, is_repeated: bool) -> Error | None:
-    """The answer to an EndTxn that changes nothing; None when it does."""
-    state = transaction.state
-    if state is State.ONGOING:
-        return None
-    if state in PREPARED:
-        return Error.CONCURRENT_TRANSACTIONS
-    if state is State.EMPTY:
-        return None if is_second and not is_commit else Error.INVALID_TXN_STATE
-    is_same = is_commit == (state is State.COMPLETE_COMMIT)
-    if not is_second or is_repeated:
-        return Error.NONE if is_same else Error.INVALID_TXN_STATE
-    return Error.INVALID_TXN_STATE if is_commit else None
-
-
-def _has_timed_out(transaction: Transaction, now_ms: int) -> bool:
-    is_open = transaction.state is State.ONGOING and not transaction.is_pending
-    return is_open and transaction.start_ms + transaction.timeout_ms < now_ms
-
-
 def _answer(reply_to: ReplyTo, response: Any) -> Decision:
     return Decision(replies=[Reply(reply_to, response)])
-
-
-def unknown_transaction(transactional_id: str, error: Error) -> DescribedTransaction:
-    return DescribedTransaction(
-        error_code=error,
-        transactional_id=transactional_id,
-        transaction_state="",
-        transaction_timeout_ms=0,
-        transaction_start_time_ms=0,
-        producer_id=0,
-        producer_epoch=0,
-        topics=[],
-    )

@@ -35,6 +35,7 @@ class PlantedBug(NamedTuple):
 
 PARTITION = "replication/partition.py"
 REPLICA = "replication/replica.py"
+FOLLOWING = "replication/following_replica.py"
 LEADING = "replication/leading.py"
 LOG = "storage/log.py"
 ISR = "controller/decisions/isr.py"
@@ -84,7 +85,7 @@ BUGS = [
                 REPLICA, "        if known_epoch >= 0 and known_epoch != self.leader_epoch:\n", "        if False:\n"
             ),
             Change(
-                PARTITION,
+                FOLLOWING,
                 "return position.leader_epoch == self.leader_epoch and position.offset",
                 "return position.offset",
             ),

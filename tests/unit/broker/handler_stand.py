@@ -14,6 +14,7 @@ from ottla.broker.metadata_topics import MetadataTopics
 from ottla.controller.image import Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import EmbeddedStore
+from ottla.network.connection import ClientFacts
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
 from virtual_time import LoopClock
@@ -55,7 +56,7 @@ class Client:
     def __init__(self, broker: Any, *denied: Right, listener: str = "PLAINTEXT") -> None:
         self.broker = broker
         self.listener_name = listener
-        self.connection = SimpleNamespace(client_software_name="unknown", client_software_version="unknown")
+        self.client = ClientFacts("127.0.0.1", 1, listener)
         self.api_version = 0
         self.is_forwarded = False
         self.denied = denied

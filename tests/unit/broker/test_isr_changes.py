@@ -39,7 +39,7 @@ class Controller:
         self.asked.append(proposals)
         await self.is_held.wait()
         answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, KafkaError):
+        if isinstance(answer, Exception):
             raise answer
         return [self.verdict(proposal, answer) for proposal in proposals]
 
@@ -152,5 +152,57 @@ def test_a_refused_replica_that_has_begun_a_new_life_is_proposed_at_once(play):
         stand.broker_epochs[3] += 100
         stand.catch_up(3, 1)
         await until(lambda: stand.at[1].in_sync == (1, 2, 3))
+
+    play(scene)
+
+
+def test_an_unexpected_error_does_not_end_the_changes(play, caplog):
+    async def scene(stand, controller, changes):
+        controller.answers = [ValueError("a bug")]
+        await until(lambda: stand.at[1].in_sync == (1, 2, 3))
+        first, second = controller.asked
+        assert first == second
+
+    play(scene)
+    assert "asking for ISR changes failed" in caplog.text
+
+
+def test_a_verdict_that_cannot_be_taken_does_not_end_the_changes(play, monkeypatch, caplog):
+    async def scene(stand, controller, changes):
+        taken = []
+
+        def take(partition, proposal, verdict):
+            taken.append(verdict)
+            monkeypatch.undo()
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(changes, "_take", take)
+        await until(lambda: stand.at[1].in_sync == (1, 2, 3))
+        assert len(taken) == 1
+
+    play(scene)
+    assert "asking for ISR changes failed" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [None, KafkaError(Error.REQUEST_TIMED_OUT), ValueError("a bug")], ids=str)
+def test_what_is_to_be_asked_again_is_not_forgotten_while_another_request_is_under_way(play, answer):
+    class Other:
+        """A partition with a proposal of its own."""
+
+        def __init__(self):
+            self.looks = 0
+
+        def awaits(self, proposal):
+            self.looks += 1
+            return self.looks == 1  # asked when it is noted; then again when it is to be sent
+
+    async def scene(stand, controller, changes):
+        other = Other()
+        controller.answers = [answer]
+        controller.is_held.clear()
+        await until(lambda: controller.asked)
+        changes._ask_again(other, "its proposal")
+        controller.is_held.set()
+        await until(lambda: stand.at[1].in_sync == (1, 2, 3) and other.looks == 2)
 
     play(scene)

@@ -23,7 +23,7 @@ class Stand:
         self.listener = ListenerTraffic()
         self.waiting: list[object] = []
         connection = SimpleNamespace(
-            listener_name="PLAINTEXT",
+            client=SimpleNamespace(listener_name="PLAINTEXT"),
             received_bytes=500,
             sent_bytes=70,
             is_waiting=True,

@@ -19,6 +19,7 @@ from ottla.broker.coordinators.coordinators import offsets_topic, require_broker
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
+from ottla.network.connection import ClientFacts
 from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.messages.cluster import DescribeQuorumRequest
@@ -51,7 +52,8 @@ class Asking:
         self.broker = broker
         self.api_version = api_version
         self.listener_name = listener
-        self.connection = SimpleNamespace(client_software_name=software)
+        self.client = ClientFacts("127.0.0.1", 1, listener)
+        self.client.software_name = software
 
     def may(self, *_: object) -> bool:
         return True
@@ -293,6 +295,6 @@ def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: p
 
 def test_a_cluster_has_no_quorum_to_describe() -> None:
     broker = broker_with(None, cluster=object())
-    answer = describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2))  # type: ignore[arg-type]
+    answer = asyncio.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
     assert answer.error_code == Error.UNSUPPORTED_VERSION
     assert "ZooKeeper" in (answer.error_message or "")

@@ -32,7 +32,8 @@ from ottla.protocol.messages.transaction_steps import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from ottla.transactions.machine import Identity, SendMarkers
+from ottla.transactions.machine import SendMarkers
+from ottla.transactions.transaction import Identity
 
 ME, OTHER = 1, 2
 WHO = Identity(7, 3)

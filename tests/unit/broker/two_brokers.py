@@ -8,13 +8,13 @@ import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.cluster.forwarding import Forwarding, opened
+from ottla.broker.cluster.forwarding import Forwarding, forwarded, opened
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import api_versions
-from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.handlers.table import APIS
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
@@ -74,16 +74,14 @@ class ControllerBroker:
             images=images,
             controller=controller,
             replicas=replicas,
-            publisher=Publisher(CONTROLLER, replicas, live, clock),
+            publisher=Publisher(CONTROLLER, replicas, live, clock, self._workers),
             flusher=flusher,
             fetch_sessions=FetchSessions(10, first_id=1),
             workers=self._workers,
         )
         self.cluster = Membership(CONTROLLER, True)
         self.services.cluster = self.cluster  # type: ignore[assignment]
-        self._dispatcher = Dispatcher(
-            self.services, {**HANDLERS, **BROKER_HANDLERS}, api_versions.unsupported_version, poller
-        )
+        self._dispatcher = Dispatcher(self.services, APIS, api_versions.unsupported_version, poller)
         self._log_dirs = log_dirs
         self.seen: list[int] = []  # the key of each request
         self.is_silent = False
@@ -101,7 +99,7 @@ class ControllerBroker:
         if key != API_VERSIONS:
             self.seen.append(key)
             if self.is_silent:
-                connection.park()
+                connection.park(overlaps=True)
                 return True
         return self._dispatcher.on_frame(connection, frame)
 
@@ -125,7 +123,7 @@ class AskingBroker:
         self.forwarding = Forwarding(ControllerLink(ASKER, self.peers, self.cluster), 5_000)
         self.authorizer: object | None = None
         self.controller: Any = None
-        self.handlers = HANDLERS
+        self.apis = {row.key: row for row in APIS}
         self.control = Control(self)  # type: ignore[arg-type]
 
     @property
@@ -152,7 +150,9 @@ class Asker:
     async def ask(self, request: Any, version: int) -> Any:
         self.api_key = next(key for key, api in ALL_APIS.items() if api.request is type(request))
         self.api_version = version
-        answer = await HANDLERS[self.api_key](request, self)  # type: ignore[arg-type]
+        row = self.broker.apis[self.api_key]
+        handle = forwarded(row) if row.is_passed_on else row.handle
+        answer = await handle(request, self)  # type: ignore[arg-type]
         return opened(answer, self)  # type: ignore[arg-type]
 
 

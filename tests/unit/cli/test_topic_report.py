@@ -6,9 +6,11 @@ from uuid import UUID
 
 import pytest
 
+from ottla.base.names import TopicPartition
 from ottla.cli.topics.report import Filter, describe_lines, id_text, kafka_order, overrides, parse_id
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
+from ottla.client.reassignments import Reassignment
 
 ID = UUID("b365f7b5-4f83-4364-b9fd-f1abfb2e65a9")
 DYNAMIC_TOPIC = 1
@@ -64,6 +66,26 @@ def test_what_a_broker_does_not_tell_is_not_available() -> None:
 def test_filters_show_only_partitions(wanted: Filter, least_isr: str, numbers: list[int]) -> None:
     shown = lines(wanted, least_isr)
     assert [int(line.split("\t")[2].removeprefix("Partition: ")) for line in shown] == numbers
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "move", "is_short"),
+    [
+        ([1, 2, 3], [1, 2], Reassignment([1, 2, 3], [3], []), False),  # the third is yet to come
+        ([1, 2, 3], [1], Reassignment([1, 2, 3], [3], []), True),
+        ([1, 2, 3], [1, 3], Reassignment([1, 2, 3], [3], [2]), False),
+        ([1, 3], [1], Reassignment([1, 3, 4], [4], [2]), True),  # has ended since: its replicas are what counts
+        ([1, 2], [1], None, True),
+    ],
+)
+def test_replicas_on_their_way_are_not_missing(
+    replicas: list[int], isr: list[int], move: Reassignment | None, is_short: bool
+) -> None:
+    """As isUnderReplicated of Kafka's TopicCommand decides."""
+    moves = {} if move is None else {TopicPartition("a", 0): move}
+    moving = topic(Partition(0, 1, replicas, isr, [], []))
+    shown = list(describe_lines([moving], {}, [1], Filter(under_replicated=True), moves))
+    assert bool(shown) is is_short
 
 
 def test_topics_with_overrides_are_shown_without_partitions() -> None:

@@ -112,12 +112,21 @@ def test_in_a_pipe_descriptions_have_kafkas_layout(admin: FakeAdmin, capsys: pyt
     ],
 )
 def test_only_partitions_in_trouble_are_shown(
-    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], flag: str, numbers: list[int]
+    admin: FakeAdmin,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    flag: str,
+    numbers: list[int],
 ) -> None:
-    """A replica that is on its way is not missing."""
+    """A replica that is on its way is not missing: neither in a pipe nor on a terminal."""
     topics.run(["describe", flag])
     lines = capsys.readouterr().out.splitlines()
     assert [f"Partition: {number}" in line for number, line in zip(numbers, lines, strict=True)] == [True]
+    monkeypatch.setattr(topics, "is_terminal", lambda _: True)
+    tabled: list[int] = []
+    monkeypatch.setattr(topics, "print_table", lambda _, rows, __: tabled.extend(int(row[0]) for row in rows))
+    topics.run(["describe", flag])
+    assert tabled == numbers
 
 
 def test_on_a_terminal_there_are_tables(

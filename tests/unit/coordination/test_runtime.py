@@ -15,7 +15,7 @@ from ottla.base.topic_settings import TopicSettings
 from ottla.broker.coordinators.coordinators import group_settings
 from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -61,7 +61,7 @@ class Stand:
         def answered(response: object) -> None:
             self.heard.append(Error(response.topics[0].partitions[0].error_code).name)  # type: ignore[attr-defined]
 
-        self.runtime.run(shard, shard.machine.commit(request, answered, [], self.runtime.now_ms()))
+        self.runtime.run(shard, shard.machine.commit(request, answered, self.runtime.now_ms()))
 
     def fetch(self) -> None:
         shard = self.runtime.shard(GROUP)

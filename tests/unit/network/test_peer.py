@@ -53,7 +53,7 @@ class Server:
             self.asked.append((version, request))
             answer = self.answers[key](request, version)
         if answer is None:
-            self.parked.append((connection.park(), key, version, header.correlation_id))
+            self.parked.append((connection.park(overlaps=True), key, version, header.correlation_id))
         else:
             connection.reply(encode_response_frame(key, version, header.correlation_id, answer))
         return True
@@ -189,12 +189,12 @@ def test_a_call_waits_while_the_other_side_does_not_read() -> None:
     async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
         server.answers[58] = lambda request, _: EnvelopeResponse(response_data=bytes(request.request_data[:10]))
         server.answers[12] = lambda *_: None
-        await peer.connect()
+        envelope = EnvelopeRequest(request_data=b"x" * 100_000, client_host_address=b"1234")
+        await peer.call(envelope, EnvelopeResponse)
         first = asyncio.ensure_future(beat(peer))
         await asyncio.sleep(0.01)
         (connection,) = connections.connections
         connections.poller.interest(connection.descriptor, False, False)
-        envelope = EnvelopeRequest(request_data=b"x" * 100_000, client_host_address=b"1234")
         calls = [asyncio.ensure_future(peer.call(envelope, EnvelopeResponse)) for _ in range(200)]
         await asyncio.sleep(0.05)
         assert peer._unsent_bytes <= peer_module.UNSENT_BYTES_MAX + 100_100
@@ -287,7 +287,8 @@ def test_a_call_that_is_late_gives_up_its_answer_but_not_the_connection() -> Non
         now = HeartbeatRequest(group_id="g", generation_id=0, member_id="m")
         late = asyncio.ensure_future(beat(peer, 10_000))
         hurried = asyncio.ensure_future(peer.call(HEARTBEAT, HeartbeatResponse, timeout_ms=10_000))
-        await asyncio.sleep(0.01)
+        while len(server.parked) < 2:
+            await asyncio.sleep(0)
         place, key, version, correlation_id = server.parked[0]
         hurried.cancel()
         place.complete(encode_response_frame(key, version, correlation_id, HeartbeatResponse(error_code=1)))
@@ -437,5 +438,69 @@ def test_closing_fails_what_is_under_way_and_what_comes() -> None:
         opening.close()
         with pytest.raises(PeerError, match="closed for good"):
             await early
+
+    run(play)
+
+
+class Losing:
+    """A poller that says of everybody, once, that the other side is gone, in the round in which something came."""
+
+    def __init__(self, poller: Any) -> None:
+        self._poller = poller
+        self.is_broken = True
+
+    def watch(self, descriptor: int, watched: Any) -> None:
+        self._watched = watched
+        self._poller.watch(descriptor, self)
+
+    def interest(self, descriptor: int, readable: bool, writable: bool) -> None:
+        self._poller.interest(descriptor, readable, writable)
+
+    def unwatch(self, descriptor: int) -> None:
+        self._poller.unwatch(descriptor)
+
+    def on_readable(self) -> None:
+        self._watched.on_readable()
+        if self.is_broken:
+            self.is_broken = False
+            self._watched.abandon("connection lost")
+
+    def on_writable(self) -> None:
+        self._watched.on_writable()
+
+    def flush(self) -> None:
+        pass
+
+    def abandon(self, reason: str) -> None:
+        self._watched.abandon(reason)
+
+
+def test_a_connection_that_is_lost_while_it_is_made_is_not_taken_for_one() -> None:
+    """The answer about versions came, and in the same round epoll said that the other side is gone."""
+
+    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+        server.answers[12] = lambda request, version: HeartbeatResponse()
+        unlucky = Peer(peer.host, peer.port, "broker-1-test", Losing(peer._poller))
+        with pytest.raises(PeerError, match="was lost") as caught:
+            await unlucky.call(HEARTBEAT, HeartbeatResponse)
+        assert caught.value.is_refused
+        assert (await unlucky.call(HEARTBEAT, HeartbeatResponse)).error_code == 0
+        unlucky.close()
+
+    run(play)
+
+
+def test_whatever_goes_wrong_while_a_connection_is_made_the_next_one_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(server: Server, peer: Peer, connections: ConnectionSet) -> None:
+        server.answers[12] = lambda request, version: HeartbeatResponse()
+
+        async def fail(host: str, port: int) -> socket.socket:
+            raise ValueError("nobody expects this")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(peer_module, "connect", fail)
+            with pytest.raises(ValueError, match="nobody expects this"):
+                await peer.call(HEARTBEAT, HeartbeatResponse)
+        assert (await peer.call(HEARTBEAT, HeartbeatResponse)).error_code == 0
 
     run(play)

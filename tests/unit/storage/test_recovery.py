@@ -501,3 +501,122 @@ def test_a_second_attempt_leaves_no_files_open(tmp_path: Path) -> None:
     reopen(tmp_path / "a", is_clean=False, recovery_point=10**9)
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "crash"])
+@pytest.mark.parametrize(
+    "lie", ["0\n3\n0 0\n2 10\n9 20\n", "0\n2\n0 0\n2 10\n", "0\n3\n0 0\n2 13\n3 20\n", "0\n3\n0 0\n2 10\n3 15\n"]
+)
+def test_leader_epochs_that_the_log_does_not_bear_out_are_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: str, is_clean: bool
+) -> None:
+    """A follower that believed them would cut off what it must keep, or keep what nobody else has."""
+    log = new_log(tmp_path / "log")
+    for number in range(30):
+        log.append(memoryview(batch_of(1, 100, NOW_MS)), {0: 0, 1: 2, 2: 3}[number // 10], NOW_MS)
+    log.close()
+    path = tmp_path / "log" / "leader-epoch-checkpoint"
+    assert path.read_text() == "0\n3\n0 0\n2 10\n3 20\n"
+    path.write_text(lie)
+
+    with caplog.at_level(logging.WARNING):
+        log = reopen(tmp_path / "log", is_clean=is_clean, recovery_point=30)
+
+    is_told = "does not fit the log" in caplog.text
+    is_tail_right = "3 " in lie.splitlines()[-1]
+    assert is_told == (not (is_clean and is_tail_right)), "after a clean stop only the last epoch is looked at"
+    assert (log.epochs.entries == [(0, 0), (2, 10), (3, 20)]) == is_told
+
+
+def test_one_batch_that_lies_about_its_epoch_does_not_change_the_epochs(tmp_path: Path) -> None:
+    log = new_log(tmp_path / "log")
+    for number in range(30):
+        log.append(memoryview(batch_of(1, 100, NOW_MS)), number // 10, NOW_MS)
+    log.close()
+    path = tmp_path / "log" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    position = batch_positions(bytes(data))[10]
+    data[position + 12 : position + 16] = (77).to_bytes(4, "big")
+    path.write_bytes(data)
+
+    log = reopen(tmp_path / "log", is_clean=False, recovery_point=30)
+
+    assert log.epochs.entries == [(0, 0), (1, 10), (2, 20)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", ["checksum", "length", "header", "zeros", "garbage"])
+def test_all_that_a_cut_takes_away_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, seed: int
+) -> None:
+    """The batches behind the damage are sound, and gone with it: who counts on the line must know of them."""
+    chosen = random.Random(seed)
+    log = new_log(tmp_path / "a", TopicSettings(segment_bytes=9000, index_interval_bytes=500))
+    fill(log, 120, seed)
+    log.abandon()
+    segment = chosen.choice(log.segments)
+    path = Path(segment.path(".log"))
+    data = bytearray(path.read_bytes())
+    position = chosen.choice(batch_positions(bytes(data))[:-1])
+    end = position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    spoil(data, position, end, kind, chosen)
+    path.write_bytes(data)
+
+    reopened = reopen(tmp_path / "a", is_clean=False, settings=TopicSettings(segment_bytes=9000))
+
+    assert f"Lost: offsets {reopened.end_offset} to {log.end_offset - 1}\n" in caplog.text
+
+
+def spoil(data: bytearray, start: int, end: int, kind: str, chosen: random.Random) -> None:
+    """Damage one batch of a segment."""
+    if kind == "checksum":
+        data[end - 1] ^= 1
+    elif kind == "length":
+        data[start + 8 : start + 12] = chosen.choice((5, 1 << 30, end - start)).to_bytes(4, "big")
+    elif kind == "header":
+        data[start : start + 61] = chosen.randbytes(61)
+    else:
+        data[start:end] = bytes(end - start) if kind == "zeros" else b"\x02" * (end - start)
+
+
+def test_what_cannot_be_known_exactly_is_told_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log(tmp_path / "a", TopicSettings())
+    fill(log, 50, 1)
+    log.abandon()
+    path = Path(log.active.path(".log"))
+    data = path.read_bytes()
+    place = batch_positions(data)[20]
+    path.write_bytes(data[:place] + bytes(len(data) - place))
+
+    reopened = open_log(
+        PARTITION,
+        str(tmp_path / "a"),
+        SETTINGS,
+        pool=DescriptorPool(),
+        is_clean=False,
+        recovery_point=0,
+        log_start_offset=0,
+        now_ms=NOW_MS,
+        producer_expiration_ms=DAY_MS,
+        high_watermark=log.end_offset - 3,
+    )
+
+    assert f"Lost: offsets {reopened.end_offset} to at least {log.end_offset - 4}\n" in caplog.text
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "crash"])
+def test_an_end_that_is_missing_without_a_trace_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_clean: bool
+) -> None:
+    log = new_log(tmp_path / "a", TopicSettings(index_interval_bytes=500))
+    fill(log, 50, 1)
+    log.close()
+    path = Path(log.active.path(".log"))
+    data = path.read_bytes()
+    path.write_bytes(data[: batch_positions(data)[20]])
+
+    reopened = reopen(tmp_path / "a", is_clean=is_clean, recovery_point=log.end_offset)
+
+    assert reopened.has_lost
+    assert caplog.text.count("Lost:") == 1
+    assert f"Lost: offsets {reopened.end_offset} to at least {log.end_offset - 1}\n" in caplog.text

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
+from ottla.base import tasks
+
 E = TypeVar("E")
 
 TOGETHER_MAX: Final = 500
@@ -28,18 +30,14 @@ class CallBatcher(Generic[E]):
     def send(self, broker: int, call: E) -> None:
         self._waiting.setdefault(broker, deque()).append(call)
         if broker not in self._at_work:
-            self._at_work[broker] = asyncio.get_running_loop().create_task(self._work(broker))
+            self._at_work[broker] = tasks.keep_running(lambda: self._work(broker), f"calls to broker {broker}")
 
     async def _work(self, broker: int) -> None:
         line = self._waiting[broker]
-        try:
-            while line:
-                together = [line.popleft() for _ in range(min(len(line), TOGETHER_MAX))]
-                await self._carry(broker, together)
-        finally:
-            del self._at_work[broker]
-            if not line:
-                self._waiting.pop(broker, None)
+        while line:
+            together = [line.popleft() for _ in range(min(len(line), TOGETHER_MAX))]
+            await self._carry(broker, together)
+        del self._at_work[broker], self._waiting[broker]
 
     def close(self) -> None:
         for task in self._at_work.values():

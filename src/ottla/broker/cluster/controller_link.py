@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ottla.base import tasks
 from ottla.base.errors import Error, KafkaError
 from ottla.network.peer import Peer, PeerError
 
@@ -92,7 +93,7 @@ class ControllerLink:
     async def _ask_once(self, controller: int, request: Any, response: type[R], deadline: float) -> R:
         peer = self._take(controller)
         seconds = max(0.0, deadline - self._loop.time()) + PATIENCE_SECONDS
-        call = asyncio.ensure_future(peer.call(request, response, timeout_ms=int(seconds * 1000)))
+        call = tasks.ask(peer.call(request, response, timeout_ms=int(seconds * 1000)), "a request to the controller")
         try:
             while not call.done():
                 await asyncio.wait((call,), timeout=LOOK_SECONDS)
@@ -101,7 +102,6 @@ class ControllerLink:
             answer = call.result()
         except BaseException:  # whoever waits may also be cancelled: its answer would be the next one's
             call.cancel()
-            call.add_done_callback(_forget_outcome)
             peer.close()
             raise
         self._give(controller, peer)
@@ -131,9 +131,3 @@ class ControllerLink:
 
     def __repr__(self) -> str:
         return f"<ControllerLink to broker {self._location.controller_id}, {len(self._idle)} idle>"
-
-
-def _forget_outcome(call: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; asyncio wants its exception to be seen."""
-    if not call.cancelled():
-        call.exception()

@@ -4,7 +4,7 @@ The request goes to the controller inside an Envelope, with the name and the add
 controller answers as if he had asked there, and the answer goes back. So a client may ask any broker.
 
 Rules:
-1. What is passed on stands in FORWARDED; nothing else is accepted out of an Envelope.
+1. What is passed on says so in its row of the table of APIs; nothing else is accepted out of an Envelope.
 2. Without a controller, or without its answer in time, the client gets an answer of its own API with REQUEST_TIMED_OUT
    or NOT_CONTROLLER in every row, never silence.
 3. Loggers belong to the broker that was asked: see configs/alterations.py.
@@ -13,13 +13,13 @@ Rules:
 from __future__ import annotations
 
 import ipaddress
+from asyncio import iscoroutine
 from collections.abc import Callable, Coroutine
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.controller_link import ControllerLink
-from ottla.broker.cluster.forwarding_errors import error_answer
+from ottla.broker.long_messages import in_worker, is_long
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody, ProtocolError, decode_whole, encode
 from ottla.protocol.headers import encode_request_header, response_header_bytes
@@ -28,14 +28,15 @@ from ottla.protocol.schema import layout_of
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.broker.served_api import ServedApi
 
-# By API key: CreateTopics, DeleteTopics, AlterConfigs, CreatePartitions, ElectLeaders, IncrementalAlterConfigs,
-# AlterPartitionReassignments, ListPartitionReassignments, UpdateFeatures, UnregisterBroker.
-FORWARDED: Final = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 57, 64})
 TIMEOUT_MS_MIN: Final = 1_000  # a client that will not wait at all still gets its request passed on
 PRINCIPAL_VERSION: Final = 0
-
-Handler = Callable[[Any, "Context"], Any]
+MESSAGES: Final = {
+    Error.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
+    Error.REQUEST_TIMED_OUT: "The request timed out.",
+    Error.UNSUPPORTED_VERSION: "The version of API is not supported.",
+}
 
 
 class Forwarding:
@@ -45,11 +46,14 @@ class Forwarding:
         self._link = link
         self._timeout_ms_max = timeout_ms_max
 
-    async def forward(self, request: Any, context: Context, handler: Handler) -> Any:
-        """The controller's answer, as it is: nobody here has to look inside. Or that of `handler`, if this broker has
-        become the controller meanwhile.
+    async def forward(self, request: Any, context: Context, row: ServedApi) -> Any:
+        """The controller's answer, as it is: nobody here has to look inside. Or that of our own handler, if this broker
+        has become the controller meanwhile.
         """
-        envelope = seal(request, context)
+        if is_long(request):
+            envelope = await in_worker(context.broker.workers, seal, request, context)
+        else:
+            envelope = seal(request, context)
         try:
             answer = await self._link.ask(
                 envelope,
@@ -60,8 +64,8 @@ class Forwarding:
             if answer is not None:
                 return unseal(answer, context)
         except KafkaError as refusal:
-            return error_answer(request, refusal.error, context.api_version, refusal.message)
-        return await answer_here(handler, request, context)
+            return refuse(row, request, refusal, context.api_version)
+        return await answer_here(row, request, context)
 
     def _timeout_ms(self, request: Any) -> int:
         """What the client allows, within what a broker waits for another one."""
@@ -72,16 +76,21 @@ class Forwarding:
         return f"<Forwarding {self._link!r}>"
 
 
-def forwarded(handler: Handler) -> Callable[[Any, Context], Coroutine[Any, Any, Any]]:
-    """The same handler, but asked only on the controller; other brokers of a cluster pass the request on."""
+def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, Any]]:
+    """Its handler, but asked only on the controller; other brokers of a cluster pass the request on."""
 
     async def handle(request: Any, context: Context) -> Any:
         forwarding = context.broker.forwarding
         if forwarding is None or is_here(context):
-            return await answer_here(handler, request, context)
-        return await forwarding.forward(request, context, handler)
+            return await answer_here(row, request, context)
+        return await forwarding.forward(request, context, row)
 
     return handle
+
+
+def refuse(row: ServedApi, request: Any, refusal: KafkaError, version: int) -> Any:
+    assert row.refuse is not None, "only what can be refused is passed on"
+    return row.refuse(request, refusal.error, refusal.message or MESSAGES.get(refusal.error), version)
 
 
 def is_here(context: Context) -> bool:
@@ -90,9 +99,9 @@ def is_here(context: Context) -> bool:
     return cluster is None or cluster.is_controller or context.is_forwarded
 
 
-async def answer_here(handler: Handler, request: Any, context: Context) -> Any:
-    answer = handler(request, context)
-    return await answer if isawaitable(answer) else answer
+async def answer_here(row: ServedApi, request: Any, context: Context) -> Any:
+    answer = row.handle(request, context)
+    return await answer if iscoroutine(answer) else answer
 
 
 # ---- envelopes
@@ -100,7 +109,7 @@ async def answer_here(handler: Handler, request: Any, context: Context) -> Any:
 
 def seal(request: Any, context: Context) -> EnvelopeRequest:
     key = layout_of(type(request)).api_key
-    assert key in FORWARDED
+    assert key == context.api_key, "the answer goes to whoever asked that"
     header = encode_request_header(key, context.api_version, context.correlation_id, context.client_id)
     return EnvelopeRequest(
         request_data=header + encode(request, context.api_version),

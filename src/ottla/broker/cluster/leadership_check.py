@@ -16,6 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from ottla.base import tasks
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.controller.stores.store import StoreError
 
@@ -64,7 +65,7 @@ class LeadershipCheck:
 
     def _begin(self, why: str) -> None:
         logger.info("this broker %s: does it still lead what it led?", why)
-        self._task = asyncio.get_running_loop().create_task(self._find_out())
+        self._task = tasks.keep_running(self._find_out, "the leadership check")
 
     async def _find_out(self) -> None:
         """If the store cannot be reached for a whole session, nobody else could be elected through it either.
@@ -73,15 +74,13 @@ class LeadershipCheck:
         """
         clock = self._services.clock
         deadline_ms = clock.monotonic_ms() + self._session_ms
-        try:
-            while clock.monotonic_ms() < deadline_ms and not await self._is_known():
-                if self._is_cut_off():
-                    deadline_ms = clock.monotonic_ms() + self._session_ms
-                await asyncio.sleep(RETRY_SECONDS)
-            await self._services.publisher.settled()
-        finally:
-            self._seen_ms = clock.monotonic_ms()
-            self._task = None
+        while clock.monotonic_ms() < deadline_ms and not await self._is_known():
+            if self._is_cut_off():
+                deadline_ms = clock.monotonic_ms() + self._session_ms
+            await asyncio.sleep(RETRY_SECONDS)
+        await self._services.publisher.settled()
+        self._seen_ms = clock.monotonic_ms()
+        self._task = None
 
     def _is_cut_off(self) -> bool:
         cluster = self._services.cluster

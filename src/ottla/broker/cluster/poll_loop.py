@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.broker.cluster.peers import Peers
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
@@ -60,7 +61,7 @@ class PollLoop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = tasks.keep_running(self._run, "polling the controller")
 
     def stop(self) -> None:
         if self._task is not None:
@@ -132,23 +133,20 @@ class PollLoop:
     async def _ask(self, peer: Peer) -> ClusterPollResponse | None:
         """One poll; None if there is a reason to ask again, or another controller."""
         request = self._request(WAIT_MS)
-        call = asyncio.ensure_future(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS))
-        moved = asyncio.ensure_future(self._membership.controller_changed.wait())
-        nudged = asyncio.ensure_future(self._nudged.wait())
+        call = tasks.ask(peer.call(request, ClusterPollResponse, timeout_ms=WAIT_MS + SLACK_MS), "a poll")
+        moved = tasks.ask(self._membership.controller_changed.wait(), "another controller")
+        nudged = tasks.ask(self._nudged.wait(), "something to tell the controller")
         try:
             await asyncio.wait((call, moved, nudged), return_when=asyncio.FIRST_COMPLETED)
             if call.done():
                 return call.result()
-            if (
-                nudged.done()
-            ):  # the answer that is still to come is lost with its connection: what is missing comes again
+            if nudged.done():  # the answer that is still to come is lost with its connection: it comes again
                 self._nudged.clear()
                 raise PeerError("asking again")
             return None
         finally:
             for task in (call, moved, nudged):
                 task.cancel()
-            call.add_done_callback(forget_outcome)
 
     def _request(self, max_wait_ms: int) -> ClusterPollRequest:
         return ClusterPollRequest(
@@ -224,12 +222,6 @@ class PollLoop:
 
     def __repr__(self) -> str:
         return f"<PollLoop controller epoch {self._epoch}, sequence {self._sequence}>"
-
-
-def forget_outcome(task: asyncio.Future[ClusterPollResponse]) -> None:
-    """Nobody waits for this answer any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def wait_for_event(event: asyncio.Event, seconds_max: float) -> None:

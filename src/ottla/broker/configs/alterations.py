@@ -6,6 +6,7 @@ loggers; the rest goes to the controller. What comes from another broker may be 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.cluster.forwarding import is_here, opened
-from ottla.broker.cluster.forwarding_errors import error_answer
 from ottla.broker.configs.loggers import check_logger, set_logger
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -69,7 +70,7 @@ async def alter(asked: Sequence[Asked], request: Request, context: Context) -> l
         AlterConfigsResourceResponse(resource_type=item.resource_type, resource_name=item.name) for item in asked
     ]
     changes: dict[int, ConfigResourceChange] = {}  # by place in the request
-    for place, (item, response) in enumerate(zip(asked, responses, strict=True)):
+    async for place, (item, response) in in_slices(enumerate(zip(asked, responses, strict=True))):
         try:
             if counts[item.resource_type, item.name] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -95,7 +96,9 @@ async def run_changes(
     wanted = list(changes.values())
     try:
         results = await context.broker.controller.change(
-            lambda image: decide_config_changes(image, wanted, settings), validate_only=request.validate_only
+            lambda image: decide_config_changes(image, wanted, settings),
+            validate_only=request.validate_only,
+            size=sum(1 + len(change.operations) for change in wanted),
         )
     except KafkaError as error:
         results = [ConfigResourceResult(change, error.error, error.message) for change in wanted]
@@ -107,7 +110,8 @@ async def pass_on(
     changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
 ) -> None:
     """Another broker is the controller: what it could not know to be wrong is refused here, the rest is asked there."""
-    checked = decide_config_changes(context.broker.image, list(changes.values()), context.broker.settings).reply
+    image, settings, wanted = context.broker.image, context.broker.settings, list(changes.values())
+    checked = (await asyncio.to_thread(decide_config_changes, image, wanted, settings)).reply
     left = []
     for place, result in zip(changes, checked, strict=True):
         if result.error is Error.NONE:
@@ -118,13 +122,25 @@ async def pass_on(
         return
     resources: list[Any] = [request.resources[place] for place in left]
     rest = type(request)(resources=resources, validate_only=request.validate_only)
-    answer = await forwarding.forward(rest, context, context.broker.handlers[context.api_key])
+    answer = await forwarding.forward(rest, context, context.broker.apis[context.api_key])
     try:
         rows = opened(answer, context).responses
     except KafkaError as problem:
-        rows = error_answer(rest, problem.error, context.api_version).responses
+        rows = refused_rows(rest, problem.error, problem.message)
     for place, row in zip(left, rows, strict=True):
         responses[place].error_code, responses[place].error_message = row.error_code, row.error_message
+
+
+def refused_rows(request: Request, error: Error, message: str | None) -> list[AlterConfigsResourceResponse]:
+    return [
+        AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
 
 
 def checked_change(item: Asked, context: Context) -> ConfigResourceChange:

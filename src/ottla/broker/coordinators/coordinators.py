@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
@@ -26,9 +27,10 @@ from ottla.broker.coordinators.markers import MarkerWriter
 from ottla.broker.coordinators.transaction_messages import MarkerMessengers, PartitionMessengers
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.coordinators.verification_guards import VerificationGuards
+from ottla.broker.responder import Responder
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.image import MetadataImage, TopicImage
-from ottla.coordination.machine import Decision
+from ottla.coordination.machine import Decision, ReplyTo
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
 from ottla.groups.machine import GroupMachine
@@ -61,33 +63,6 @@ WRITE_ERRORS: Final = {
 
 Shape = Callable[[Any], Any]
 """Gives an answer the form that an old version of its API has."""
-
-
-class Ticket:
-    """Whom a coordinator's answer goes to: the handler itself if it comes at once, else the parked request."""
-
-    __slots__ = ("_context", "_is_waiting", "_shape", "response")
-
-    def __init__(self, context: Context, shape: Shape | None = None) -> None:
-        self._context = context
-        self._shape = shape
-        self._is_waiting = False
-        self.response: Any = None
-
-    def __call__(self, response: Any) -> None:
-        if self._shape is not None:
-            response = self._shape(response)
-        if self._is_waiting:
-            self._context.answer(response)
-        else:
-            self.response = response
-
-    def wait(self) -> Any:
-        """What a handler returns: the response, or None after the request was parked."""
-        if self.response is None:
-            self._is_waiting = True
-            self._context.park_alone()
-        return self.response
 
 
 class Coordinators:
@@ -203,7 +178,7 @@ class Coordinators:
         """The publisher gives partitions their roles in slices: look at once, and when all have theirs."""
         self.follow()
         if self._following is None:
-            self._following = asyncio.get_running_loop().create_task(self._follow_settled())
+            self._following = tasks.keep_running(self._follow_settled, "following the leaders of internal topics")
 
     async def _follow_settled(self) -> None:
         await self._services.publisher.settled()
@@ -253,14 +228,15 @@ class Coordinators:
         self,
         context: Context,
         group_id: str,
-        decide: Callable[[GroupMachine, Ticket, int], Decision],
+        decide: Callable[[GroupMachine, ReplyTo, int], Decision],
         shape: Shape | None = None,
-    ) -> Any:
+    ) -> Responder:
         """Let the group's machine decide; the handler returns what this returns."""
         shard = self.groups.shard(group_id)
-        ticket = Ticket(context, shape)
-        self.groups.run(shard, decide(shard.machine, ticket, self.groups.now_ms()))
-        return ticket.wait()
+        responder = context.responder
+        reply_to = responder.answer if shape is None else lambda response: responder.answer(shape(response))
+        self.groups.run(shard, decide(shard.machine, reply_to, self.groups.now_ms()))
+        return responder.keep()
 
     # ---- settings and the end
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.base.errors import Error
+from ottla.base.tasks import tell
 from ottla.broker.cluster.call_batching import CallBatcher
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.transaction_steps import (
@@ -23,7 +24,8 @@ from ottla.protocol.messages.transaction_steps import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla.transactions.machine import Identity, SendMarkers
+from ottla.transactions.machine import SendMarkers
+from ottla.transactions.transaction import Identity
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class MarkerMessengers:
         for place, call in enumerate(calls):
             errors = marker_errors(response, place, call)
             for wanted in call.places:
-                call.answered(wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
+                tell(call.answered, wanted, errors.get(wanted, Error.NETWORK_EXCEPTION))
 
     def close(self) -> None:
         self._calls.close()
@@ -134,7 +136,7 @@ class PartitionMessengers:
             error = Error.NETWORK_EXCEPTION
         for place, call in enumerate(calls):
             errors = partition_errors(response, place, call) if error is Error.NONE else {}
-            call.answered({each: errors.get(each, error or Error.NETWORK_EXCEPTION) for each in call.places})
+            tell(call.answered, {each: errors.get(each, error or Error.NETWORK_EXCEPTION) for each in call.places})
 
     def close(self) -> None:
         self._calls.close()

@@ -17,7 +17,8 @@ from ottla.broker.coordinators.transaction_messages import Errors, PartitionCall
 from ottla.coordination.partitioning import partition_for
 from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
-from ottla.transactions.machine import RAISES_EPOCHS, Identity, TransactionMachine
+from ottla.transactions.machine import RAISES_EPOCHS, TransactionMachine
+from ottla.transactions.transaction import Identity
 
 if TYPE_CHECKING:
     from ottla.broker.services import Services

@@ -9,6 +9,7 @@ batch of the same producer must not be written before this one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -17,18 +18,20 @@ from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.verification_guards import VerificationGuard
+from ottla.broker.responder import Responder
 from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
-from ottla.transactions.machine import Identity
+from ottla.transactions.transaction import Identity
 
 ABORTABLE_SINCE: Final = 11
 ADDED_BY_BROKER_SINCE: Final = 12
-ACKS_NONE: Final = 0
 
 Place = tuple[str, int]
 Refused = dict[Place, Error]
+Answer = ProduceResponse | Responder
+GoOn = Callable[[Refused], Answer]
 
 # Errors of a coordinator, to which no producer expects to talk here: NOT_ENOUGH_REPLICAS makes all of them try again.
 RETRIABLE: Final = (
@@ -43,8 +46,8 @@ def begin(
     request: ProduceRequest,
     context: Context,
     name_of: Callable[[TopicProduceData], str],
-    go_on: Callable[[Refused], ProduceResponse | None],
-) -> ProduceResponse | None:
+    go_on: GoOn,
+) -> Answer:
     """Make sure that every partition of this request takes part in its transaction, then `go_on`.
 
     Mostly all of them do already, or the coordinator answers at once: then nothing waits and nothing is copied.
@@ -58,10 +61,16 @@ def begin(
     newcomers = find_newcomers(request, context, name_of)
     if not newcomers:
         return go_on({})
-    gate = _Gate(request, context, go_on)
+    questions = _Questions(request, context)
     for who, partitions in newcomers.items():
-        gate.ask(who, partitions)
-    return gate.pass_or_wait()
+        questions.ask(who, partitions)
+    if not questions.is_answered:
+        keep_records(request)
+        return context.responder.run(go_on_later(context, questions, go_on))
+    try:
+        return go_on(questions.refused())
+    finally:
+        questions.lower_guards()
 
 
 def find_newcomers(
@@ -97,19 +106,16 @@ def has_open_transaction(log: Log, who: Identity) -> bool:
     return producer is not None and producer.epoch == who.epoch and who.producer_id in producers.open_transactions
 
 
-class _Gate:
-    """Collects the coordinator's answers for one request."""
+class _Questions:
+    """What one request asks of coordinators, and what they answer."""
 
-    def __init__(
-        self, request: ProduceRequest, context: Context, go_on: Callable[[Refused], ProduceResponse | None]
-    ) -> None:
-        self._request = request
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
+        self._transactional_id = request.transactional_id or ""
         self._context = context
-        self._go_on = go_on
         self._refused: Refused = {}
         self._guarded: list[tuple[int, VerificationGuard]] = []  # producer id
         self._open = 0
-        self._is_waiting = False
+        self._all_answered: asyncio.Event | None = None
 
     def ask(self, who: Identity, partitions: list[Partition]) -> None:
         coordinators = self._context.broker.coordinators
@@ -119,59 +125,56 @@ class _Gate:
             guards = coordinators.guards
             self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
         self._open += 1
-        coordinators.verification.ask(self._request.transactional_id or "", who, places, is_verifying, self._on_answer)
+        coordinators.verification.ask(self._transactional_id, who, places, is_verifying, self._on_answer)
 
     def _on_answer(self, errors: Refused) -> None:
         self._open -= 1
         for place, error in errors.items():
-            self._refuse(place, error)
-        if self._open == 0 and self._is_waiting:
-            self._answer()
+            if error is not Error.NONE:
+                self._refused[place] = told(error, self._context.api_version)
+        if self._open == 0 and self._all_answered is not None:
+            self._all_answered.set()
 
-    def _refuse(self, place: Place, error: Error) -> None:
-        if error is not Error.NONE:
-            self._refused[place] = told(error, self._context.api_version)
+    @property
+    def is_answered(self) -> bool:
+        return self._open == 0
 
-    def _answer(self) -> None:
-        """Unless the batches wait once more, now for their replicas: then whoever waits for these answers."""
-        connection = self._context.connection
-        connection.is_exclusive = False
-        if connection.is_closed:
-            self._lower_guards()  # whoever sent it sends it again, or gives it up
-            return
-        response = self._pass()
-        if response is not None or self._request.acks == ACKS_NONE:
-            self._context.answer(response)
-        else:
-            connection.on_reply_complete()  # none is: but requests that wait behind this one may start
+    async def wait(self) -> None:
+        if self._open:
+            self._all_answered = asyncio.Event()
+            await self._all_answered.wait()
 
-    def _pass(self) -> ProduceResponse | None:
+    def refused(self) -> Refused:
+        """The partitions that are not in the transaction, or where a marker has ended it meanwhile."""
         for _, guard in self._guarded:
             if guard.has_moved:
                 self._refused.setdefault(guard.partition.name, Error.NOT_LEADER_OR_FOLLOWER)
             elif guard.is_cancelled:
                 self._refused.setdefault(guard.partition.name, Error.INVALID_TXN_STATE)
-        try:
-            return self._go_on(self._refused)
-        finally:
-            self._lower_guards()
+        return self._refused
 
-    def _lower_guards(self) -> None:
+    def lower_guards(self) -> None:
         guards = self._context.broker.coordinators.guards
         for producer_id, guard in self._guarded:
             guards.end(guard, producer_id)
 
-    def pass_or_wait(self) -> ProduceResponse | None:
-        if self._open == 0:
-            return self._pass()
-        for topic in self._request.topic_data:
-            for data in topic.partition_data:
-                if data.records is not None:  # the buffer behind it is used again
-                    data.records = memoryview(bytearray(data.records))
-        self._is_waiting = True
-        self._context.park()
-        self._context.connection.is_exclusive = True
-        return None
+
+async def go_on_later(context: Context, questions: _Questions, go_on: GoOn) -> Answer:
+    try:
+        await questions.wait()
+        if context.responder.is_gone:
+            return context.responder  # whoever sent it sends it again, or gives it up
+        return go_on(questions.refused())
+    finally:
+        questions.lower_guards()
+
+
+def keep_records(request: ProduceRequest) -> None:
+    """The buffer behind a request is used again as soon as its handler returns."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
 
 
 def told(error: Error, api_version: int) -> Error:

@@ -13,7 +13,7 @@ from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.coordination.partitioning import partition_for
 from ottla.protocol.messages.transaction_steps import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from ottla.transactions.machine import Identity
+from ottla.transactions.transaction import Identity
 
 FENCED_SINCE: Final = 2
 

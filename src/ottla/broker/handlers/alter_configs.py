@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.configs.alterations import Asked, alter
+from ottla.base.errors import Error
+from ottla.broker.configs.alterations import Asked, alter, refused_rows
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import OperationType
 from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
@@ -13,10 +15,14 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    asked = [asked_of(resource) for resource in request.resources]
+    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
     return AlterConfigsResponse(responses=await alter(asked, request, context))
 
 
 def asked_of(resource: AlterConfigsResource) -> Asked:
     settings = [(OperationType.SET, config.name, config.value) for config in resource.configs]
     return Asked(resource.resource_type, resource.resource_name, settings, replaces_all=True)
+
+
+def refuse(request: AlterConfigsRequest, error: Error, message: str | None, _: int) -> AlterConfigsResponse:
+    return AlterConfigsResponse(responses=refused_rows(request, error, message))

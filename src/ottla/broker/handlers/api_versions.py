@@ -49,8 +49,8 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     if version >= NAMES_SINCE and not has_valid_names(request):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     if version >= NAMES_SINCE:
-        context.connection.client_software_name = request.client_software_name
-        context.connection.client_software_version = request.client_software_version
+        context.client.software_name = request.client_software_name
+        context.client.software_version = request.client_software_version
     image = context.broker.image
     served = context.broker.served_apis
     if version >= NAMES_SINCE and request.client_software_name == BROKER_SOFTWARE:

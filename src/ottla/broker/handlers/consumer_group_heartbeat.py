@@ -12,7 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.handlers.api_versions import feature_level
-from ottla.groups.classic import Client
+from ottla.groups.classic_answers import Client
 from ottla.groups.consumer_group import JOINING, LEFT, LEFT_FOR_A_WHILE
 from ottla.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.protocol.messages.consumer_protocol import CONSUMER
@@ -30,7 +30,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Any:
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.consumer_heartbeat(request, client, catalog, ticket, now_ms),
+            lambda machine, reply_to, now_ms: machine.consumer_heartbeat(request, client, catalog, reply_to, now_ms),
         )
     except KafkaError as refusal:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.base.errors import Error
-from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
+from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import topic_operations
 from ottla.broker.context import Context
-from ottla.broker.metadata_topics import offline_replicas, reachable_isr, reachable_leader
+from ottla.broker.metadata_topics import absence, offline_replicas, reachable_isr, reachable_leader
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from ottla.protocol.messages.topics import (
     Cursor,
@@ -75,7 +75,7 @@ def describe(
     )
     topic = image.topics.get(name)
     if topic is None:
-        row.error_code = Error.INVALID_TOPIC_EXCEPTION if topic_name_problem(name) else Error.UNKNOWN_TOPIC_OR_PARTITION
+        row.error_code = absence(image, name)
         return row, None
     row.topic_id = topic.topic_id
     row.partitions = describe_partitions(image, context.listener_name, topic.partitions, first, limit)

@@ -9,7 +9,8 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.protocol.messages.transaction_steps import EndTxnRequest, EndTxnResponse
-from ottla.transactions.machine import Ended, Identity
+from ottla.transactions.machine import Ended
+from ottla.transactions.transaction import Identity
 
 FENCED_SINCE: Final = 2
 VERSION_2_SINCE: Final = 5

@@ -1,25 +1,25 @@
 """Envelope (key 58), v0: a client's request that another broker passes on (KIP-590).
 
 It is answered as if its sender had asked here: his name and his address count for what he may do, and the answer is
-encoded for him. Only what forwarding.py passes on is taken out of an envelope.
+encoded for him. Only what the table of APIs says to be the controller's is taken out of an envelope.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.cluster.forwarding import FORWARDED, answer_here, decode_host, decode_principal, says_not_controller
-from ottla.broker.context import ForwardedContext
+from ottla.broker.cluster.forwarding import decode_host, decode_principal, says_not_controller
+from ottla.broker.context import Context
+from ottla.broker.long_messages import LONG_BYTES, in_worker, is_long
+from ottla.broker.responder import InnerResponder
+from ottla.network.connection import ClientFacts
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.headers import decode_request_header
 from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
-
-if TYPE_CHECKING:
-    from ottla.broker.context import Context
 
 logger = logging.getLogger(__name__)
 
@@ -44,25 +44,38 @@ async def handle(request: EnvelopeRequest, context: Context) -> EnvelopeResponse
 
 async def open_envelope(data: memoryview, principal: str, host: str, context: Context) -> EnvelopeResponse:
     header = decode_request_header(data)
-    handler = context.broker.handlers.get(header.api_key)
-    if header.api_key not in FORWARDED or handler is None:
+    row = context.broker.apis.get(header.api_key)
+    if row is None or row.refuse is None:
         return EnvelopeResponse(error_code=Error.INVALID_REQUEST)
     api = APIS[header.api_key]
     if not api.has_version(header.api_version):
         return EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
-    inner, _ = decode(api.request, header.api_version, data, header.body_position)
-    asker = ForwardedContext(
+    workers = context.broker.workers
+    if len(data) > LONG_BYTES:
+        inner, _ = await in_worker(workers, decode, api.request, header.api_version, data, header.body_position)
+    else:
+        inner, _ = decode(api.request, header.api_version, data, header.body_position)
+    sender = ClientFacts(host, 0, context.listener_name)
+    sender.principal = principal
+    responder = context.responder.inner(header.api_key, api.name, header.api_version, header.correlation_id)
+    asker = Context(
         context.broker,
-        context.connection,
+        responder,
+        sender,
         header.api_key,
         header.api_version,
         header.correlation_id,
         header.client_id,
-        principal,
-        host,
+        is_forwarded=True,
     )
-    response = await answer_here(handler, inner, asker)
+    response = await responder.answer_to(row.handle(inner, asker))
+    context.broker.counters.note_answer(header.api_key, response)
+    if is_long(response):
+        return await in_worker(workers, sealed, response, responder)
+    return sealed(response, responder)
+
+
+def sealed(response: Any, responder: InnerResponder) -> EnvelopeResponse:
     if says_not_controller(response):  # so that whoever passed it on asks the next one, and not the client
         return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
-    context.broker.counters.note_answer(header.api_key, response)
-    return EnvelopeResponse(response_data=bytes(asker.encode(response)[4:]))  # without the frame's size
+    return EnvelopeResponse(response_data=responder.encoded(response))

@@ -17,12 +17,13 @@ from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartiti
 from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch
 from ottla.broker.replicas.replica_reading import CONSUMER, FetchingReplica, may_replicate
 from ottla.broker.replicas.replica_selection import RACK_AWARE_SELECTOR
+from ottla.broker.responder import Responder
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE: Final = 13
 
 
-def handle(request: FetchRequest, context: Context) -> FetchResponse | None:
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Responder:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=Error.INVALID_REQUEST)
     asked = _asked_partitions(request)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -42,21 +40,12 @@ def handle(request: GetTelemetrySubscriptionsRequest, context: Context) -> GetTe
 
 def client_facts(instance_id: UUID, context: Context) -> dict[str, str]:
     """What a subscription can match on."""
-    connection = context.connection
+    client = context.client
     return {
         "client_instance_id": encode_uuid(instance_id),
         "client_id": context.client_id or "",
-        "client_software_name": connection.client_software_name,
-        "client_software_version": connection.client_software_version,
-        "client_source_address": connection.peer_host,
-        "client_source_port": peer_port(connection.descriptor),
+        "client_software_name": client.software_name,
+        "client_software_version": client.software_version,
+        "client_source_address": client.host,
+        "client_source_port": str(client.port) if client.port else "",
     }
-
-
-def peer_port(descriptor: int) -> str:
-    """Rarely asked, so connections do not remember it."""
-    with socket.socket(fileno=os.dup(descriptor)) as sock:
-        try:
-            return str(sock.getpeername()[1])
-        except OSError:  # gone already
-            return ""

@@ -12,7 +12,8 @@ from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-from ottla.transactions.machine import Identity, Initialized
+from ottla.transactions.machine import Initialized
+from ottla.transactions.transaction import Identity
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

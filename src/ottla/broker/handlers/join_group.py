@@ -12,7 +12,7 @@ from uuid import uuid4
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.groups.classic import Client, refused_join
+from ottla.groups.classic_answers import Client, refused_join
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 KNOWN_ID_SINCE: Final = 4
@@ -32,7 +32,7 @@ def handle(request: JoinGroupRequest, context: Context) -> Any:
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
-            lambda machine, ticket, now_ms: machine.join(request, client, f"{prefix}-{uuid4()}", ticket, now_ms),
+            lambda machine, reply_to, now_ms: machine.join(request, client, f"{prefix}-{uuid4()}", reply_to, now_ms),
             shape,
         )
     except KafkaError as error:

@@ -19,6 +19,7 @@ from ottla.broker.context import Context
 from ottla.broker.coordinators import transactional_produce
 from ottla.broker.coordinators.transactional_produce import Refused
 from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
+from ottla.broker.responder import Responder
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
@@ -79,9 +80,10 @@ class Moved:
 
 
 Unfinished = list[Unreplicated | Uncompressed | Moved]
+Answer = ProduceResponse | Responder
 
 
-def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
+def handle(request: ProduceRequest, context: Context) -> Answer:
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
@@ -94,7 +96,7 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | None:
     return _append_all(request, context, NOTHING_REFUSED)
 
 
-def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> ProduceResponse | None:
+def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> Answer:
     unfinished: Unfinished = []
     now_ms = context.broker.clock.now_ms()
     responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
@@ -105,26 +107,19 @@ def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> 
         if len(unfinished) > len(uncompressed) + len(unreplicated):
             add_addresses_for_producer(response, context)
         if uncompressed:
-            _recompress_first(request, context, response, uncompressed, unreplicated)
-            return None
+            # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
+            return context.responder.run(_append_recompressed(request, context, response, uncompressed, unreplicated))
         return _end(request, context, response, unreplicated)
-    if request.acks == ACKS_NONE:
-        _end_without_reply(response, context)
-        return None
-    return response
+    return _end_without_reply(response, context) if request.acks == ACKS_NONE else response
 
 
 def _end(
     request: ProduceRequest, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated]
-) -> ProduceResponse | None:
-    """Everything is appended: the answer, or None if there is none or not yet."""
+) -> Answer:
+    """Everything is appended: is there an answer, and does it have to wait?"""
     if request.acks == ACKS_NONE:
-        _end_without_reply(response, context)
-        return None
-    if unreplicated:
-        _ReplicationWait(context, response, unreplicated, request)
-        return None
-    return response
+        return _end_without_reply(response, context)
+    return _ReplicationWait(context, response, unreplicated, request).begin() if unreplicated else response
 
 
 def _append_topic(
@@ -222,30 +217,15 @@ def _append(
     return answer
 
 
-def _recompress_first(
-    request: ProduceRequest,
-    context: Context,
-    response: ProduceResponse,
-    uncompressed: list[Uncompressed],
-    unreplicated: list[Unreplicated],
-) -> None:
-    """Large batches of topics with a codec of their own; meanwhile nothing more is taken from this connection, so
-    that the order of a producer's batches stays."""
-    if not context.is_parked:
-        context.park()
-    context.connection.is_exclusive = True
-    work = _append_recompressed(request, context, response, uncompressed, unreplicated)
-    context.connection.loop.create_task(work)
-
-
 async def _append_recompressed(
     request: ProduceRequest,
     context: Context,
     response: ProduceResponse,
     uncompressed: list[Uncompressed],
     unreplicated: list[Unreplicated],
-) -> None:
-    loop = context.connection.loop
+) -> Answer:
+    """Large batches of topics with a codec of their own."""
+    loop = asyncio.get_running_loop()
     broker = context.broker
     unfinished: Unfinished = []
     for item in uncompressed:
@@ -259,13 +239,10 @@ async def _append_recompressed(
         except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again
             answer = _error(data.index, Error.NOT_LEADER_OR_FOLLOWER, None)
         item.answers[item.place] = answer
-    context.connection.is_exclusive = False
     unreplicated += [item for item in unfinished if isinstance(item, Unreplicated)]
     if any(isinstance(item, Moved) for item in unfinished):
         add_addresses_for_producer(response, context)
-    ready = _end(request, context, response, unreplicated)
-    if ready is not None or request.acks == ACKS_NONE:
-        context.answer(ready)
+    return _end(request, context, response, unreplicated)
 
 
 def _elsewhere(
@@ -314,13 +291,13 @@ def _refuse_all(request: ProduceRequest, error: Error) -> ProduceResponse:
     )
 
 
-def _end_without_reply(response: ProduceResponse, context: Context) -> None:
+def _end_without_reply(response: ProduceResponse, context: Context) -> Responder:
     """acks=0 gets no answer; closing the connection is the only way to tell of an error."""
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code:
-                context.connection.abandon(f"acks=0 produce failed: {Error(partition.error_code).name}")
-                return
+                return context.responder.fail(f"acks=0 produce failed: {Error(partition.error_code).name}")
+    return context.responder.end()
 
 
 def _outcome(item: Unreplicated, is_acks_all: bool) -> Error:
@@ -336,7 +313,7 @@ def _outcome(item: Unreplicated, is_acks_all: bool) -> Error:
 
 
 class _ReplicationWait:
-    """Parks an acks=all produce until the in-sync replicas have its records or its time is up."""
+    """Keeps an acks=all produce until the in-sync replicas have its records or its time is up."""
 
     def __init__(
         self, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated], request: ProduceRequest
@@ -346,17 +323,18 @@ class _ReplicationWait:
         self._unreplicated = unreplicated
         self._is_acks_all = request.acks == ACKS_ALL
         self._waiting = WaitingProduce(len(unreplicated), self._on_ready, self._is_acks_all)
-        if not context.is_parked:  # a transaction's first batch, or one that was compressed first, has waited before
-            context.park()
-        context.connection.waiting.add(self)
-        for item in unreplicated:
-            item.partition.wait_for_replication(item.last_offset, self._waiting)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(max(0, request.timeout_ms) / 1000, self._waiting.wake)
 
+    def begin(self) -> Responder:
+        for item in self._unreplicated:
+            item.partition.wait_for_replication(item.last_offset, self._waiting)
+        self._context.responder.wait(self)
+        return self._context.responder.keep()
+
     def _on_ready(self) -> None:
         self._deadline.cancel()
-        self._context.connection.waiting.discard(self)
+        self._context.responder.stop_waiting(self)
         moved: Unfinished = []
         for item in self._unreplicated:
             error = _outcome(item, self._is_acks_all)
@@ -365,7 +343,7 @@ class _ReplicationWait:
                 _elsewhere(item.answer, item.partition.name.topic, self._context, moved)
         if moved:
             add_addresses_for_producer(self._response, self._context)
-        self._context.answer(self._response)
+        self._context.responder.answer(self._response)
 
     def cancel(self) -> None:
         self._deadline.cancel()

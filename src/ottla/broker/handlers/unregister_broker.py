@@ -28,3 +28,7 @@ def handle(request: UnregisterBrokerRequest, context: Context) -> UnregisterBrok
         error_code=Error.INVALID_REQUEST,
         error_message=f"Broker {request.broker_id} is alive: stop it, and it is no longer registered.",
     )
+
+
+def refuse(_request: UnregisterBrokerRequest, error: Error, message: str | None, _: int) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=error, error_message=message)

@@ -34,3 +34,11 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
         return UpdateFeaturesResponse(error_code=refusal.error, error_message=refusal.message)
     results = [UpdatableFeatureResult(feature=update.name, error_message=SUCCESS) for update in updates]
     return UpdateFeaturesResponse(results=results)
+
+
+def refuse(request: UpdateFeaturesRequest, error: Error, message: str | None, _: int) -> UpdateFeaturesResponse:
+    rows = [
+        UpdatableFeatureResult(feature=update.feature, error_code=error, error_message=message)
+        for update in request.feature_updates
+    ]
+    return UpdateFeaturesResponse(error_code=error, error_message=message, results=rows)

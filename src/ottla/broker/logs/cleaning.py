@@ -222,6 +222,8 @@ class Cleaning:
     # ---- cleaning
 
     async def _clean(self, process: CleanerProcess, chosen: Chosen) -> bool:
+        if not chosen.log.has_checked_transactions:  # what the indexes call aborted is removed for good
+            await self._services.index_rebuilds.check_transactions(chosen.log)
         try:
             sizes = await self._in_worker(index_sizes, chosen.directory, list(chosen.segments))
         except FileNotFoundError:

@@ -7,7 +7,9 @@ import logging
 from concurrent.futures import Executor
 
 from ottla.storage.index_rebuild import IndexRebuild
+from ottla.storage.log import Log
 from ottla.storage.segment import RebuildNeededError, Segment
+from ottla.storage.transaction_check import TransactionIndexWrongError, TransactionRebuild
 
 logger = logging.getLogger(__name__)
 
@@ -17,23 +19,32 @@ class IndexRebuilds:
 
     def __init__(self, workers: Executor) -> None:
         self._workers = workers
-        self._running: dict[Segment, asyncio.Task[None]] = {}
+        self._running: dict[Segment | Log, asyncio.Task[None]] = {}
 
-    async def wait_for(self, needed: RebuildNeededError) -> None:
-        """Return when the segment has new indexes. Everybody who found the same damage waits for the same work."""
-        segment = needed.segment
-        task = self._running.get(segment)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._rebuild(IndexRebuild(segment, needed.why)))
-            self._running[segment] = task
-            task.add_done_callback(lambda _: self._running.pop(segment, None))
-        await asyncio.shield(task)
+    async def wait_for(self, needed: RebuildNeededError | TransactionIndexWrongError) -> None:
+        """Return when there are new indexes. Everybody who found the same damage waits for the same work."""
+        if isinstance(needed, RebuildNeededError):
+            if needed.segment not in self._running:
+                self._start(needed.segment, IndexRebuild(needed.segment, needed.why))
+            await asyncio.shield(self._running[needed.segment])
+        else:
+            await self.check_transactions(needed.log)
 
-    async def _rebuild(self, rebuild: IndexRebuild) -> None:
+    async def check_transactions(self, log: Log) -> None:
+        """Return when the log's transaction indexes are what its markers say."""
+        if log not in self._running:
+            self._start(log, TransactionRebuild(log))
+        await asyncio.shield(self._running[log])
+
+    def _start(self, subject: Segment | Log, rebuild: IndexRebuild | TransactionRebuild) -> None:
+        task = self._running[subject] = asyncio.get_running_loop().create_task(self._rebuild(rebuild))
+        task.add_done_callback(lambda _: self._running.pop(subject, None))
+
+    async def _rebuild(self, rebuild: IndexRebuild | TransactionRebuild) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._workers, rebuild.run)
         except OSError as error:
-            logger.error("cannot rebuild the indexes of %r: %s", rebuild.segment, error)
+            logger.error("%r failed: %s", rebuild, error)
         finally:
             rebuild.finish()
 

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
+from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class HttpServer:
     # ---- one connection
 
     def _on_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        task = tasks.start(self._serve(reader, writer), "the metrics endpoint")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
 from ottla.broker.monitoring.cleaner_beans import CleanerBeans
 from ottla.broker.monitoring.http import HttpServer
@@ -69,7 +70,7 @@ class Monitor:
             )
         logger.info("metrics on http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
         self._collector.watch()
-        self._ticker = asyncio.get_running_loop().create_task(self._tick_forever())
+        self._ticker = tasks.keep_running(self._tick_forever, "bringing the metrics up to date")
 
     def note_serving(self) -> None:
         """Clients are let in."""
@@ -110,10 +111,7 @@ class Monitor:
         ticked_s = time.monotonic() - TICK_SECONDS
         while True:
             now_s = time.monotonic()
-            try:
-                await self._tick(now_s - ticked_s)
-            except Exception:  # one of the loops that own a task: the next round may succeed
-                logger.exception("the metrics could not be brought up to date")
+            await self._tick(now_s - ticked_s)
             ticked_s = now_s
             await asyncio.sleep(TICK_SECONDS)
 

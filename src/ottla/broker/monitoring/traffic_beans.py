@@ -195,7 +195,7 @@ class TrafficBeans:
         traffic = self._connections.traffic[listener]
         received, sent = traffic.received_bytes, traffic.sent_bytes
         for connection in self._connections.connections:
-            if connection.listener_name == listener:
+            if connection.client.listener_name == listener:
                 received += connection.received_bytes
                 sent += connection.sent_bytes
         return {

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.slices import for_each_partition
@@ -57,6 +58,7 @@ class Verdict(Protocol):
     def leader_recovery_state(self) -> int: ...
 
 
+Sent = tuple[Partition, IsrProposal]
 AlterPartitions = Callable[[Sequence[IsrProposal]], Awaitable[Sequence[Verdict]]]
 
 
@@ -78,7 +80,7 @@ class IsrChanges:
         self._alter_partitions = alter_partitions
         self._broker_epoch = broker_epoch
         self._wanting: dict[Partition, None] = {}
-        self._unknown: list[tuple[Partition, IsrProposal]] = []  # sent, but nobody knows what became of them
+        self._unknown: list[Sent] = []  # sent, but nobody knows what became of them
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         replicas.on_isr = self.note
@@ -87,10 +89,9 @@ class IsrChanges:
             self.note(partition)
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._look(), name="lagging replicas"),
-            loop.create_task(self._run(), name="isr"),
+            tasks.keep_running(self._look, "the look for lagging replicas"),
+            tasks.keep_running(self._run, "asking for ISR changes"),
         ]
 
     def stop(self) -> None:
@@ -125,18 +126,7 @@ class IsrChanges:
             proposals = self._collect()
             if not proposals:
                 continue
-            try:
-                verdicts = await self._alter_partitions([proposal for _, proposal in proposals])
-            except KafkaError as problem:
-                logger.info("the controller did not change %d ISRs yet: %s", len(proposals), problem)
-                self._unknown = proposals
-            except Exception:  # one of the loops that own a task
-                logger.exception("cannot change in-sync replicas")
-                self._unknown = proposals
-            else:
-                self._unknown = []
-                for (partition, proposal), verdict in zip(proposals, verdicts, strict=True):
-                    self._take(partition, proposal, verdict)
+            await self._propose(proposals)
             if self._unknown:
                 self.failures += len(self._unknown)
                 await asyncio.sleep(wait)
@@ -144,9 +134,22 @@ class IsrChanges:
             else:
                 wait = RETRY_SECONDS
 
-    def _collect(self) -> list[tuple[Partition, IsrProposal]]:
+    async def _propose(self, proposals: list[Sent]) -> None:
+        """Whatever happens, a proposal whose fate is unknown goes out again, beside those that came up meanwhile."""
+        try:
+            verdicts = await self._alter_partitions([proposal for _, proposal in proposals])
+            for (partition, proposal), verdict in zip(proposals, verdicts, strict=True):
+                self._take(partition, proposal, verdict)
+        except KafkaError as problem:
+            logger.info("the controller did not change %d ISRs yet: %s", len(proposals), problem)
+            self._unknown += proposals
+        except Exception:
+            self._unknown += proposals
+            raise
+
+    def _collect(self) -> list[Sent]:
         """What is to be sent now: first what is not known yet, if the partition still waits for it."""
-        proposals = [(partition, sent) for partition, sent in self._unknown if partition.awaits(sent)]
+        proposals = [entry for entry in dict.fromkeys(self._unknown) if entry[0].awaits(entry[1])]
         self._unknown = []
         now_ms, own_epoch = self._now_ms(), self._broker_epoch()
         for partition in list(self._wanting)[: TOGETHER_MAX - len(proposals)]:

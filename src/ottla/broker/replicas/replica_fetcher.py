@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
@@ -103,7 +104,7 @@ class ReplicaFetcher:
             self._wait_for_flush(self.plan.followed[partition.topic_id, partition.name.partition])
         self.wake()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=repr(self))
+            self._task = tasks.keep_running(self._run, f"copying from broker {self.leader_id}")
 
     def forget(self, partition: Partition) -> None:
         self.plan.remove((partition.topic_id, partition.name.partition))
@@ -126,15 +127,13 @@ class ReplicaFetcher:
                     await self._step()
                 except PeerError as problem:
                     await self._on_lost(problem)
-                except Exception:  # one of the loops that own a task
-                    logger.exception("%r failed", self)
-                    await self._on_lost(PeerError("it failed"))
+            self._task = None  # nothing is left to copy: whoever comes next begins anew
         finally:
             self._drop_calls()
+            self.plan.start_anew()
             if self._peer is not None:
                 self._peer.close()
                 self._peer = None
-            self._task = None
 
     async def _step(self) -> None:
         """Send what is due, then wait for an answer or for news."""
@@ -144,7 +143,7 @@ class ReplicaFetcher:
             await self._wait_for_news(self._wait_seconds())
             return
         first = self._calls[0]
-        news = asyncio.ensure_future(self._news.wait())
+        news = tasks.ask(self._news.wait(), "news for a fetcher")
         try:
             await asyncio.wait((first.answer, news), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -161,7 +160,7 @@ class ReplicaFetcher:
         if ask is not None:  # the request is made here: when its task begins, the plan may be another one
             settings = self._broker.settings
             request = fetch_request(ask, self.plan, settings, self._broker.node_id, self._broker.broker_epoch)
-            self._calls.append(Call(ask, asyncio.get_running_loop().create_task(self._ask(request))))
+            self._calls.append(Call(ask, tasks.ask(self._ask(request), "a replica's fetch")))
 
     async def _ask(self, request: FetchRequest) -> FetchResponse:
         if self._peer is None or self._peer.is_closed:
@@ -195,9 +194,7 @@ class ReplicaFetcher:
 
     def _drop_calls(self) -> None:
         while self._calls:
-            call = self._calls.popleft()
-            call.answer.cancel()
-            call.answer.add_done_callback(_look_away)
+            self._calls.popleft().answer.cancel()
 
     # ---- answers
 
@@ -331,9 +328,3 @@ def fetch_request(ask: Ask, plan: FetchPlan, settings: BrokerSettings, node_id: 
         topics=list(topics.values()),
         forgotten_topics_data=[ForgottenTopic(topic_id=topic_id, partitions=p) for topic_id, p in forgotten.items()],
     )
-
-
-def _look_away(answer: asyncio.Task[Any]) -> None:
-    """Nobody waits for this answer any more; asyncio wants its exception to be seen."""
-    if not answer.cancelled():
-        answer.exception()

@@ -15,12 +15,13 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, confirm, is_terminal, shown
 from ottla.cli.topics.report import (
     Filter,
+    Moves,
     describe_lines,
     id_text,
-    min_isr,
+    is_under_replicated,
     overrides,
-    partition_filter,
     replication_factor,
+    shown_partitions,
 )
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
@@ -132,7 +133,8 @@ def _list(admin: Admin, options: argparse.Namespace) -> int:
         for topic in topics:
             print(topic.name)
     elif topics:
-        rows = [_topic_row(topic) for topic in topics]
+        moves = moves_of(admin.client, topics)
+        rows = [_topic_row(topic, moves) for topic in topics]
         print_table(("Topic", "Partitions", "Replicas", "State"), rows, ("Partitions", "Replicas"))
     else:
         print("No topics yet. Create one with: ottla topics create NAME")
@@ -159,8 +161,7 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
             print(line)
         return 0
     for topic in topics:
-        is_shown = partition_filter(wanted, min_isr(configs[topic.name]), brokers)
-        partitions = [partition for partition in topic.partitions if is_shown(partition)]
+        partitions = shown_partitions(topic, configs[topic.name], brokers, wanted, moves)
         if wanted.is_partitions_only and not partitions:
             continue
         settings = ", ".join(overrides(configs[topic.name])) or "default settings"
@@ -205,16 +206,16 @@ def _find(admin: Admin, names: Sequence[str], may_miss: bool = False) -> list[To
     return [topics[name] for name in dict.fromkeys(names) if name in topics]
 
 
-def _health(topic: Topic) -> str:
+def _health(topic: Topic, moves: Moves) -> str:
     if any(partition.leader < 0 for partition in topic.partitions):
         return "no leader"
-    if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions):
+    if any(is_under_replicated(topic.name, partition, moves) for partition in topic.partitions):
         return "under-replicated"
     return "ok"
 
 
-def _topic_row(topic: Topic) -> tuple[str, ...]:
-    return topic.name, str(len(topic.partitions)), str(replication_factor(topic)), _health(topic)
+def _topic_row(topic: Topic, moves: Moves) -> tuple[str, ...]:
+    return topic.name, str(len(topic.partitions)), str(replication_factor(topic, moves)), _health(topic, moves)
 
 
 def _partition_row(partition: Partition, move: Reassignment | None) -> tuple[str, ...]:

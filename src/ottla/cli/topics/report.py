@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import base64
 import string
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.base.names import TopicPartition
 from ottla.cli.kafka.java_order import hash_map_order
 from ottla.client.admin import Partition, Topic
+from ottla.client.reassignments import Reassignment
 
 if TYPE_CHECKING:
-    from ottla.base.names import TopicPartition
     from ottla.client.configs import Config
-    from ottla.client.reassignments import Reassignment
 
-    Moves = Mapping[TopicPartition, Reassignment]
-    Moving = Mapping[int, Reassignment]  # of one topic
+
+Moves = Mapping[TopicPartition, Reassignment]
 
 MIN_ISR = "min.insync.replicas"
 NO_TOPIC_ID = UUID(int=0)
@@ -50,25 +50,24 @@ def describe_lines(
 ) -> Iterator[str]:
     """All lines about these topics, in the given order; `moves` are replicas on their way, by topic and partition."""
     wanted = wanted or Filter()
+    moves = moves or {}
     for topic in topics:
         settings = configs.get(topic.name, [])
-        moving = {number: move for (name, number), move in (moves or {}).items() if name == topic.name}
         if not wanted.is_partitions_only and (not wanted.only_overrides or has_overrides(settings)):
-            yield topic_line(topic, settings, moving)
+            yield topic_line(topic, settings, moves)
         if not wanted.only_overrides:
-            is_shown = partition_filter(wanted, min_isr(settings), live_brokers, moving)
             yield from (
-                partition_line(topic.name, item, moving.get(item.number)) for item in topic.partitions if is_shown(item)
+                partition_line(topic.name, item, moves.get(TopicPartition(topic.name, item.number)))
+                for item in shown_partitions(topic, settings, live_brokers, wanted, moves)
             )
 
 
-def topic_line(topic: Topic, settings: list[Config], moving: Moving | None = None) -> str:
+def topic_line(topic: Topic, settings: list[Config], moves: Moves) -> str:
     fields = [f"Topic: {topic.name}"]
     if topic.topic_id != NO_TOPIC_ID:
         fields.append(f"TopicId: {id_text(topic.topic_id)}")
     fields.append(f"PartitionCount: {len(topic.partitions)}")
-    factor = wanted_replicas(topic.partitions[0], moving or {}) if topic.partitions else 0
-    fields.append(f"ReplicationFactor: {factor}")
+    fields.append(f"ReplicationFactor: {replication_factor(topic, moves)}")
     fields.append(f"Configs: {','.join(overrides(settings))}")
     return "\t".join(fields)
 
@@ -95,27 +94,34 @@ def old_line(line: str) -> str:
     return line.partition("\tElr: ")[0]
 
 
-def wanted_replicas(partition: Partition, moving: Moving) -> int:
-    """How many replicas it has, without those that are yet to come."""
-    move = moving.get(partition.number)
-    return len(partition.replicas) - (len(move.adding) if move is not None else 0)
-
-
-def partition_filter(
-    wanted: Filter, least_isr: int, live_brokers: Collection[int], moving: Moving | None = None
-) -> Callable[[Partition], bool]:
-    """Whether a partition is to be shown."""
+def shown_partitions(
+    topic: Topic, settings: list[Config], live_brokers: Collection[int], wanted: Filter, moves: Moves
+) -> list[Partition]:
+    """The partitions that a person asked for."""
+    least_isr = min_isr(settings)
 
     def is_shown(partition: Partition) -> bool:
         return (
             not wanted.is_partitions_only
-            or (wanted.under_replicated and len(partition.isr) < wanted_replicas(partition, moving or {}))
+            or (wanted.under_replicated and is_under_replicated(topic.name, partition, moves))
             or (wanted.unavailable and partition.leader not in live_brokers)
             or (wanted.under_min_isr and (partition.leader < 0 or len(partition.isr) < least_isr))
             or (wanted.at_min_isr and len(partition.isr) == least_isr)
         )
 
-    return is_shown
+    return [partition for partition in topic.partitions if is_shown(partition)]
+
+
+def is_under_replicated(name: str, partition: Partition, moves: Moves) -> bool:
+    """Whether replicas are missing that it should have by now: those that a move is about to add are not."""
+    return len(partition.isr) < _replica_count(name, partition, moves)
+
+
+def _replica_count(name: str, partition: Partition, moves: Moves) -> int:
+    move = moves.get(TopicPartition(name, partition.number))
+    if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
+        return len(partition.replicas)  # a move of which nothing is left has ended since it was asked for
+    return len(move.replicas) - len(move.adding)
 
 
 def overrides(settings: list[Config]) -> list[str]:
@@ -136,8 +142,9 @@ def min_isr(settings: list[Config]) -> int:
     return 1
 
 
-def replication_factor(topic: Topic) -> int:
-    return len(topic.partitions[0].replicas) if topic.partitions else 0
+def replication_factor(topic: Topic, moves: Moves | None = None) -> int:
+    """Without `moves` those count, too, that are yet to come."""
+    return _replica_count(topic.name, topic.partitions[0], moves or {}) if topic.partitions else 0
 
 
 def kafka_order(topics: Sequence[Topic]) -> list[Topic]:

@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
 from ottla.controller.decisions.broker_epochs import after_election
@@ -33,6 +34,7 @@ from ottla.controller.decisions.reassignment import with_next_steps
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.loading import load_readable
 from ottla.controller.service import ControllerOptions, ControllerService, Decide
 from ottla.controller.stores.store import MetadataStore, Node, StoreError, StoreOperation
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
@@ -43,10 +45,26 @@ POLL_WAIT_MS_MAX: Final = 30_000
 REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet waits for the controller to look
 LOOK_SECONDS: Final = 0.02
 SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
-PARTS: Final = ("brokers", "broker_configs", "group_configs", "client_metrics_configs", "features", "cluster_id")
+PARTS: Final = (
+    "brokers",
+    "broker_configs",
+    "group_configs",
+    "client_metrics_configs",
+    "features",
+    "cluster_id",
+    "damaged",
+)
+DAMAGED_NAMED_MAX: Final = 20  # in one line of the log
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class Registrations(NamedTuple):
+    """Who is registered, and the registrations that cannot be read."""
+
+    brokers: Mapping[int, BrokerImage]
+    damaged: frozenset[str] = frozenset()
 
 
 class ElectionSettings(Protocol):
@@ -116,6 +134,7 @@ class ClusterController(ControllerService):
         self._is_active = True
         self._is_settled = False
         self.feed.begin(image, image.controller_epoch)
+        self._tell_damage(frozenset(), image.damaged)
         self._image = image
 
     def resign(self) -> None:
@@ -129,18 +148,23 @@ class ClusterController(ControllerService):
 
     # ---- who is there
 
-    async def take_brokers(self, read: Callable[[], Awaitable[Mapping[int, BrokerImage]]]) -> Election:
+    async def take_brokers(self, read: Callable[[], Awaitable[Registrations]]) -> Election:
         """Look who is registered and can be heard, and go on with them."""
         seen: dict[int, BrokerImage] = {}
 
-        async def look() -> Mapping[int, BrokerImage]:
-            seen.update(self.broker_liveness.count_on(await read(), self._clock.monotonic_ms()))
+        async def look() -> frozenset[str]:
+            registered = await read()
+            seen.update(self.broker_liveness.count_on(registered.brokers, self._clock.monotonic_ms()))
             self._compare(self._image.brokers, seen)  # here and not in the decision, which may run in another thread
-            return seen
+            return registered.damaged
 
-        election = await self.change_after_reading(
-            look, lambda image, brokers: decide_brokers(image, brokers, self.liveness, self.rules)
-        )
+        def decide(image: MetadataImage, damaged: frozenset[str]) -> Decision[Election]:
+            others = frozenset(path for path in image.damaged if not path.startswith(tree.BROKER_IDS))
+            if image.damaged != others | damaged:
+                image = image.with_damaged(others | damaged)
+            return decide_brokers(image, seen, self.liveness, self.rules)
+
+        election = await self.change_after_reading(look, decide)
         self.liveness = self.liveness._replace(known=after_election(seen, self.liveness.known))
         if not self._is_settled:
             self._is_settled = True
@@ -240,17 +264,38 @@ class ClusterController(ControllerService):
         return split(operations)
 
     def _publish(self, image: MetadataImage) -> None:
+        self._tell_damage(self._image.damaged, image.damaged)
         self.feed.publish(image)
         if self._is_settled:
             super()._publish(image)
         else:
             self._image = image
 
+    def _tell_damage(self, old: frozenset[str], new: frozenset[str]) -> None:
+        if new - old:
+            logger.error(
+                "[Controller] %d nodes of the store cannot be read: what they stand for stays as it was last known "
+                "and is not changed until somebody restores them: %s",
+                len(new - old),
+                ", ".join(sorted(new - old)[:DAMAGED_NAMED_MAX]),
+            )
+        if old - new:
+            readable = ", ".join(sorted(old - new)[:DAMAGED_NAMED_MAX])
+            logger.info("[Controller] nodes of the store that can be read again, or are gone: %s", readable)
+
+    def _load(self, nodes: Mapping[str, Node]) -> MetadataImage:
+        return load_readable(nodes, self._image)
+
     def _sequence(self) -> int:
         return self.feed.sequence
 
     async def _await_seen(self, sequence: int) -> None:
         await self.feed.acknowledged(sequence, SEEN_SECONDS_MAX)
+
+    async def reload(self) -> None:
+        """Read everything again: nodes that could not be read can."""
+        self._must_reload = True
+        await self.settle()
 
     async def _reload(self) -> None:
         nodes = await self.read_tree()
@@ -318,7 +363,11 @@ class ClusterController(ControllerService):
         told = frozenset((topic.topic_id, index) for topic in request.offline for index in topic.partitions)
         if told == self.liveness.offline.get(request.broker_id, frozenset()):
             return
-        logger.info("[Controller] broker %d has %d replicas in failed folders", request.broker_id, len(told))
+        logger.info(
+            "[Controller] broker %d has %d replicas that cannot lead (failed folders, damage, full disks)",
+            request.broker_id,
+            len(told),
+        )
         await self.take_offline(request.broker_id, told)
 
     async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:

@@ -59,6 +59,8 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     delta.configs += changed_configs(CLIENT_METRICS, old.client_metrics_configs, new.client_metrics_configs)
     if (old.features, old.features_epoch) != (new.features, new.features_epoch):
         delta.features = to_delta_features(new.features)
+    if old.damaged != new.damaged:
+        delta.damaged = sorted(new.damaged)
     return delta
 
 
@@ -101,6 +103,8 @@ def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
         new = new.with_brokers(brokers_after(new.brokers, delta))
     if delta.features is not None:
         new = new.with_features({feature.name: feature.level for feature in delta.features}, delta.features_epoch)
+    if delta.damaged is not None:
+        new = new.with_damaged(delta.damaged)
     new = apply_other_configs(new, delta.configs)
     return apply_topics(new, delta)
 

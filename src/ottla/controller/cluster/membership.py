@@ -19,20 +19,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.controller import tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.controller_node import UnreadableController, elected_in, highest_epoch
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
-from ottla.controller.cluster.registration import Probe, Registration
+from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import external_changes
 from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.loading import load_image
+from ottla.controller.loading import load_readable
 from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
@@ -41,6 +43,7 @@ from ottla.controller.stores.store import (
     Node,
     SessionState,
     SessionStore,
+    StoreAwayError,
     StoreError,
     StoreOperation,
     StoreUnusableError,
@@ -102,6 +105,7 @@ class Membership:
         self._ticker: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
         self._probing: set[int] = set()
+        self._unreadable = UnreadableController()
         self._accused = (NOT_REGISTERED, 0)  # the epoch of a controller that was taken for dead, and when
         self._chores = Chores("membership")
         self._chores.add("registration", self._look_at_registration)
@@ -138,19 +142,30 @@ class Membership:
 
     # ---- start and end
 
-    async def start(self, broker: BrokerImage, cluster_id: str | None) -> None:
-        """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`)."""
+    async def start(self, broker: BrokerImage, cluster_id: str | None, patience_ms: int = 0) -> None:
+        """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`).
+
+        A store that is open and falls silent is waited for as long as `patience_ms`, at least one session.
+        """
         await self.store.open()
-        self._session_id = self.store.session_id
-        await self._registration.prepare_tree(cluster_id)
         self._me = broker
-        await self._register(is_start=True)
+        deadline_ms = self._clock.monotonic_ms() + patience_ms
+        while True:
+            try:
+                self._session_id = self.store.session_id
+                await self._registration.prepare_tree(cluster_id)
+                await self._register(is_start=True)
+                break
+            except StoreAwayError as away:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise StoreUnusableError(f"{away}. Start the broker again when it does.") from away
+                await asyncio.sleep(TICK_SECONDS)
         self.store.on_session(self._on_session)
         self.store.watch_node(tree.CONTROLLER, lambda _: self._chores.want("controller"))
         self.store.watch_node(tree.broker_path(broker.id), lambda _: self._chores.want("registration"))
         self._chores.start()
         self._chores.want("controller")
-        self._ticker = asyncio.get_running_loop().create_task(self._tick())
+        self._ticker = tasks.keep_running(self._tick, "membership")
 
     async def step_down(self) -> None:
         """This broker is about to stop: if it is the controller another one is elected now, while it still serves."""
@@ -160,10 +175,14 @@ class Membership:
 
     async def _give_way(self) -> None:
         """Resign in a way that others notice at once."""
+        before = self.controller_node
         self._resign()
         try:
             node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
-            if node is not None and tree.decode_controller(node.data) == self.node_id:
+            elected = elected_in(node) if node is not None else None
+            if elected is None and epoch is not None and before == (self.node_id, epoch.version):
+                elected = self.node_id  # nobody was elected since: it is ours, whatever it says
+            if node is not None and elected == self.node_id:
                 await self._remove_controller(node, epoch)
         except StoreError as problem:
             logger.warning("the store was not told that broker %d is no controller any more: %s", self.node_id, problem)
@@ -273,7 +292,12 @@ class Membership:
                 if await self._stand(epoch):
                     return
                 continue
-            elected = tree.decode_controller(node.data)
+            elected = elected_in(node)
+            if elected is None:
+                if self._is_left_alone(node):
+                    return
+                await self._remove_controller(node, epoch)
+                continue
             if elected == self.node_id and self.is_standing and not self.controller.was_activated:
                 # Ours from a time that is over (we resigned by our clock, or an earlier life was elected): begin anew.
                 await self._remove_controller(node, epoch)
@@ -281,6 +305,16 @@ class Membership:
             self._follow(elected, epoch.version if epoch is not None else 0)
             return
         raise StoreError("no controller was elected: others stand for election all the time")
+
+    def _is_left_alone(self, node: Node) -> bool:
+        """Whether a node that cannot be read may stay for now; it is looked at again when its time is up."""
+        now_ms = self._clock.monotonic_ms()
+        if self._unreadable.is_new(node, now_ms):
+            logger.error("%s cannot be read; unless somebody mends it, it is removed", tree.CONTROLLER)
+        left_ms = self._unreadable.left_ms(now_ms, self.store.session_timeout_ms)
+        if left_ms:
+            asyncio.get_running_loop().call_later(left_ms / 1000, self._chores.want, "controller")
+        return left_ms > 0
 
     def _follow(self, elected: int, epoch_version: int) -> None:
         if elected != self.node_id and self.controller.was_activated:
@@ -296,7 +330,7 @@ class Membership:
         self.controller_changed = asyncio.Event()
 
     async def _stand(self, epoch_node: Node | None) -> bool:
-        before = tree.decode_number(tree.CONTROLLER_EPOCH, epoch_node.data) if epoch_node is not None else 0
+        before = await self._epoch_before(epoch_node) if epoch_node is not None else 0
         operations: list[StoreOperation] = [
             CreateNode(tree.CONTROLLER, tree.encode_controller(self.node_id, self._clock.now_ms()), is_ephemeral=True),
             epoch_operation(epoch_node, before + 1),
@@ -317,15 +351,19 @@ class Membership:
         await self._take_over(before + 1, version)
         return True
 
+    async def _epoch_before(self, node: Node) -> int:
+        try:
+            return tree.decode_controller_epoch(node.data)
+        except tree.DamagedNodeError as damage:
+            before = highest_epoch(node, await self.read_tree(), self._images.image.controller_epoch)
+            logger.error("%s; going on after %d, the highest epoch that is known", damage, before)
+            return before
+
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         """Read everything, learn who is dead, elect leaders; then the others are told."""
         self.watches.stop()  # of an earlier time as the controller that somebody has ended
-        nodes = await self.read_tree()
-        try:
-            nodes = await self._repair(nodes, epoch_version)
-            image = load_image(nodes)
-        except tree.DamagedNodeError as damage:
-            raise StoreUnusableError(f"the store holds a node that cannot be read: {damage}") from damage
+        nodes = await self._repair(await self.read_tree(), epoch_version)
+        image = load_readable(nodes, self._images.image)
         others = [broker for broker in image.brokers.values() if broker.id != self.node_id]
         for dead in await find_dead(others, self._probe):
             await remove_registration(self.store, dead)
@@ -406,13 +444,13 @@ class Membership:
     async def suspect_controller(self, elected: int) -> None:
         """The connection to the controller is gone: if its port refuses, it is dead and another one is needed."""
         node, epoch = await asyncio.gather(self.store.get(tree.CONTROLLER), self.store.get(tree.CONTROLLER_EPOCH))
-        if node is None or tree.decode_controller(node.data) != elected or elected == self.node_id:
+        if node is None or elected_in(node) != elected or elected == self.node_id:
             self._chores.want("controller")
             return
         registration = await self.store.get(tree.broker_path(elected))
         if registration is not None:
-            broker = tree.decode_broker(elected, registration.data, registration.created_id)
-            if self._was_accused(broker) or await self._probe(broker):
+            broker = decode_or_none(elected, registration)
+            if broker is None or self._was_accused(broker) or await self._probe(broker):
                 return
             self._accused = (broker.epoch, self._clock.monotonic_ms())
         if await self._remove_controller(node, epoch):
@@ -430,7 +468,7 @@ class Membership:
     async def locate(self, broker_id: int) -> BrokerImage | None:
         """Where a broker is now, by its registration."""
         node = await self.store.get(tree.broker_path(broker_id))
-        return tree.decode_broker(broker_id, node.data, node.created_id) if node is not None else None
+        return decode_or_none(broker_id, node) if node is not None else None
 
     def take_image(self, image: MetadataImage) -> None:
         """An image that came from the controller."""

@@ -20,6 +20,7 @@ from ottla.controller.stores.store import (
     DeleteNode,
     Node,
     SessionStore,
+    SetNode,
     StoreError,
     StoreOperation,
     StoreUnusableError,
@@ -70,6 +71,7 @@ class Registration:
             node = await self._store.get(path)
             if node is not None:
                 if node.created_id == known_epoch:
+                    await self._mend(broker, node)
                     return known_epoch
                 await self._replace(broker, node, is_start=is_start)
             data = tree.encode_broker(broker, self._clock.now_ms())
@@ -90,14 +92,29 @@ class Registration:
                 return node.created_id
         raise StoreError(f"{path} cannot be created: others change it all the time")
 
+    async def _mend(self, broker: BrokerImage, node: Node) -> None:
+        """Our own node that somebody has damaged: the others read there how to reach us."""
+        if decode_or_none(broker.id, node) is not None:
+            return
+        path = tree.broker_path(broker.id)
+        operations: list[StoreOperation] = [
+            SetNode(path, tree.encode_broker(broker, self._clock.now_ms()), node.version)
+        ]
+        try:
+            await self._store.multi(operations)
+        except TransactionRefusedError:
+            return  # it has changed again: we are called again
+        logger.warning("%s could not be read: broker %d has written it anew", path, broker.id)
+
     async def _replace(self, broker: BrokerImage, node: Node, *, is_start: bool) -> None:
         """Remove the node of somebody who is dead; whoever answers is given the time of a session to go."""
         path = tree.broker_path(broker.id)
-        other = tree.decode_broker(broker.id, node.data, node.created_id)
+        other = decode_or_none(broker.id, node)
         deadline = asyncio.get_running_loop().time() + self._store.session_timeout_ms / 1000 + GRACE_SECONDS
-        while not is_at_same_address(broker, other) and await self._probe(other):
+        while other is None or (not is_at_same_address(broker, other) and await self._probe(other)):
             if asyncio.get_running_loop().time() > deadline:
-                message = f"broker id {broker.id} is already in use by {address_of(other)}"
+                holder = address_of(other) if other is not None else f"somebody whose node cannot be read ({path})"
+                message = f"broker id {broker.id} is already in use by {holder}"
                 if is_start:
                     raise StoreUnusableError(f"{message}. Stop that broker, or give this one another broker.id.")
                 raise StoreError(message)
@@ -122,12 +139,22 @@ def check_cluster_id(node: Node | None, ours: str | None) -> None:
             f"the store holds no cluster, but the log folders belong to cluster {ours}. Check zookeeper.connect with "
             "its chroot; if the store was lost, restore it from a backup."
         )
-    stored = tree.decode_cluster_id(node.data)
+    try:
+        stored = tree.decode_cluster_id(node.data)
+    except tree.DamagedNodeError as damage:
+        raise StoreUnusableError(f"{damage}. Restore it: the log folders belong to cluster {ours}.") from damage
     if stored != ours:
         raise StoreUnusableError(
             f"the metadata store belongs to cluster {stored}, but the log folders to cluster {ours}. "
             "Give this broker the folders that belong together."
         )
+
+
+def decode_or_none(broker_id: int, node: Node) -> BrokerImage | None:
+    try:
+        return tree.decode_broker(broker_id, node.data, node.created_id)
+    except tree.DamagedNodeError:
+        return None
 
 
 def is_at_same_address(broker: BrokerImage, other: BrokerImage) -> bool:

@@ -15,10 +15,10 @@ from uuid import UUID
 from ottla.base.clock import Clock
 from ottla.controller import tree
 from ottla.controller.chores import Chores
-from ottla.controller.cluster.controller import ClusterController
+from ottla.controller.cluster.controller import ClusterController, Registrations
 from ottla.controller.decisions import external_changes
-from ottla.controller.image import BrokerImage, MetadataImage
-from ottla.controller.loading import load_brokers, load_topics
+from ottla.controller.image import MetadataImage
+from ottla.controller.loading import Reader, load_brokers, load_readable, load_topics
 from ottla.controller.stores.store import (
     DeleteNode,
     Node,
@@ -113,9 +113,10 @@ class ControllerWatches:
 
     def watch_topics(self, image: MetadataImage) -> None:
         """A watch for each topic; those of topics that are gone end."""
-        for name in [name for name in self._topic_ends if name not in image.topics]:
+        names = {*image.topics, *damaged_topics(image)}
+        for name in [name for name in self._topic_ends if name not in names]:
             self._topic_ends.pop(name)()
-        for name in image.topics:
+        for name in names:
             if name not in self._topic_ends:
                 path = tree.topic_path(name)
                 self._topic_ends[name] = self._store.watch_node(path, self._wanting_topic(name))
@@ -138,14 +139,16 @@ class ControllerWatches:
     async def _look_at_brokers(self) -> None:
         await self._controller.take_brokers(self.read_brokers)
 
-    async def read_brokers(self) -> dict[int, BrokerImage]:
-        return load_brokers(await self._store.subtree(tree.BROKER_IDS))
+    async def read_brokers(self) -> Registrations:
+        reader = Reader(self._controller.image)
+        brokers = load_brokers(await self._store.subtree(tree.BROKER_IDS), reader)
+        return Registrations(brokers, frozenset(reader.damaged))
 
     # ---- topics
 
     async def _look_at_topics(self) -> None:
         names = set(await self._store.children(tree.BROKER_TOPICS))
-        known = set(self._controller.image.topics)
+        known = {*self._controller.image.topics, *damaged_topics(self._controller.image)}
         if names != known:
             await self._read_topics(names ^ known)
         self.watch_topics(self._controller.image)
@@ -194,22 +197,45 @@ class ControllerWatches:
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._want_sweep)
 
     async def _sweep(self) -> None:
-        """Compare a few topics with the store, others next time: no watch tells of states that others meddle with."""
-        topics = self._controller.image.topics
+        """Compare a few topics with the store, others next time: no watch tells of states that others meddle with.
+
+        Those with damaged nodes are compared every time: whoever restores one shall not wait.
+        """
+        image = self._controller.image
         if not self._to_sweep:
-            self._to_sweep = list(topics)
-        differing = []
+            self._to_sweep = list(image.topics)
+        differing = [name for name in damaged_topics(image, is_whole=False) if await self._differs(name)]
         partitions = 0
         while self._to_sweep and partitions < SWEEP_PARTITIONS:
             name = self._to_sweep.pop()
-            topic = topics.get(name)
-            if topic is None:
-                continue
-            partitions += len(topic.partitions)
-            stored = load_topics(await self._store.subtree(tree.topic_path(name)))
-            if stored.get(name) != topic:
+            partitions += image.count_partitions([name])
+            if name in image.topics and await self._differs(name):
                 differing.append(name)
-        await self._read_topics(differing)  # what we were changing meanwhile is no difference by now
+        await self._read_topics(set(differing))  # what we were changing meanwhile is no difference by now
+        await self._look_at_damage()
+
+    async def _differs(self, name: str) -> bool:
+        """Whether a topic is in the store as the controller knows it, damage included."""
+        nodes = await self._store.subtree(tree.topic_path(name))
+        image = self._controller.image
+        reader = Reader(image)
+        stored = load_topics(nodes, reader)
+        known = external_changes.damaged_of(image, name)
+        path = tree.config_path(tree.TOPIC_CONFIG, name)
+        return stored.get(name) != image.topics.get(name) or set(reader.damaged) != {*known} - {path}
+
+    async def _look_at_damage(self) -> None:
+        """Other nodes that could not be read: whoever has restored one of them wants it to count."""
+        image = self._controller.image
+        for path in [path for path in image.damaged if not path.startswith(f"{tree.BROKER_TOPICS}/")]:
+            if path.startswith(tree.BROKER_IDS):
+                self._chores.want("brokers")
+                continue
+            node = await self._store.get(path)
+            if node is None or path not in load_readable({path: node}, image).damaged:
+                await self._controller.reload()
+                self.watch_topics(self._controller.image)
+                return
 
     async def _look_at_deletions(self) -> None:
         marked = await self._store.children(tree.DELETE_TOPICS)
@@ -274,3 +300,10 @@ class ControllerWatches:
                 await self._store.multi(operations)
             except TransactionRefusedError:
                 continue  # somebody else was quicker
+
+
+def damaged_topics(image: MetadataImage, *, is_whole: bool = True) -> set[str]:
+    """Topics whose own node cannot be read; or any of their nodes, the settings left aside."""
+    prefix = f"{tree.BROKER_TOPICS}/"
+    names = [path.removeprefix(prefix) for path in image.damaged if path.startswith(prefix)]
+    return {name.partition("/")[0] for name in names if not is_whole or "/" not in name}

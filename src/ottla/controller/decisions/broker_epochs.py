@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.controller import tree
-from ottla.controller.image import BrokerImage, MetadataImage
+from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage
 from ottla.controller.stores.store import Node
 
 
@@ -32,6 +32,8 @@ def known_broker_epochs(nodes: Mapping[str, Node], image: MetadataImage) -> dict
     known: dict[int, int] = {}
     for topic in image.topics.values():
         for index, partition in enumerate(topic.partitions):
+            if partition.is_damaged:
+                continue
             path = tree.partition_state_path(topic.name, index)
             bound = bound_of(path, nodes.get(path))
             for broker in {partition.leader, *partition.isr, *partition.eligible} if bound else ():
@@ -56,6 +58,18 @@ def returned(image: MetadataImage, brokers: Mapping[int, BrokerImage], known: Ma
     restarted = frozenset(id_ for id_, broker in brokers.items() if id_ in lives and broker.epoch >= lives[id_])
     lost = frozenset(id_ for id_ in restarted if not 0 <= brokers[id_].previous_epoch < lives[id_])
     return Returned(restarted, lost)
+
+
+def without_lost(old: PartitionImage, lost: frozenset[int]) -> PartitionImage:
+    """Who may lack records is neither in sync nor eligible; the last one of them is remembered first."""
+    gone = [broker for broker in (old.leader, *old.isr, *old.eligible) if broker in lost]
+    if not gone:
+        return old
+    return old._replace(
+        isr=tuple(broker for broker in old.isr if broker not in lost),
+        eligible=tuple(broker for broker in old.eligible if broker not in lost),
+        last_known_eligible=tuple(dict.fromkeys((*gone, *old.last_known_eligible))),
+    )
 
 
 def after_election(brokers: Mapping[int, BrokerImage], known: Mapping[int, int]) -> dict[int, int]:

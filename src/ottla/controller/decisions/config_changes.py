@@ -22,7 +22,7 @@ from ottla.base.setting_types import BadValueError, ConfigType, parse_list
 from ottla.base.settings import Mode
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_overrides
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision, config_operations
+from ottla.controller.decisions.machine import Decision, check_readable, config_operations
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
 
@@ -120,6 +120,9 @@ def decide_config_changes(
 def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: BrokerSettings) -> dict[str, str]:
     """A resource's own settings after a change, all checked. Raises KafkaError."""
     current = current_overrides(image, change)
+    if change.resource_type in ENTITY_TYPES:
+        entity_type = ENTITY_TYPES[ConfigResourceType(change.resource_type)]
+        check_readable(image, tree.config_path(entity_type, change.resource_name))
     live = settings.with_dynamic(image.broker_configs.get("", {}), image.broker_configs.get(str(settings.node_id), {}))
     if change.resource_type == ConfigResourceType.TOPIC:
         _check_topic(image, change.resource_name)

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from ottla.controller import tree
 from ottla.controller.decisions.machine import Decision, delete_operations
-from ottla.controller.image import MetadataImage, TopicImage
-from ottla.controller.loading import load_configs, load_topics
+from ottla.controller.image import MISSING_EPOCH, MetadataImage, TopicImage
+from ottla.controller.loading import Reader, load_config, load_configs, load_topics, topic_node
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 NO_ID: Final = UUID(int=0)
+KNOWN_ENTITIES: Final = (tree.TOPIC_CONFIG, tree.BROKER_CONFIG, tree.GROUP_CONFIG, tree.CLIENT_METRICS_CONFIG)
 
 
 class ExternalTopics(NamedTuple):
@@ -31,31 +32,29 @@ def is_as_known(topic: TopicImage | None, data: bytes | None) -> bool:
     """Whether the node of a topic says what the image has; the states of its partitions are not looked at."""
     if topic is None or data is None:
         return topic is None and data is None
-    node = tree.decode_topic(topic.name, data)
-    partitions = dict(enumerate(topic.partitions))
-    return (
-        node.topic_id == topic.topic_id
-        and node.replicas == {index: each.replicas for index, each in partitions.items()}
-        and node.adding_replicas == {i: each.adding_replicas for i, each in partitions.items() if each.adding_replicas}
-        and node.removing_replicas
-        == {i: each.removing_replicas for i, each in partitions.items() if each.removing_replicas}
-    )
+    try:
+        return tree.decode_topic(topic.name, data) == topic_node(topic)
+    except tree.DamagedNodeError:
+        return False
 
 
 def decide_external_topics(
     image: MetadataImage, names: Iterable[str], nodes: Mapping[str, Node], new_ids: Iterator[UUID]
 ) -> Decision[ExternalTopics]:
     """Take these topics as the store holds them; `nodes` has all nodes at and below theirs, and their settings."""
-    found = load_topics(nodes)
-    configs = load_configs(nodes, tree.TOPIC_CONFIG)
+    reader = Reader(image)
+    found = load_topics(nodes, reader)
+    configs = load_configs(nodes, tree.TOPIC_CONFIG, reader)
     operations: list[StoreOperation] = []
     changed: list[TopicImage] = []
     gone = []
     replaced = []
     new_configs: dict[str, Mapping[str, str]] = {}
+    others = image.damaged
     for name in names:
+        others = others.difference(damaged_of(image, name))
         topic, known = found.get(name), image.topics.get(name)
-        if topic is None:
+        if topic is None:  # a damaged node of a topic that is known would give it as it is known
             gone += [name] if known is not None else []
             continue
         if topic.topic_id == NO_ID:
@@ -68,10 +67,18 @@ def decide_external_topics(
         if name in configs and configs[name] != image.topic_configs.get(name):
             new_configs[name] = configs[name]
     reply = ExternalTopics(tuple(topic.name for topic in changed), tuple(gone))
-    if not (changed or gone or new_configs or operations):
-        return Decision((), image, reply)
-    after = image.with_topics(changed, removed=[*gone, *replaced], configs=new_configs)
+    damaged = others | reader.damaged.keys()
+    after = image if damaged == image.damaged else image.with_damaged(damaged)
+    if changed or gone or new_configs or operations:
+        after = after.with_topics(changed, removed=[*gone, *replaced], configs=new_configs)
     return Decision(tuple(operations), after, reply)
+
+
+def damaged_of(image: MetadataImage, topic: str) -> list[str]:
+    """The nodes of a topic that could not be read."""
+    path = tree.topic_path(topic)
+    own = (path, tree.config_path(tree.TOPIC_CONFIG, topic))
+    return [damaged for damaged in image.damaged if damaged in own or damaged.startswith(f"{path}/")]
 
 
 def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOperation]:
@@ -80,7 +87,7 @@ def repairs(nodes: Mapping[str, Node], new_ids: Iterator[UUID]) -> list[StoreOpe
     A controller that has done this can write the state of every partition as it writes its own.
     """
     operations: list[StoreOperation] = []
-    for topic in load_topics(nodes).values():
+    for topic in load_topics(nodes, Reader(MetadataImage())).values():
         if topic.topic_id == NO_ID:
             with_id(topic, next(new_ids), nodes, operations)
         operations.extend(missing_parents(topic, nodes))
@@ -91,7 +98,7 @@ def missing_parents(topic: TopicImage, nodes: Mapping[str, Node]) -> Iterator[St
     if tree.partitions_path(topic.name) not in nodes:
         yield CreateNode(tree.partitions_path(topic.name))
     for index, partition in enumerate(topic.partitions):
-        if partition.partition_epoch < 0 and tree.partition_path(topic.name, index) in nodes:
+        if partition.partition_epoch == MISSING_EPOCH and tree.partition_path(topic.name, index) in nodes:
             yield DeleteNode(tree.partition_path(topic.name, index))  # it is created together with its state
 
 
@@ -125,12 +132,20 @@ def decide_external_configs(
     """Take settings as the store holds them: (type, entity) of each, as the notification named them."""
     after = image
     count = 0
+    reader = Reader(image)
+    paths = set()
     for entity_type, entity in changed:
+        if entity_type not in KNOWN_ENTITIES:
+            continue
         path = tree.config_path(entity_type, entity)
-        config = tree.decode_config(path, nodes[path].data) if path in nodes else {}
+        paths.add(path)
+        config = load_config(path, nodes[path], entity_type, entity, reader) if path in nodes else {}
         new = with_config(after, entity_type, entity, config)
         count += new is not after
         after = new
+    damaged = (image.damaged - paths) | reader.damaged.keys()
+    if damaged != image.damaged:
+        after = after.with_damaged(damaged)
     return Decision((), after, count)
 
 
@@ -143,11 +158,9 @@ def with_config(image: MetadataImage, entity_type: str, entity: str, config: Map
         return image if image.broker_configs.get(entity, {}) == config else image.with_broker_config(entity, config)
     if entity_type == tree.GROUP_CONFIG:
         return image if image.group_configs.get(entity, {}) == config else image.with_group_configs({entity: config})
-    if entity_type == tree.CLIENT_METRICS_CONFIG:
-        if image.client_metrics_configs.get(entity, {}) == config:
-            return image
-        return image.with_client_metrics_configs({entity: config})
-    return image
+    if image.client_metrics_configs.get(entity, {}) == config:
+        return image
+    return image.with_client_metrics_configs({entity: config})
 
 
 def changed_entity(data: bytes) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.controller import tree
-from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.machine import Decision, check_readable
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import SetNode
 
@@ -44,6 +44,7 @@ def decide_feature_updates(
 
     `defaults` are the levels of features that nobody has changed; one of those that is switched off is kept as 0.
     """
+    check_readable(image, tree.FEATURE)
     features = dict(image.features)
     for update in updates:
         current = features.get(update.name, defaults.get(update.name, 0))

@@ -90,6 +90,8 @@ def problem(broker: int, change: IsrChange, topic: TopicImage | None) -> Error:
     if not 0 <= change.partition < len(topic.partitions):
         return Error.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[change.partition]
+    if partition.is_damaged:
+        return Error.INVALID_UPDATE_VERSION  # the leader asks again; by then somebody may have restored the state
     if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
         return Error.NOT_CONTROLLER  # the leader has seen a later controller than this one
     if change.leader_epoch < partition.leader_epoch:

@@ -11,6 +11,7 @@ changed all do the same thing.
 4. A new leader has a new epoch. So has an old one that was restarted: its log may have lost its tail (KIP-320).
 5. A broker that may have lost records (broker_epochs.py) is neither in sync nor eligible any more. When nobody is
    left who has everything, the one that left last leads, and no other: nobody can have more than it.
+6. A partition whose state cannot be read keeps its leader while that lives; nobody else is elected, nothing is written.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.controller.decisions.broker_epochs import Returned, returned
+from ottla.controller.decisions.broker_epochs import Returned, returned, without_lost
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import leader_operations
-from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.controller.image import MISSING_EPOCH, NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import StoreOperation
 
 RECOVERING: Final = 1  # leader_recovery_state after an unclean election, until its leader says that it has recovered
@@ -145,7 +146,10 @@ def elect_offline(
 
 def settled(old: PartitionImage, present: Present, rules: Rules, back: Returned = NOBODY) -> PartitionImage:
     """The partition as it has to be, with new epochs if that differs from what it is."""
-    if old.partition_epoch < 0:
+    if old.is_damaged:  # rule 6
+        is_gone = old.leader not in present.there or old.leader in back.restarted
+        return old._replace(leader=NO_LEADER) if is_gone else old
+    if old.partition_epoch == MISSING_EPOCH:
         return first_state(old, present)
     new = chosen(without_lost(old, back.lost), present, rules)
     is_new_leader = new.leader != old.leader or (old.leader in back.restarted and new.leader != NO_LEADER)
@@ -163,18 +167,6 @@ def first_state(old: PartitionImage, present: Present) -> PartitionImage:
     if not isr:
         return old
     return old._replace(leader=isr[0], leader_epoch=old.leader_epoch + 1, isr=isr, partition_epoch=0)
-
-
-def without_lost(old: PartitionImage, lost: frozenset[int]) -> PartitionImage:
-    """Rule 5: who may lack records is neither in sync nor eligible; the last one of them is remembered first."""
-    gone = [broker for broker in (old.leader, *old.isr, *old.eligible) if broker in lost]
-    if not gone:
-        return old
-    return old._replace(
-        isr=tuple(broker for broker in old.isr if broker not in lost),
-        eligible=tuple(broker for broker in old.eligible if broker not in lost),
-        last_known_eligible=tuple(dict.fromkeys((*gone, *old.last_known_eligible))),
-    )
 
 
 def chosen(old: PartitionImage, present: Present, rules: Rules) -> PartitionImage:

@@ -19,7 +19,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_collision_key, topic_name_problem
 from ottla.controller import tree
 from ottla.controller.decisions.placement import check_manual_replicas, place_replicas
-from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.controller.image import MISSING_EPOCH, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.stores.store import CreateNode, DeleteNode, SetNode, StoreOperation
 
 USE_DEFAULT: Final = -1
@@ -163,7 +163,7 @@ def plan_topic(
 def check_new_name(image: MetadataImage, name: str) -> None:
     if name == METADATA_LOG_TOPIC:
         raise KafkaError(Error.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-    if name in image.topics:
+    if name in image.topics or tree.topic_path(name) in image.damaged:
         raise KafkaError(Error.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     problem = topic_name_problem(name)
     if problem is not None:
@@ -284,6 +284,14 @@ def config_operations(
     return (SetNode(path, data),) if exists else (CreateNode(path, data),)
 
 
+def check_readable(image: MetadataImage, *paths: str) -> None:
+    """What cannot be read is not overwritten. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+    for path in paths:
+        if path in image.damaged:
+            message = f"The node {path} in the metadata store cannot be read. Restore it first."
+            raise KafkaError(Error.KAFKA_STORAGE_ERROR, message)
+
+
 # ---- deleting
 
 
@@ -304,7 +312,7 @@ def find_topic_to_delete(image: MetadataImage, name: str | None, topic_id: UUID 
 def delete_operations(image: MetadataImage, topic: TopicImage) -> Iterator[StoreOperation]:
     """Children before parents: the store deletes no node that has children."""
     for index, partition in enumerate(topic.partitions):
-        if partition.partition_epoch >= 0:
+        if partition.partition_epoch != MISSING_EPOCH:
             yield DeleteNode(tree.partition_state_path(topic.name, index))
             yield DeleteNode(tree.partition_path(topic.name, index))
     yield DeleteNode(tree.partitions_path(topic.name))
@@ -320,6 +328,7 @@ def plan_partitions(image: MetadataImage, more: MorePartitions, lot: Lot) -> Top
     topic = image.topics.get(more.name)
     if topic is None:
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION)
+    check_readable(image, tree.topic_path(more.name))
     have = len(topic.partitions)
     if more.partition_count == have:
         raise KafkaError(Error.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")

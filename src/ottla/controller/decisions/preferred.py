@@ -109,7 +109,7 @@ def elected_preferred(old: PartitionImage, usable: Collection[int]) -> Partition
     preferred = old.replicas[0]
     if old.leader == preferred and preferred in usable:
         return Error.ELECTION_NOT_NEEDED
-    if preferred not in old.isr or preferred not in usable:
+    if old.is_damaged or preferred not in old.isr or preferred not in usable:
         return Error.PREFERRED_LEADER_NOT_AVAILABLE
     return old._replace(leader=preferred, leader_epoch=old.leader_epoch + 1)
 
@@ -120,6 +120,8 @@ def elected_unclean(
     """A leader at any price, but no higher a price than needed: replicas that have everything come first."""
     if old.leader in alive:
         return Error.ELECTION_NOT_NEEDED
+    if old.is_damaged:  # who has what is not known: even the price is not
+        return Error.ELIGIBLE_LEADERS_NOT_AVAILABLE
     living = [replica for replica in old.replicas if replica in usable]
     epoch = old.leader_epoch + 1
     for replica in first_of(living, old.isr):

@@ -22,10 +22,11 @@ from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.controller import tree
 from ottla.controller.decisions.changes import commit_partitions, usable_brokers, without
 from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
-from ottla.controller.decisions.machine import Decision
+from ottla.controller.decisions.machine import Decision, check_readable
 from ottla.controller.decisions.placement import check_manual_replicas
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage
 
@@ -98,6 +99,8 @@ def decide_next_steps(
     """Switch over all moves in these topics whose replicas have caught up; the reply is how many."""
     changes: dict[TopicPartition, PartitionImage] = {}
     for move in moves(image, topics):
+        if tree.topic_path(move.partition.topic) in image.damaged:
+            continue
         old = image.topics[move.partition.topic].partitions[move.partition.partition]
         usable = usable_brokers(image, liveness, move.partition)
         new = switched(old, usable, rules_of(image, move.partition.topic, defaults))
@@ -161,7 +164,7 @@ def cancelled(name: TopicPartition, old: PartitionImage, usable: Collection[int]
 
 def switched(old: PartitionImage, usable: Collection[int], rules: Rules) -> PartitionImage:
     """The partition on its target alone, or as it is if that would be too early."""
-    if not is_moving(old):
+    if not is_moving(old) or old.is_damaged:
         return old
     isr = without(old.isr, old.removing_replicas)
     target = without(old.replicas, old.removing_replicas)
@@ -225,6 +228,7 @@ def find_partition(image: MetadataImage, name: TopicPartition) -> PartitionImage
     if partition is None:
         message = f"Unable to find partition {name.topic}:{name.partition}."
         raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, message)
+    check_readable(image, tree.topic_path(name.topic), tree.partition_state_path(*name))
     return partition
 
 

@@ -55,6 +55,8 @@ def leader_operations(
     image: MetadataImage, topic: TopicImage, index: int, new: PartitionImage
 ) -> Iterator[StoreOperation]:
     old = topic.partitions[index]
+    if old.is_damaged:
+        return  # what changes is known to nobody but the controller
     path = tree.partition_state_path(topic.name, index)
     if old.partition_epoch < 0:  # the topic was created, but nobody lived to create the state of this partition
         yield CreateNode(tree.partition_path(topic.name, index))

@@ -1,8 +1,8 @@
 """ClusterPoll: how metadata gets from the controller to the other brokers, change by change.
 
 Our own API: Kafka 3.9 pushes whole requests (LeaderAndIsr, UpdateMetadata), Kafka 4 replicates a log. A broker asks and
-waits; what it says it has seen acknowledges everything before. A new field gets a new version, so that brokers of two
-releases understand each other during an upgrade.
+waits; what it says it has seen acknowledges everything before. A new field gets a new version, or a tag if brokers that
+do not know it may pass over it, so that brokers of two releases understand each other during an upgrade.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class MetadataDelta:
     configs: list[DeltaConfigs] = wire(default_factory=list)
     features: list[DeltaFeature] | None = wire(nullable=0, default=None)  # null: as before
     features_epoch: Int32 = 0
+    damaged: list[str] | None = wire(tag=0, nullable=0, default=None)  # nodes that cannot be read; null: as before
 
 
 @message(api_key=10000, versions="0", flexible=0)
