@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.roles import role_of
@@ -121,4 +122,4 @@ class Publisher:
             return
         self.failed.discard(name)
         partition.log.settings = settings
-        partition.take_role(role_of(state), self._clock.monotonic_ms())
+        tell(partition.take_role, role_of(state), self._clock.monotonic_ms())

@@ -101,6 +101,7 @@ class ClassicGroup:
     # ---- members
 
     def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, f"{member} is in {self} already"
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
@@ -120,6 +121,7 @@ class ClassicGroup:
 
     def rename_static(self, instance_id: str, member_id: str) -> Member:
         """A static member came back under a new id and takes over what its old self had."""
+        assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.member_of_instance[instance_id]
         member = self.members.pop(old_id)
         member.member_id = member_id
@@ -195,6 +197,7 @@ class ClassicGroup:
 
     def start_generation(self, now_ms: int) -> None:
         """All who will come have come."""
+        assert (self.leader_id in self.members) == bool(self.members), f"{self} is led by {self.leader_id}"
         self.generation += 1
         if self.members:
             self.protocol = self.elect_protocol()

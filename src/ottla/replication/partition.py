@@ -83,6 +83,7 @@ class Partition(FollowingReplica):
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
         if self.leader_id != self.node_id or role.leader != self.node_id:
             self.leading_since = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
+        assert role.leader_epoch >= self.leader_epoch, f"{self} goes back to leader epoch {role.leader_epoch}"
         self.leader_id = role.leader
         self.leader_epoch = role.leader_epoch
         self.in_sync = role.isr
@@ -344,6 +345,7 @@ class Partition(FollowingReplica):
             self._advance_with_followers(self._leading, new_bytes)
             return
         end_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
+        assert end_offset <= self.log.end_offset, f"{self} has flushed up to {end_offset}"
         if end_offset > self.high_watermark and len(self.in_sync) <= 1:
             self.high_watermark = end_offset
             if self._fetches is not None:
@@ -363,6 +365,7 @@ class Partition(FollowingReplica):
         self._move_high_watermark(leading)
 
     def _move_high_watermark(self, leading: Leading) -> None:
+        assert self.is_leader, f"{self} has followers"
         if len(self.in_sync) < self.min_in_sync:
             return  # as with KIP-966: what too few have is not committed
         own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset

@@ -55,6 +55,7 @@ class Replica:
 
     def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
         """A range of whole batches that consumers may see, or None when there is nothing new."""
+        assert self.high_watermark <= self.log.end_offset, f"{self.name} has committed more than it has"
         end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
         if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
             if offset > self.high_watermark and self.leader_id != self.node_id:
@@ -125,8 +126,9 @@ class Replica:
         before = self.high_watermark
         if offset <= before:
             return
-        self.high_watermark = offset
         end_offset = self.log.end_offset
+        assert offset <= end_offset, f"{self.name} cannot have committed {offset}, it ends at {end_offset}"
+        self.high_watermark = offset
         visible_bytes = self._hidden_bytes
         if offset < end_offset:
             visible_bytes = visible_bytes * (offset - before) // (end_offset - before)

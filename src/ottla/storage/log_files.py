@@ -388,6 +388,7 @@ class LogFiles:
             self.cleaned_offset = min(self.cleaned_offset, self.end_offset)
             self._latest_epoch = self.epochs.latest_epoch
             self._is_directory_unsynced = True
+        assert self.log_start_offset <= self.end_offset == offset, f"{self} was to end at {offset}"
 
     # --- flushing and closing -----------------------------------------------------------------------------------
 

@@ -290,6 +290,11 @@ class TransactionMachine:
     def _change(self, after: Transaction, reply: Reply | None = None) -> Decision:
         after.is_pending = True
         before = self.transactions.get(after.transactional_id, after)
+        assert before is after or not before.is_pending, f"{before} has a change on its way"
+        assert after.producer_id != before.producer_id or after.producer_epoch >= before.producer_epoch, (
+            f"{before} goes back to epoch {after.producer_epoch}"
+        )
+        assert not after.partitions or after.state not in ENDED, f"{after} has ended"
         after.previous_producer_id = before.producer_id
         after.has_next = before.has_next and after.state is State.COMPLETE_COMMIT
         event = Changed(after.transactional_id)
