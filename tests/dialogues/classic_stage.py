@@ -134,7 +134,7 @@ class ClassicStage(Stage):
             group_instance_id=self.instances.get(name),
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
         )
-        self.shard.run(self.machine.commit(request, self._to(name), [], self.now_ms))
+        self.shard.run(self.machine.commit(request, self._to(name), self.now_ms))
 
     def describe(self) -> None:
         group = self.machine.describe(GROUP)
@@ -151,7 +151,7 @@ class ClassicStage(Stage):
                 self.hear(f"{topic}-{partition}={commit.offset}")
 
     def delete(self) -> None:
-        records, error = self.machine.delete_group(GROUP)
+        records, error, _ = self.machine.delete_group(GROUP)
         self.shard.run(Decision(records, [Reply(lambda code: self.hear(f"admin: {Error(code).name}"), error)]))
 
     def _to(self, name: str) -> Callable[[Any], None]:

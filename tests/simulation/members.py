@@ -154,7 +154,7 @@ class Member:
 
         self.ask(
             lambda answer: self.broker.ask_groups(
-                lambda machine, reply_to, now_ms: machine.commit(request, reply_to, [], now_ms), answer
+                lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms), answer
             ),
             answered,
             # A connection keeps its order: an old commit of a member does not come after its next one.

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
+from ottla.broker.long_messages import encoded_apart, free
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
 from ottla.broker.services import Services
@@ -43,14 +44,16 @@ class Served:
 
     def __init__(self, row: ServedApi, api: Api, counters: BrokerCounters) -> None:
         self.api = api
-        self.handle = forwarded(row) if row.is_passed_on else row.handle
+        handle = forwarded(row) if row.is_passed_on else row.handle
+        self.is_async = inspect.iscoroutinefunction(handle)
+        self.handle = encoded_apart(handle) if self.is_async else handle  # who awaits may be asked for much
         self.key = api.key
         self.min_version = api.min_version
         self.max_version = api.max_version
         self.request = api.request
         self.overlaps = row.overlaps
         self.is_before_login = row.is_before_login
-        self.is_async = inspect.iscoroutinefunction(self.handle)
+        self.is_eager = row.is_eager
         self.meter = counters.meter(api.key, api.name, api.max_version)
         self.answering = Answering(api.key, api.name, row.overlaps, self.meter, counters)
         self._decoders: dict[int, Decoder] = {}
@@ -121,7 +124,9 @@ class Dispatcher:
             except ProtocolError as error:
                 return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
             answer = served.handle(request, context)
-            if served.is_async:
+            if served.is_eager:
+                responder.run_eagerly(answer)
+            elif served.is_async:
                 responder.run(answer)
             else:
                 responder.settle(answer)
@@ -174,7 +179,7 @@ class Dispatcher:
             answer = served.handle(held[0], context)
             return await answer if served.is_async else answer
         finally:
-            self._loop.run_in_executor(workers, held.clear)  # to free a million objects takes its time, too
+            self._loop.run_in_executor(workers, free, held.pop())  # to free a million objects takes its time, too
 
     async def finish(self, seconds_max: float) -> None:
         """Wait for the handlers that are still at work."""

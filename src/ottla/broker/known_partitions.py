@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from ottla.base.errors import Error
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 
 Refused = dict[tuple[str, int], Error]
 
 
-def refused_partitions(places: Iterable[tuple[str, int]], operation: Operation, context: Context) -> Refused:
+async def refused_partitions(
+    places: Iterable[tuple[str, int]], operation: Operation, context: Context, turn: Turn
+) -> Refused:
     """Of these (topic, index) the ones that must not pass, with the error to tell."""
     refused: Refused = {}
-    for topic, index in places:
+    async for topic, index in in_slices(places, turn):
         if not context.may(operation, ResourceType.TOPIC, topic):
             refused[topic, index] = Error.TOPIC_AUTHORIZATION_FAILED
         elif context.broker.image.partition(topic, index) is None:

@@ -236,7 +236,8 @@ class ConsumerGroups:
         self, group: ConsumerGroup, leavers: Iterable[MemberIdentity], now_ms: int
     ) -> tuple[list[Error], Decision]:
         """LeaveGroup, by which classic members go and administrators remove any: an answer for each."""
-        errors, gone = [], []
+        errors = []
+        gone: dict[str, ConsumerMember] = {}
         for leaver in leavers:
             member_id = leaver.member_id
             if leaver.group_instance_id is not None:
@@ -247,13 +248,14 @@ class ConsumerGroups:
                 member_id = named or ""
             member = group.members.get(member_id)
             errors.append(Error.NONE if member is not None else Error.UNKNOWN_MEMBER_ID)
-            if member is not None and member not in gone:
-                gone.append(member)
-        return errors, self._removal(group, gone, now_ms) if gone else Decision()
+            if member is not None:
+                gone[member_id] = member
+        return errors, self._removal(group, list(gone.values()), now_ms) if gone else Decision()
 
     def _removal(self, group: ConsumerGroup, gone: list[ConsumerMember], now_ms: int) -> Decision:
         group_id = group.group_id
-        stay = [member for member in group.members.values() if member not in gone]
+        leaving = {member.member_id for member in gone}
+        stay = [member for member in group.members.values() if member.member_id not in leaving]
         if stay and all(member.classic is not None for member in stay):
             downgraded = self.downgrade(group, stay, now_ms)
             if downgraded is not None:

@@ -35,6 +35,7 @@ from ottla.protocol.messages.groups import (
 
 LEGACY_OFFSET_COMMIT = 0
 CLASSIC = "classic"
+FORGOTTEN_AT_ONCE = 200
 
 
 class GroupMachine(OffsetMachine):
@@ -121,17 +122,20 @@ class GroupMachine(OffsetMachine):
 
     # ---- administration
 
-    def delete_group(self, group_id: str) -> tuple[list[Record], Error]:
+    def delete_group(self, group_id: str) -> tuple[list[Record], Error, bool]:
+        """What is to be written, and whether that is all: of many offsets only some are forgotten at a time."""
         group = self.groups.get(group_id)
         consumer_group = self.consumer.groups.get(group_id)
         if group is None and consumer_group is None:
-            return [], Error.GROUP_ID_NOT_FOUND
+            return [], Error.GROUP_ID_NOT_FOUND, True
         if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
-            return [], Error.NON_EMPTY_GROUP
-        records = self.all_forgotten(group_id)
+            return [], Error.NON_EMPTY_GROUP, True
+        records, is_all = self.some_forgotten(group_id, FORGOTTEN_AT_ONCE)
+        if not is_all:
+            return records, Error.NONE, False
         if consumer_group is not None:
-            return [*records, *forget_group(consumer_group)], Error.NONE
-        return [*records, group_tombstone(group_id)], Error.NONE
+            return [*records, *forget_group(consumer_group)], Error.NONE, True
+        return [*records, group_tombstone(group_id)], Error.NONE, True
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         group = self.groups.get(group_id)

@@ -6,6 +6,7 @@ Who may commit: members, in their generation or epoch; anybody else only while t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from ottla.base.errors import Error
 from ottla.coordination.machine import Decision, Record, Reply, ReplyTo, Stamp, in_pieces
@@ -58,24 +59,14 @@ class OffsetMachine:
     # ---- commits
 
     def commit(
-        self,
-        request: OffsetCommitRequest,
-        reply_to: ReplyTo,
-        refused: list[OffsetCommitResponseTopic],
-        now_ms: int,
-        version: int = MEMBER_EPOCHS_SINCE,
+        self, request: OffsetCommitRequest, reply_to: ReplyTo, now_ms: int, version: int = MEMBER_EPOCHS_SINCE
     ) -> Decision:
-        """OffsetCommit, by members and by those who assign partitions to themselves.
-
-        `refused` are answers for what the handler took out of the request; all topics have names and ids.
-        """
+        """OffsetCommit, by members and by those who assign partitions to themselves. All topics have names and ids."""
         error = self._commit_problem(request, version)
         decision = Decision()
-        answers = {topic.name or topic.topic_id: topic for topic in refused}
+        topics = []
         for topic in request.topics:
-            answer = answers.setdefault(
-                topic.name, OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
-            )
+            rows = []
             for row in topic.partitions:
                 metadata = row.committed_metadata or ""
                 row_error = error or self._metadata_problem(metadata)
@@ -83,13 +74,12 @@ class OffsetMachine:
                     commit = Committed(row.committed_offset, row.committed_leader_epoch, metadata, now_ms)
                     value = committed_value(commit, topic.topic_id)
                     decision.records.append(offset_record(request.group_id, topic.name, row.partition_index, value))
-                answer.partitions.append(
-                    OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=row_error)
-                )
+                rows.append(OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=row_error))
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows))
         group = self.groups.get(request.group_id)
         if error is Error.NONE and group is not None:
             self.classic.seen(group, request.member_id, now_ms)
-        decision.replies.append(Reply(reply_to, OffsetCommitResponse(topics=list(answers.values()))))
+        decision.replies.append(Reply(reply_to, OffsetCommitResponse(topics=topics)))
         return decision
 
     def commit_in_transaction(
@@ -170,8 +160,10 @@ class OffsetMachine:
             return _all_refused(Error.NON_EMPTY_GROUP, reply_to)
         decision = Decision()
         topics = []
+        reads = self._reads(request.group_id)
         for topic in request.topics:
-            verdict = Error.GROUP_SUBSCRIBED_TO_TOPIC if self._reads(request.group_id, topic.name) else Error.NONE
+            is_read = reads is None or topic.name in reads
+            verdict = Error.GROUP_SUBSCRIBED_TO_TOPIC if is_read else Error.NONE
             errors = {
                 row.partition_index: refused.get((topic.name, row.partition_index), verdict) for row in topic.partitions
             }
@@ -182,16 +174,13 @@ class OffsetMachine:
         decision.replies.append(Reply(reply_to, OffsetDeleteResponse(topics=topics)))
         return decision
 
-    def _reads(self, group_id: str, topic: str) -> bool:
-        """Whether the group's members read this topic, or nobody knows what they read."""
+    def _reads(self, group_id: str) -> set[str] | None:
+        """The topics that the group's members read; None if nobody knows."""
         consumer_group = self.consumer.groups.get(group_id)
         if consumer_group is not None:
-            return topic in consumer_group.subscribed_topics()
+            return consumer_group.subscribed_topics()
         group = self.groups[group_id]
-        if group.state is State.EMPTY:
-            return False
-        subscribed = subscribed_topics(group)
-        return subscribed is None or topic in subscribed
+        return set() if group.state is State.EMPTY else subscribed_topics(group)
 
     def _forgotten(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[Record]:
         return [
@@ -205,9 +194,10 @@ class OffsetMachine:
         """Offsets of a topic go with it: a new topic of the same name begins at its own beginning."""
         return in_pieces([offset_record(*place, None) for place in sorted(self.offsets.places_in(names))])
 
-    def all_forgotten(self, group_id: str) -> list[Record]:
-        """All that a group has committed."""
-        return [offset_record(*place, None) for place in sorted(self.offsets.places_of(group_id))]
+    def some_forgotten(self, group_id: str, at_most: int) -> tuple[list[Record], bool]:
+        """Of what a group has committed, or is about to; and whether that is all of it."""
+        places = list(islice(self.offsets.places_of(group_id), at_most))
+        return [offset_record(*place, None) for place in dict.fromkeys(places)], len(places) < at_most
 
     # ---- expiry
 

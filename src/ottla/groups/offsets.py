@@ -6,6 +6,7 @@ commit of the same partition wins over an earlier transactional one: what counts
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -80,13 +81,12 @@ class Offsets:
             for partition in topics[name]
         }
 
-    def places_of(self, group: str) -> set[Place]:
-        return {
-            (group, topic, partition)
-            for groups in self._maps()
-            for topic, partitions in groups.get(group, {}).items()
-            for partition in partitions
-        }
+    def places_of(self, group: str) -> Iterator[Place]:
+        """All that a group has committed, or is about to: then a place may come again."""
+        for groups in self._maps():
+            for topic, partitions in groups.get(group, {}).items():
+                for partition in partitions:
+                    yield group, topic, partition
 
     def _maps(self) -> list[dict[str, Topics]]:
         return [self._groups, *self._pending.values()]

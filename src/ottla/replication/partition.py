@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
@@ -21,7 +21,7 @@ from ottla.base.tasks import tell
 from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.following_replica import UNDAMAGED, FollowingReplica, Told
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
-from ottla.replication.replica import NO_EPOCH
+from ottla.replication.replica import NO_EPOCH, ReplicaRead
 from ottla.replication.role import NO_LEADER, Role
 from ottla.replication.waiting import WaitingProduce
 from ottla.storage.log import Appended, Log
@@ -30,15 +30,6 @@ UNKNOWN: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 LAG_MS_MAX: Final = 30_000
 NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
-
-
-class ReplicaRead(NamedTuple):
-    """What a leader has for a follower."""
-
-    file_range: FileRange | None
-    high_watermark: int
-    log_start_offset: int
-    diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
 class Partition(FollowingReplica):
@@ -68,6 +59,8 @@ class Partition(FollowingReplica):
             return
         self.role = role
         self.replica_count = len(role.replicas)
+        if self.is_full and (role.leader == NO_LEADER or role.isr == (self.node_id,)):
+            self.note_room()  # there is nobody else: better a leader that can be read from than none
         if self.damage_offset != UNDAMAGED:
             role = self._role_with_damage(role)
         if role.leader != self.leader_id or role.leader_epoch != self.leader_epoch:
@@ -164,7 +157,11 @@ class Partition(FollowingReplica):
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         if is_acks_all:
             self._require_replicas()
-        appended = self.log.append(records, self.leader_epoch, now_ms)
+        try:
+            appended = self.log.append(records, self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(records))
         return appended
 
@@ -173,7 +170,11 @@ class Partition(FollowingReplica):
         if self.leader_id != self.node_id:
             raise KafkaError(Error.NOT_LEADER_OR_FOLLOWER)
         self._require_replicas()
-        last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        try:
+            last_offset = self.log.append_own(memoryview(batch), self.leader_epoch, now_ms)
+        except KafkaError:
+            self._note_refusal()
+            raise
         self._on_appended(len(batch))
         self.log.forget_ended(self.high_watermark)
         return last_offset

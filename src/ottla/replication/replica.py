@@ -5,7 +5,7 @@ Who leads and how far the others are is Partition's business, which builds on th
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
@@ -16,6 +16,15 @@ from ottla.replication.waiting import WaitingFetch, WaitingProduce
 from ottla.storage.log import Log
 
 NO_EPOCH: Final = -1
+
+
+class ReplicaRead(NamedTuple):
+    """What a leader has for a follower."""
+
+    file_range: FileRange | None
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
 class Replica:

@@ -10,7 +10,6 @@ Rule 3: an idle log is a handful of numbers; files, indexes and producers are lo
 from __future__ import annotations
 
 import logging
-import shutil
 import uuid
 from typing import Final
 
@@ -558,7 +557,7 @@ def create_log(
         if topic_id is not None:
             write_topic_id(directory, topic_id)
     except OSError:
-        shutil.rmtree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
+        files.remove_tree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
         raise
     log = Log(
         partition,

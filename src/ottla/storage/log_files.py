@@ -195,6 +195,11 @@ class LogFiles:
         return self.end_offset - self.recovery_point
 
     @property
+    def is_disk_full(self) -> bool:
+        """Whether the last write found no room."""
+        return self._is_disk_full
+
+    @property
     def truncation_count(self) -> int:
         """Changes when bytes that were there may be others now."""
         return self._truncations

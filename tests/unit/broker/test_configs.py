@@ -42,7 +42,13 @@ class FakeController:
         self.image = image
         self.failure: KafkaError | None = None
 
-    async def change(self, decide: Callable[[MetadataImage], Any], *, validate_only: bool = False) -> Any:
+    async def change(
+        self,
+        decide: Callable[[MetadataImage], Any],
+        *,
+        validate_only: bool = False,
+        size: int = 0,
+    ) -> Any:
         if self.failure is not None:
             raise self.failure
         decision = decide(self.image)
@@ -87,7 +93,7 @@ class FakeContext:
         request = DescribeConfigsRequest(
             resources=[resource], include_synonyms=True, include_documentation=documentation
         )
-        (result,) = describe_configs.handle(request, self).results  # type: ignore[arg-type]
+        (result,) = virtual_time.run(describe_configs.handle(request, self)).results  # type: ignore[arg-type]
         return result
 
     def entry(self, resource_type: int, name: str, key: str) -> DescribeConfigsResourceResult:
@@ -262,7 +268,8 @@ def test_what_a_client_may_not_see_or_change(context: FakeContext) -> None:
 def test_refused_resources_are_answered_last(context: FakeContext) -> None:
     context.refused = {(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "secret")}
     resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in ("secret", "orders")]
-    answer = describe_configs.handle(DescribeConfigsRequest(resources=resources), context)  # type: ignore[arg-type]
+    request = DescribeConfigsRequest(resources=resources)
+    answer = virtual_time.run(describe_configs.handle(request, context))  # type: ignore[arg-type]
     assert [row.resource_name for row in answer.results] == ["orders", "secret"]
 
 

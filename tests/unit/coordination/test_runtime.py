@@ -62,7 +62,7 @@ class Stand:
         def answered(response: object) -> None:
             self.heard.append(Error(response.topics[0].partitions[0].error_code).name)  # type: ignore[attr-defined]
 
-        self.runtime.run(shard, shard.machine.commit(request, answered, [], self.runtime.now_ms()))
+        self.runtime.run(shard, shard.machine.commit(request, answered, self.runtime.now_ms()))
 
     def fetch(self) -> None:
         shard = self.runtime.shard(GROUP)

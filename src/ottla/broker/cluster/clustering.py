@@ -17,7 +17,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
-from ottla.broker.cluster.poll_loop import PollLoop
+from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
@@ -27,6 +27,7 @@ from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
+from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
@@ -46,6 +47,8 @@ class Clustering:
         self, connect: str, settings: BrokerSettings, live: LiveSettings, clock: Clock, images: ImageHolder
     ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
         self._images = images
         self._store = ZooKeeperStore(
             connect,
@@ -74,12 +77,27 @@ class Clustering:
         self._peers = peers = Peers(self._settings, self._images, poller)
         services.join(self.membership, peers)
         services.live.on_change(lambda _: self._settle())
-        await self.membership.start(me, log_dirs.cluster_id)
         self._polls = PollLoop(
             self.membership, self._images, peers, services.publisher.settled, lambda: offline_replicas(services)
         )
-        self._polls.start()
-        await self.membership.ready.wait()
+        try:
+            await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
+            self._polls.start()
+            await self._await_image()
+        except StoreError:
+            await self.leave()
+            raise
+
+    async def _await_image(self) -> None:
+        """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""
+        while not self.membership.ready.is_set():
+            await wait_for_event(self.membership.ready, LOOK_SECONDS)
+            silent_ms = self._clock.monotonic_ms() - self._store.last_contact_ms()
+            if silent_ms > max(self._patience_ms, self._store.session_timeout_ms):
+                raise StoreUnusableError(
+                    f"ZooKeeper ({self._settings.zookeeper_connect}) has not answered for {silent_ms} ms, and this "
+                    "broker does not know the controller yet. Start it again when ZooKeeper answers."
+                )
 
     def serve(self, services: Services) -> None:
         """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""
@@ -197,9 +215,9 @@ def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) 
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
-    """The replicas of this broker that lie in failed folders or are damaged."""
+    """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline | services.replicas.damaged:
+    for name in services.replicas.offline | services.replicas.damaged | services.replicas.full:
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics

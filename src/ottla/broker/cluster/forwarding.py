@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.controller_link import ControllerLink
+from ottla.broker.long_messages import in_worker, is_long
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody, ProtocolError, decode_whole, encode
 from ottla.protocol.headers import encode_request_header, response_header_bytes
@@ -49,7 +50,10 @@ class Forwarding:
         """The controller's answer, as it is: nobody here has to look inside. Or that of our own handler, if this broker
         has become the controller meanwhile.
         """
-        envelope = seal(request, context)
+        if is_long(request):
+            envelope = await in_worker(context.broker.workers, seal, request, context)
+        else:
+            envelope = seal(request, context)
         try:
             answer = await self._link.ask(
                 envelope,

@@ -6,6 +6,7 @@ loggers; the rest goes to the controller. What comes from another broker may be 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.cluster.forwarding import is_here, opened
 from ottla.broker.configs.loggers import check_logger, set_logger
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -68,7 +70,7 @@ async def alter(asked: Sequence[Asked], request: Request, context: Context) -> l
         AlterConfigsResourceResponse(resource_type=item.resource_type, resource_name=item.name) for item in asked
     ]
     changes: dict[int, ConfigResourceChange] = {}  # by place in the request
-    for place, (item, response) in enumerate(zip(asked, responses, strict=True)):
+    async for place, (item, response) in in_slices(enumerate(zip(asked, responses, strict=True))):
         try:
             if counts[item.resource_type, item.name] > 1:
                 raise KafkaError(Error.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -94,7 +96,9 @@ async def run_changes(
     wanted = list(changes.values())
     try:
         results = await context.broker.controller.change(
-            lambda image: decide_config_changes(image, wanted, settings), validate_only=request.validate_only
+            lambda image: decide_config_changes(image, wanted, settings),
+            validate_only=request.validate_only,
+            size=sum(1 + len(change.operations) for change in wanted),
         )
     except KafkaError as error:
         results = [ConfigResourceResult(change, error.error, error.message) for change in wanted]
@@ -106,7 +110,8 @@ async def pass_on(
     changes: Changes, responses: list[AlterConfigsResourceResponse], request: Request, context: Context
 ) -> None:
     """Another broker is the controller: what it could not know to be wrong is refused here, the rest is asked there."""
-    checked = decide_config_changes(context.broker.image, list(changes.values()), context.broker.settings).reply
+    image, settings, wanted = context.broker.image, context.broker.settings, list(changes.values())
+    checked = (await asyncio.to_thread(decide_config_changes, image, wanted, settings)).reply
     left = []
     for place, result in zip(changes, checked, strict=True):
         if result.error is Error.NONE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import Final, Protocol
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
 RETRY_SECONDS_MAX: Final = 1.0
+MARKERS_AT_ONCE: Final = 20
 _KEY: Final = Struct(">hh")  # version, type
 
 Place = tuple[str, int]
@@ -153,7 +155,8 @@ class _Sending:
         self._writer = writer
         self._shard = shard
         self._order = order
-        self._to_do = sorted(order.partitions)  # neither written nor on its way
+        self._to_do = sorted(order.partitions)  # neither written nor on its way …
+        self._to_send: deque[Place] = deque()  # … and about to be
         self._missing = len(self._to_do)
         self._pause_seconds = writer.retry_seconds
         self._is_pausing = False
@@ -166,12 +169,22 @@ class _Sending:
 
     def _go_on(self) -> None:
         self._is_pausing = False
+        is_sending = bool(self._to_send)
+        self._to_send += self._to_do
+        self._to_do = []
+        if not is_sending:
+            self._send_some()
+
+    def _send_some(self) -> None:
+        """A transaction may have ended in thousands of partitions: others have their turn in between."""
         if not self._shard.is_ours:
             return  # whoever coordinates this transaction now sends them again
         epoch = self._shard.partition.leader_epoch
-        to_do, self._to_do = self._to_do, []
+        some = [self._to_send.popleft() for _ in range(min(MARKERS_AT_ONCE, len(self._to_send)))]
+        if self._to_send:
+            asyncio.get_running_loop().call_soon(self._send_some)
         elsewhere: dict[int, list[Place]] = {}
-        for place in to_do:
+        for place in some:
             leader = self._writer.leader_of(*place)
             if leader is None:
                 self._on_answer(place, Error.NONE)  # deleted

@@ -16,6 +16,7 @@ from ottla.broker.context import Context
 from ottla.broker.coordinators.transaction_verification import answer_to
 from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.broker.known_partitions import refused_partitions
+from ottla.broker.slices import Turn, in_slices, pieces_of
 from ottla.protocol.messages.transaction_steps import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -29,6 +30,7 @@ from ottla.transactions.transaction import Identity
 FENCED_SINCE: Final = 2
 BATCHED_SINCE: Final = 4
 VERSION_2_SINCE: Final = 5
+TRANSACTIONS_AT_ONCE: Final = 20
 
 Partitions = list[tuple[str, int]]
 Errors = dict[tuple[str, int], Error]
@@ -39,11 +41,13 @@ async def handle(request: AddPartitionsToTxnRequest, context: Context) -> AddPar
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic(await add(single(request), context)))
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
-    errors = await asyncio.gather(*(add(transaction, context) for transaction in request.transactions))
-    results = [
-        AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic(found))
-        for transaction, found in zip(request.transactions, errors, strict=True)
-    ]
+    results = []
+    async for some in in_slices(pieces_of(request.transactions, TRANSACTIONS_AT_ONCE)):
+        errors = await asyncio.gather(*(add(transaction, context) for transaction in some))
+        results += [
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic(found))
+            for transaction, found in zip(some, errors, strict=True)
+        ]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
@@ -61,7 +65,7 @@ async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> E
     is_client = context.api_version < BATCHED_SINCE
     if is_client and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         return dict.fromkeys(wanted, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    refused = refused_partitions(wanted, Operation.WRITE, context)
+    refused = await refused_partitions(wanted, Operation.WRITE, context, Turn())
     if is_client:
         refused |= {each: Error.TOPIC_AUTHORIZATION_FAILED for each in wanted if each[0] in INTERNAL_TOPICS}
     if refused:  # all or nothing

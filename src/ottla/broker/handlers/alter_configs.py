@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
 from ottla.broker.configs.alterations import Asked, alter, refused_rows
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import OperationType
 from ottla.protocol.messages.configs import AlterConfigsRequest, AlterConfigsResource, AlterConfigsResponse
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
-    asked = [asked_of(resource) for resource in request.resources]
+    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
     return AlterConfigsResponse(responses=await alter(asked, request, context))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.reassignment import MoveResult, Wish, decide_reassignments
 from ottla.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,10 +29,11 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
         return refused(KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED), may_change_factor)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor, error_message="")
+    turn = Turn()
     wishes = [
         Wish(TopicPartition(topic.name, row.partition_index), None if row.replicas is None else tuple(row.replicas))
-        for topic in request.topics
-        for row in topic.partitions
+        async for topic in in_slices(request.topics, turn)
+        async for row in in_slices(topic.partitions, turn)
     ]
     liveness, rules = context.broker.election_facts()
     try:
@@ -43,7 +45,7 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
     except KafkaError as refusal:
         return refused(refusal, may_change_factor)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=may_change_factor, responses=rows(request, results)
+        allow_replication_factor_change=may_change_factor, responses=await rows(request, results, turn)
     )
 
 
@@ -53,12 +55,16 @@ def refused(refusal: KafkaError, may_change_factor: bool) -> AlterPartitionReass
     )
 
 
-def rows(request: AlterPartitionReassignmentsRequest, results: list[MoveResult]) -> list[ReassignableTopicResponse]:
+async def rows(
+    request: AlterPartitionReassignmentsRequest, results: list[MoveResult], turn: Turn
+) -> list[ReassignableTopicResponse]:
     """In the order of the request, a row for each of its rows."""
     left = iter(results)
     return [
-        ReassignableTopicResponse(name=topic.name, partitions=[row(next(left)) for _ in topic.partitions])
-        for topic in request.topics
+        ReassignableTopicResponse(
+            name=topic.name, partitions=[row(next(left)) async for _ in in_slices(topic.partitions, turn)]
+        )
+        async for topic in in_slices(request.topics, turn)
     ]
 
 

@@ -12,6 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -23,17 +24,18 @@ from ottla.storage.log_dir import FOLDER_NAME_LENGTH_MAX, FUTURE_SUFFIX
 FUTURE_NAME_LENGTH: Final = len(f".{'0' * 32}{FUTURE_SUFFIX}")
 
 
-def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
+async def handle(request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
     """Of a partition that is named twice the last folder counts, as with Kafka."""
+    turn = Turn()
     folders = {
         TopicPartition(topic.name, index): folder.path
-        for folder in request.dirs
-        for topic in folder.topics
-        for index in topic.partitions
+        async for folder in in_slices(request.dirs, turn)
+        async for topic in in_slices(folder.topics, turn)
+        async for index in in_slices(topic.partitions, turn)
     }
     is_allowed = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for name, path in folders.items():
+    async for name, path in in_slices(folders.items(), turn):
         error = Error.NONE
         try:
             if not is_allowed:

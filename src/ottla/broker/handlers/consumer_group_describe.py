@@ -7,6 +7,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import group_operations
 from ottla.broker.context import Context
 from ottla.broker.handlers.consumer_group_heartbeat import serves_new_protocol
+from ottla.broker.slices import in_slices
 from ottla.groups.consumer_description import describe_group
 from ottla.protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -15,10 +16,10 @@ from ottla.protocol.messages.consumer_groups import (
 )
 
 
-def handle(request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
-    rows = [describe(group_id, context) for group_id in request.group_ids]
+async def handle(request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
+    rows = [describe(group_id, context) async for group_id in in_slices(request.group_ids)]
     if request.include_authorized_operations:
-        for row in rows:
+        async for row in in_slices(rows):
             if row.error_code == Error.NONE:
                 row.authorized_operations = group_operations(context, row.group_id)
     return ConsumerGroupDescribeResponse(groups=rows)

@@ -7,6 +7,7 @@ from collections import Counter
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import MorePartitions, TopicResult
 from ottla.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -19,10 +20,12 @@ from ottla.protocol.messages.topics import (
 async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     results = [
-        TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.") for name, count in times.items() if count > 1
+        TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.")
+        async for name, count in in_slices(times.items())
+        if count > 1
     ]
     wanted = []
-    for topic in request.topics:
+    async for topic in in_slices(request.topics):
         if times[topic.name] > 1:
             continue
         if context.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
@@ -31,7 +34,7 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
             results.append(TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED))
     if wanted:
         results += await create(request, context, wanted)
-    return CreatePartitionsResponse(results=[row(result) for result in results])
+    return CreatePartitionsResponse(results=[row(result) async for result in in_slices(results)])
 
 
 def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:

@@ -10,6 +10,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.configs.entries import Wanted, topic_entries
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.protocol.messages.configs import DescribeConfigsResourceResult
 from ottla.protocol.messages.topics import (
@@ -29,20 +30,22 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     allowed = {
         topic.name: new_topic(topic)
-        for topic in unique
+        async for topic in in_slices(unique)
         if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
     }
     results = await create(request, context, list(allowed.values())) if allowed else []
     results += [
         TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-        for topic in unique
+        async for topic in in_slices(unique)
         if topic.name not in allowed
     ]
     results += [
-        TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.") for name, count in times.items() if count > 1
+        TopicResult(name, Error.INVALID_REQUEST, "Duplicate topic name.")
+        async for name, count in in_slices(times.items())
+        if count > 1
     ]
     settings = EffectiveConfigs(context)
-    return CreateTopicsResponse(topics=[row(context, result, settings) for result in results])
+    return CreateTopicsResponse(topics=[row(context, result, settings) async for result in in_slices(results)])
 
 
 def new_topic(topic: CreatableTopic) -> NewTopic:

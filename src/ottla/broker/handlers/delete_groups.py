@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from asyncio import Future, get_running_loop
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.coordination.machine import Reply, in_pieces
+from ottla.broker.slices import in_slices
+from ottla.coordination.machine import Decision, Reply
 from ottla.protocol.messages.group_admin import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def handle(request: DeleteGroupsRequest, context: Context) -> Any:
-    responder = context.responder
-    names = list(dict.fromkeys(request.groups_names))
-    results: list[DeletableGroupResult] = []
-
-    def answered(result: DeletableGroupResult) -> None:
-        results.append(result)
-        if len(results) == len(names):
-            responder.answer(DeleteGroupsResponse(results=results))
-
-    for name in names:
-        delete(name, context, answered)
-    return responder.keep() if names else DeleteGroupsResponse()
+async def handle(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+    deleting = [await delete(name, context) async for name in in_slices(dict.fromkeys(request.groups_names))]
+    return DeleteGroupsResponse(results=[await each for each in deleting])
 
 
-def delete(group_id: str, context: Context, answered: Any) -> None:
-    if not context.may(Operation.DELETE, ResourceType.GROUP, group_id):
-        answered(DeletableGroupResult(group_id=group_id, error_code=Error.GROUP_AUTHORIZATION_FAILED))
-        return
-    groups = context.broker.coordinators.groups
+async def delete(group_id: str, context: Context) -> Future[DeletableGroupResult]:
+    """The result, which comes when the group's end is committed. Thousands of offsets go some at a time before it."""
     try:
-        shard = groups.shard(group_id)
+        if not context.may(Operation.DELETE, ResourceType.GROUP, group_id):
+            raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
+        while True:
+            deleted, is_whole = start_deletion(group_id, context)
+            if is_whole or (await deleted).error_code != Error.NONE:
+                return deleted
     except KafkaError as error:
-        answered(DeletableGroupResult(group_id=group_id, error_code=error.error))
-        return
-    records, error_code = shard.machine.delete_group(group_id)
-    result = DeletableGroupResult(group_id=group_id, error_code=error_code)
-    for decision in in_pieces(records, [Reply(answered, result)]):
-        groups.run(shard, decision)
+        refused: Future[DeletableGroupResult] = get_running_loop().create_future()
+        refused.set_result(DeletableGroupResult(group_id=group_id, error_code=error.error))
+        return refused
+
+
+def start_deletion(group_id: str, context: Context) -> tuple[Future[DeletableGroupResult], bool]:
+    groups = context.broker.coordinators.groups
+    shard = groups.shard(group_id)
+    records, error, is_whole = shard.machine.delete_group(group_id)
+    deleted: Future[DeletableGroupResult] = get_running_loop().create_future()
+    result = DeletableGroupResult(group_id=group_id, error_code=error)
+    groups.run(shard, Decision(records, [Reply(deleted.set_result, result)]))
+    return deleted, is_whole

@@ -14,6 +14,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.topics import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -29,18 +30,22 @@ UNKNOWN_LOW_WATERMARK: Final = -1
 
 
 async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    topics = [DeleteRecordsTopicResult(name=topic.name, partitions=delete(topic, context)) for topic in request.topics]
+    turn = Turn()
+    topics = [
+        DeleteRecordsTopicResult(name=topic.name, partitions=await delete(topic, context, turn))
+        async for topic in in_slices(request.topics, turn)
+    ]
     await keep(topics, context)
     await follow(topics, request.timeout_ms, context)
     return DeleteRecordsResponse(topics=[topic for topic in topics if topic.partitions])
 
 
-def delete(topic: DeleteRecordsTopic, context: Context) -> list[DeleteRecordsPartitionResult]:
+async def delete(topic: DeleteRecordsTopic, context: Context, turn: Turn) -> list[DeleteRecordsPartitionResult]:
     """Of a partition that is named twice the last offset counts, as with Kafka."""
     is_allowed = context.may(Operation.DELETE, ResourceType.TOPIC, topic.name)
     offsets = {partition.partition_index: partition.offset for partition in topic.partitions}
     results = []
-    for index, offset in offsets.items():
+    async for index, offset in in_slices(offsets.items(), turn):
         try:
             if not is_allowed:
                 raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
@@ -70,8 +75,8 @@ async def keep(topics: list[DeleteRecordsTopicResult], context: Context) -> None
     """Write the new starts down, folder by folder; what the disk does not take becomes an error of its partitions."""
     broker = context.broker
     by_folder: dict[LogDir, list[DeleteRecordsPartitionResult]] = {}
-    for topic in topics:
-        for result in topic.partitions:
+    async for topic in in_slices(topics):
+        async for result in in_slices(topic.partitions):
             partition = broker.replicas.get(topic.name, result.partition_index)
             if partition is not None and result.error_code == Error.NONE:
                 by_folder.setdefault(broker.replicas.log_dirs.folder_of(partition.log), []).append(result)
@@ -87,8 +92,8 @@ async def follow(topics: list[DeleteRecordsTopicResult], timeout_ms: int, contex
     """Wait until the in-sync replicas have deleted, too; what is not done in time becomes an error."""
     waits = [
         Following(partition, result)
-        for topic in topics
-        for result in topic.partitions
+        async for topic in in_slices(topics)
+        async for result in in_slices(topic.partitions)
         if result.error_code == Error.NONE
         and (partition := context.broker.replicas.get(topic.name, result.partition_index)) is not None
         and partition.low_watermark < result.low_watermark

@@ -9,6 +9,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import TopicResult
 from ottla.protocol.messages.topics import (
     DeletableTopicResult,
@@ -29,19 +30,19 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
     if context.api_version < IDS_SINCE:
         states = [DeleteTopicState(name=name) for name in request.topic_names]
     wanted: list[Wanted] = [(state.name, state.topic_id if state.topic_id != ZERO_UUID else None) for state in states]
-    results, accepted = sort_out(context, wanted)
+    results, accepted = await sort_out(context, wanted)
     if accepted:
         results += await delete(request, context, accepted)
     if context.api_version < DISABLED_ERROR_SINCE:
         results = [without_disabled(result) for result in results]
-    return DeleteTopicsResponse(responses=[row(result) for result in results])
+    return DeleteTopicsResponse(responses=[row(result) async for result in in_slices(results)])
 
 
-def sort_out(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
+async def sort_out(context: Context, wanted: list[Wanted]) -> tuple[list[TopicResult], list[Wanted]]:
     """Refuse what is malformed, said twice or not allowed; the rest is for the controller."""
     times = Counter(wanted)
     refused, accepted = [], []
-    for name, topic_id in times:
+    async for name, topic_id in in_slices(times):
         problem = malformed(name, topic_id, times[name, topic_id])
         if problem is not None:
             refused.append(TopicResult(name, Error.INVALID_REQUEST, problem, topic_id=topic_id))

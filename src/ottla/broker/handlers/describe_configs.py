@@ -19,6 +19,7 @@ from ottla.broker.configs.entries import (
     topic_entries,
 )
 from ottla.broker.configs.loggers import logger_levels
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.config_changes import ConfigResourceType
 from ottla.protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -37,13 +38,16 @@ MALFORMED: Final = (
 )
 
 
-def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+async def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     """Each resource has its own result; those that the client may not see come last, as in Kafka."""
-    refusals = {id(resource): authorization_refusal(resource, context) for resource in request.resources}
-    in_order = sorted(request.resources, key=lambda resource: refusals[id(resource)] is not None)
-    return DescribeConfigsResponse(
-        results=[describe(resource, request, context, refusals[id(resource)]) for resource in in_order]
-    )
+    turn = Turn()
+    results: list[DescribeConfigsResult] = []
+    refused: list[DescribeConfigsResult] = []
+    async for resource in in_slices(request.resources, turn):
+        refusal = authorization_refusal(resource, context)
+        row = describe(resource, request, context, refusal)
+        (results if refusal is None else refused).append(row)
+    return DescribeConfigsResponse(results=results + refused)
 
 
 def authorization_refusal(resource: DescribeConfigsResource, context: Context) -> KafkaError | None:

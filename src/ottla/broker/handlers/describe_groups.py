@@ -8,16 +8,17 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import group_operations
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.protocol.messages.group_admin import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 NOT_FOUND_SINCE: Final = 6
 DEAD: Final = "Dead"
 
 
-def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    rows = [describe(group_id, context) for group_id in request.groups]
+async def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+    rows = [describe(group_id, context) async for group_id in in_slices(request.groups)]
     if request.include_authorized_operations:
-        for row in rows:
+        async for row in in_slices(rows):
             if row.error_code == Error.NONE:
                 row.authorized_operations = group_operations(context, row.group_id)
     return DescribeGroupsResponse(groups=rows)

@@ -13,6 +13,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,11 +34,16 @@ async def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeL
         return DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        turn = Turn()
+        wanted = {
+            TopicPartition(topic.topic, index)
+            async for topic in in_slices(request.topics, turn)
+            async for index in in_slices(topic.partitions, turn)
+        }
     log_dirs = context.broker.replicas.log_dirs
     results = []
     for log_dir in log_dirs.dirs:
-        result = describe(log_dir, wanted, context)
+        result = await describe(log_dir, wanted, context)
         result.is_cordoned = log_dir.path in log_dirs.cordoned
         if log_dir.failure is None:
             result.total_bytes, result.usable_bytes = await room(context, log_dir.path)
@@ -45,15 +51,17 @@ async def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeL
     return DescribeLogDirsResponse(results=results)
 
 
-def describe(log_dir: LogDir, wanted: set[TopicPartition] | None, context: Context) -> DescribeLogDirsResult:
+async def describe(log_dir: LogDir, wanted: set[TopicPartition] | None, context: Context) -> DescribeLogDirsResult:
     if log_dir.failure is not None:
         return DescribeLogDirsResult(error_code=Error.KAFKA_STORAGE_ERROR, log_dir=log_dir.path)
-    names = log_dir.logs if wanted is None else [name for name in wanted if name in log_dir.logs]
-    rows: list[Row] = [(name, current_row(log_dir, name, context)) for name in names]
+    names = list(log_dir.logs) if wanted is None else [name for name in wanted if name in log_dir.logs]
+    rows: list[Row] = [
+        (name, current_row(log_dir, name, context)) async for name in in_slices(names) if name in log_dir.logs
+    ]
     moves = context.broker.moves.into(log_dir.path)
     rows += [(move.partition, future_row(move)) for move in moves if wanted is None or move.partition in wanted]
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for name, row in rows:
+    async for name, row in in_slices(rows):
         topics.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic)).partitions.append(row)
     return DescribeLogDirsResult(log_dir=log_dir.path, topics=list(topics.values()))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import topic_name_problem
 from ottla.base.security import Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.transactions import (
     DescribeProducersPartitionResponse,
     DescribeProducersRequest,
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 NOT_HERE = "This server does not host this topic-partition."
 
 
-def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+async def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
     topics = []
-    for topic in request.topics:
+    turn = Turn()
+    async for topic in in_slices(request.topics, turn):
         refusal = refusal_of_topic(topic.name, context)
-        partitions = [describe(topic.name, index, refusal, context) for index in topic.partition_indexes]
+        partitions = [
+            describe(topic.name, index, refusal, context) async for index in in_slices(topic.partition_indexes, turn)
+        ]
         topics.append(DescribeProducersTopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster import (
     DescribedQuorumPartition,
@@ -30,14 +31,13 @@ IN_ZOOKEEPER: Final = "This cluster keeps its metadata in ZooKeeper: there is no
 NOT_HERE: Final = "This server does not host this topic-partition."
 
 
-def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
     if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED, error_message="")
     if context.broker.cluster is not None:
         return DescribeQuorumResponse(error_code=Error.UNSUPPORTED_VERSION, error_message=IN_ZOOKEEPER)
-    asked = [(topic.topic_name, item.partition_index) for topic in request.topics for item in topic.partitions]
-    if asked != [(METADATA_TOPIC, 0)]:
-        return unknown_partitions(request)
+    if not is_about_metadata(request):
+        return await unknown_partitions(request)
     image = context.broker.image
     partition = quorum_of_one(image, context.broker.clock.now_ms())
     return DescribeQuorumResponse(
@@ -72,7 +72,13 @@ def controller_listeners(image: MetadataImage) -> list[QuorumListener]:
     return [QuorumListener(name=name, host=end.host, port=end.port) for name, end in endpoints.items()]
 
 
-def unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def is_about_metadata(request: DescribeQuorumRequest) -> bool:
+    asked = [(topic.topic_name, topic.partitions) for topic in request.topics[:2]]
+    return [(name, [row.partition_index for row in rows[:2]]) for name, rows in asked] == [(METADATA_TOPIC, [0])]
+
+
+async def unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    turn = Turn()
     return DescribeQuorumResponse(
         error_message="",
         topics=[
@@ -87,9 +93,9 @@ def unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumResponse
                         leader_epoch=0,
                         high_watermark=0,
                     )
-                    for item in topic.partitions
+                    async for item in in_slices(topic.partitions, turn)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_slices(request.topics, turn)
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.protocol.messages.transaction_steps import (
     DescribedTransaction,
     DescribeTransactionsRequest,
@@ -13,9 +14,11 @@ from ottla.protocol.messages.transaction_steps import (
 from ottla.transactions.description import unknown_transaction
 
 
-def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
+async def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[describe(transactional_id, context) for transactional_id in request.transactional_ids]
+        transaction_states=[
+            describe(transactional_id, context) async for transactional_id in in_slices(request.transactional_ids)
+        ]
     )
 
 

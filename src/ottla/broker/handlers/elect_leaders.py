@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.preferred import ElectionResult, ElectionType, decide_elections
 from ottla.protocol.messages.elections import (
     ElectionPartitionResult,
@@ -26,13 +27,20 @@ if TYPE_CHECKING:
 async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     wanted = None
     if request.topic_partitions is not None:
-        wanted = [TopicPartition(row.topic, number) for row in request.topic_partitions for number in row.partitions]
+        turn = Turn()
+        wanted = [
+            TopicPartition(row.topic, number)
+            async for row in in_slices(request.topic_partitions, turn)
+            async for number in in_slices(row.partitions, turn)
+        ]
     if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(wanted, KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED))
+        return await refused(wanted, KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED))
     if request.topic_partitions == []:
         return ElectLeadersResponse()
     if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-        return refused(wanted, KafkaError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}"))
+        return await refused(
+            wanted, KafkaError(Error.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        )
     kind = ElectionType(request.election_type)
     liveness, rules = context.broker.election_facts()
     image = context.broker.image
@@ -43,20 +51,20 @@ async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeaders
             size=image.count_partitions(image.topics) if wanted is None else len(wanted),
         )
     except KafkaError as refusal:
-        return refused(wanted, refusal)
+        return await refused(wanted, refusal)
     names = context.broker.image.topics if wanted is None else ()
-    return ElectLeadersResponse(replica_election_results=rows(results, names))
+    return ElectLeadersResponse(replica_election_results=await rows(results, names))
 
 
-def refused(wanted: Sequence[TopicPartition] | None, refusal: KafkaError) -> ElectLeadersResponse:
-    results = rows(ElectionResult(name, refusal.error, refusal.message) for name in wanted or ())
+async def refused(wanted: Sequence[TopicPartition] | None, refusal: KafkaError) -> ElectLeadersResponse:
+    results = await rows(ElectionResult(name, refusal.error, refusal.message) for name in wanted or ())
     return ElectLeadersResponse(error_code=refusal.error, replica_election_results=results)
 
 
-def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> list[ReplicaElectionResult]:
+async def rows(results: Iterable[ElectionResult], names: Iterable[str] = ()) -> list[ReplicaElectionResult]:
     """A row for each topic of the results, and for each of `names`, if only an empty one."""
     topics = {name: ReplicaElectionResult(topic=name) for name in names}
-    for result in results:
+    async for result in in_slices(results):
         name = result.partition
         row = ElectionPartitionResult(
             partition_id=name.partition, error_code=result.error, error_message=result.message

@@ -7,11 +7,14 @@ encoded for him. Only what the table of APIs says to be the controller's is take
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.cluster.forwarding import decode_host, decode_principal, says_not_controller
 from ottla.broker.context import Context
+from ottla.broker.long_messages import LONG_BYTES, in_worker, is_long
+from ottla.broker.responder import InnerResponder
 from ottla.network.connection import ClientFacts
 from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, decode
@@ -47,7 +50,11 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
     api = APIS[header.api_key]
     if not api.has_version(header.api_version):
         return EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
-    inner, _ = decode(api.request, header.api_version, data, header.body_position)
+    workers = context.broker.workers
+    if len(data) > LONG_BYTES:
+        inner, _ = await in_worker(workers, decode, api.request, header.api_version, data, header.body_position)
+    else:
+        inner, _ = decode(api.request, header.api_version, data, header.body_position)
     sender = ClientFacts(host, 0, context.listener_name)
     sender.principal = principal
     responder = context.responder.inner(header.api_key, api.name, header.api_version, header.correlation_id)
@@ -62,7 +69,13 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
         is_forwarded=True,
     )
     response = await responder.answer_to(row.handle(inner, asker))
+    context.broker.counters.note_answer(header.api_key, response)
+    if is_long(response):
+        return await in_worker(workers, sealed, response, responder)
+    return sealed(response, responder)
+
+
+def sealed(response: Any, responder: InnerResponder) -> EnvelopeResponse:
     if says_not_controller(response):  # so that whoever passed it on asks the next one, and not the client
         return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
-    context.broker.counters.note_answer(header.api_key, response)
     return EnvelopeResponse(response_data=responder.encoded(response))

@@ -12,6 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.handlers.describe_configs import MALFORMED
+from ottla.broker.slices import in_slices
 from ottla.coordination.partitioning import partition_for
 from ottla.protocol.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -25,7 +26,7 @@ SAID: Final[dict[int, str]] = {Error.NONE: "NONE", Error.INVALID_REQUEST: MALFOR
 
 async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     if context.api_version >= BATCHED_SINCE:
-        rows = [await find(request.key_type, key, context) for key in request.coordinator_keys]
+        rows = [await find(request.key_type, key, context) async for key in in_slices(request.coordinator_keys)]
         return FindCoordinatorResponse(coordinators=rows)
     row = await find(request.key_type, request.key, context)
     row.error_message = SAID.get(row.error_code, row.error_message)

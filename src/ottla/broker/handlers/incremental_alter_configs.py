@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import Error
 from ottla.broker.configs.alterations import Asked, alter, refused_rows
+from ottla.broker.slices import in_slices
 from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
-    asked = [asked_of(resource) for resource in request.resources]
+    asked = [asked_of(resource) async for resource in in_slices(request.resources)]
     return IncrementalAlterConfigsResponse(responses=await alter(asked, request, context))
 
 

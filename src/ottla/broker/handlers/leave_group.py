@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.coordinators.waiting_answers import answer_of
+from ottla.broker.slices import in_slices, pieces_of
 from ottla.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 SEVERAL_SINCE: Final = 3
 
 
-def handle(request: LeaveGroupRequest, context: Context) -> Any:
+async def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
     if not request.group_id:
         return LeaveGroupResponse(error_code=Error.INVALID_GROUP_ID)
     if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -21,14 +23,31 @@ def handle(request: LeaveGroupRequest, context: Context) -> Any:
     if is_single:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
-        return context.broker.coordinators.ask_group(
-            context,
-            request.group_id,
-            lambda machine, reply_to, now_ms: machine.leave(request, reply_to, now_ms),
-            single if is_single else None,
-        )
+        response = await leave(request, context)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.error)
+    return single(response) if is_single else response
+
+
+async def leave(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    """Some members at a time. Those who are gone are gone, also when the coordinator is another one before the end."""
+    whole = LeaveGroupResponse()
+    async for members in in_slices(pieces_of(request.members) if request.members else [[]]):
+        response = await leave_some(request.group_id, list(members), context)
+        if response.error_code != Error.NONE:
+            return response
+        whole.members += response.members
+    return whole
+
+
+async def leave_some(group_id: str, members: list[MemberIdentity], context: Context) -> LeaveGroupResponse:
+    piece = LeaveGroupRequest(group_id=group_id, members=members)
+    response: LeaveGroupResponse = await answer_of(
+        context.broker.coordinators.groups,
+        group_id,
+        lambda machine, reply_to, now_ms: machine.leave(piece, reply_to, now_ms),
+    )
+    return response
 
 
 def single(response: LeaveGroupResponse) -> LeaveGroupResponse:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from ottla.base.errors import KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse
 
 
-def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+async def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    turn = Turn()
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     try:
         groups = [
             group
-            for shard in context.broker.coordinators.groups.shards()
-            for group in shard.machine.list_groups()
+            async for shard in in_slices(list(context.broker.coordinators.groups.shards()), turn)
+            async for group in in_slices(list(shard.machine.list_groups()), turn)
             if (not states or group.group_state.lower() in states)
             and (not types or group.group_type.lower() in types)
             and context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)

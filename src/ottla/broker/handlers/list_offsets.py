@@ -18,6 +18,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetching import READ_COMMITTED
 from ottla.broker.logs.time_lookup import TimeLookup
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -53,11 +54,12 @@ NOT_FOUND: Final = (-1, -1, -1)
 async def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     is_read_committed = request.isolation_level == READ_COMMITTED
     topics = []
-    for topic in request.topics:
+    turn = Turn()
+    async for topic in in_slices(request.topics, turn):
         times_asked = Counter(partition.partition_index for partition in topic.partitions)
         allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         answers = []
-        for asked in topic.partitions:
+        async for asked in in_slices(topic.partitions, turn):
             try:
                 if not allowed:
                     raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.reassignment import moves
 from ottla.protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
 
 
-def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:
+async def handle(request: ListPartitionReassignmentsRequest, context: Context) -> ListPartitionReassignmentsResponse:
     if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return ListPartitionReassignmentsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     names = wanted = None
     if request.topics is not None:
-        names = list(dict.fromkeys(topic.name for topic in request.topics))
-        wanted = {TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes}
+        turn = Turn()
+        names = list(dict.fromkeys([topic.name async for topic in in_slices(request.topics, turn)]))
+        wanted = {
+            TopicPartition(topic.name, number)
+            async for topic in in_slices(request.topics, turn)
+            async for number in in_slices(topic.partition_indexes, turn)
+        }
     topics: dict[str, OngoingTopicReassignment] = {}
-    for move in moves(context.broker.image, names):
+    async for move in in_slices(moves(context.broker.image, names)):
         if wanted is not None and move.partition not in wanted:
             continue
         name = move.partition

@@ -6,11 +6,12 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.patterns import PatternError, compile_pattern
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.transaction_steps import ListTransactionsRequest, ListTransactionsResponse
 from ottla.transactions.transaction import SHOWN_STATES
 
 
-def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+async def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
     unknown = [name for name in request.state_filters if name not in SHOWN_STATES]
     states = {SHOWN_STATES[name] for name in request.state_filters if name in SHOWN_STATES}
     if unknown and not states:
@@ -20,12 +21,14 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
     except PatternError:
         return ListTransactionsResponse(error_code=Error.INVALID_REGULAR_EXPRESSION)
     transactions = context.broker.coordinators.transactions
+    turn = Turn()
+    producers, now_ms = set(request.producer_id_filters), transactions.now_ms()
     try:
         rows = [
             row
-            for shard in transactions.shards()
-            for row in shard.machine.list_transactions(
-                states, set(request.producer_id_filters), request.duration_filter, transactions.now_ms()
+            async for shard in in_slices(list(transactions.shards()), turn)
+            async for row in in_slices(
+                list(shard.machine.list_transactions(states, producers, request.duration_filter, now_ms)), turn
             )
             if (pattern is None or pattern.fullmatch(row.transactional_id) is not None)
             and context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, row.transactional_id)

@@ -11,9 +11,7 @@ milliseconds.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error
@@ -22,6 +20,7 @@ from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
 from ottla.broker.metadata_topics import absence, describe_topic, encode_response, encode_topic, reachable_controller
+from ottla.broker.slices import in_slices, pieces_of
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, TopicImage
 from ottla.protocol.codec import EncodedBody
@@ -35,11 +34,8 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
-SLICE_TOPICS: Final = 500
-SLICE_WANTED: Final = 5000
+TOPICS_AT_ONCE: Final = 50
 AUTO_CREATED_MAX: Final = 2000  # by one request; more would be refused anyway (see controller/auto_create.py)
-
-T = TypeVar("T")
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
@@ -48,9 +44,9 @@ async def handle(request: MetadataRequest, context: Context) -> MetadataResponse
     wanted = await without_repetitions(request.topics or [])
     has_wrong, has_ids = await look_at(wanted, context.api_version)
     if has_wrong:
-        return malformed(wanted)
+        return await malformed(wanted)
     if has_ids:
-        return await answer(request, context, *topics_by_id(context, wanted))
+        return await answer(request, context, *await topics_by_id(context, wanted))
     return await answer(request, context, *await topics_by_name(request, context, wanted))
 
 
@@ -63,38 +59,28 @@ async def without_repetitions(wanted: list[MetadataRequestTopic]) -> list[Metada
     if len(wanted) <= 1:
         return wanted
     found: dict[tuple[str | None, UUID], MetadataRequestTopic] = {}
-    async for some in in_slices(wanted, SLICE_WANTED):
-        for topic in some:
-            found[topic.name, topic.topic_id] = topic
+    async for topic in in_slices(wanted):
+        found[topic.name, topic.topic_id] = topic
     return list(found.values())
-
-
-async def in_slices(items: Sequence[T], size: int) -> AsyncIterator[Sequence[T]]:
-    """Some of the items at a time; everybody else is served in between."""
-    for start in range(0, len(items), size):
-        if start:
-            await asyncio.sleep(0)
-        yield items[start : start + size]
 
 
 async def look_at(topics: list[MetadataRequestTopic], version: int) -> tuple[bool, bool]:
     """Whether something is wrong (ids in versions that cannot use them, neither a name nor an id), and has an id."""
     has_wrong = has_ids = False
-    async for some in in_slices(topics, SLICE_WANTED):
-        for topic in some:
-            has_id = topic.topic_id != ZERO_UUID
-            has_ids = has_ids or has_id
-            if topic.name is None:
-                has_wrong = has_wrong or not has_id or version < IDS_SINCE
-            elif has_id and version < IDS_SINCE:
-                has_wrong = True
+    async for topic in in_slices(topics):
+        has_id = topic.topic_id != ZERO_UUID
+        has_ids = has_ids or has_id
+        if topic.name is None:
+            has_wrong = has_wrong or not has_id or version < IDS_SINCE
+        elif has_id and version < IDS_SINCE:
+            has_wrong = True
     return has_wrong, has_ids
 
 
-def malformed(topics: list[MetadataRequestTopic]) -> MetadataResponse:
+async def malformed(topics: list[MetadataRequestTopic]) -> MetadataResponse:
     rows = [
         MetadataResponseTopic(error_code=Error.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id)
-        for topic in topics
+        async for topic in in_slices(topics)
     ]
     return MetadataResponse(topics=rows)
 
@@ -117,8 +103,10 @@ async def answer(
         response.topics = []
         rows = await encoded_others(others, version) + await encoded_topics(context, image, found)
         return encode_response(response, rows, version)
-    response.topics = [describe_topic(image, context.listener_name, version, topic) for topic in found] + others
-    for row in response.topics:
+    response.topics = [
+        describe_topic(image, context.listener_name, version, topic) async for topic in in_slices(found)
+    ] + others
+    async for row in in_slices(response.topics):
         row.topic_authorized_operations = topic_operations(context, row.name or "")
     return response
 
@@ -126,16 +114,13 @@ async def answer(
 async def encoded_topics(context: Context, image: MetadataImage, topics: list[TopicImage]) -> list[bytes]:
     """In slices: a client that asks for all of ten thousand topics must not keep everybody else waiting."""
     kept: list[bytes] = []
-    async for some in in_slices(topics, SLICE_TOPICS):
+    async for some in in_slices(pieces_of(topics, TOPICS_AT_ONCE)):
         kept += context.broker.metadata_topics.encoded(image, context.listener_name, context.api_version, some)
     return kept
 
 
 async def encoded_others(others: list[MetadataResponseTopic], version: int) -> list[bytes]:
-    rows: list[bytes] = []
-    async for some in in_slices(others, SLICE_TOPICS):
-        rows += [encode_topic(topic, version) for topic in some]
-    return rows
+    return [encode_topic(topic, version) async for topic in in_slices(others)]
 
 
 def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataResponseBroker]:
@@ -156,12 +141,13 @@ def all_topics(context: Context) -> list[TopicImage]:
     return [topic for topic in topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
 
 
-def topics_by_id(
+async def topics_by_id(
     context: Context, wanted: list[MetadataRequestTopic]
 ) -> tuple[list[TopicImage], list[MetadataResponseTopic]]:
     """As in Kafka, a request that names an id is about ids only: names beside them are not answered."""
     found, others = [], []
-    for topic_id in dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID):
+    ids = dict.fromkeys([topic.topic_id async for topic in in_slices(wanted) if topic.topic_id != ZERO_UUID])
+    async for topic_id in in_slices(ids):
         topic = context.broker.image.topics_by_id.get(topic_id)
         if topic is None:
             others.append(MetadataResponseTopic(error_code=Error.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
@@ -181,25 +167,23 @@ async def topics_by_name(
     missing: list[str] = []
     others: list[MetadataResponseTopic] = []
     known = context.broker.image.topics
-    async for some in in_slices(names, SLICE_WANTED):
-        for name in some:
-            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                may_describe.append(name)
-                if name not in known and tree.topic_path(name) not in context.broker.image.damaged:
-                    missing.append(name)
-            else:
-                others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
+    async for name in in_slices(names):
+        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            may_describe.append(name)
+            if name not in known and tree.topic_path(name) not in context.broker.image.damaged:
+                missing.append(name)
+        else:
+            others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
     if missing and request.allow_auto_topic_creation and context.broker.settings.auto_create_topics_enable:
         await create_missing(context, missing)
     topics = context.broker.image.topics
     found: list[TopicImage] = []
-    async for some in in_slices(may_describe, SLICE_TOPICS):
-        for name in some:
-            topic = topics.get(name)
-            if topic is None:
-                others.append(unknown(name, absence(context.broker.image, name)))
-            else:
-                found.append(topic)
+    async for name in in_slices(may_describe):
+        topic = topics.get(name)
+        if topic is None:
+            others.append(unknown(name, absence(context.broker.image, name)))
+        else:
+            found.append(topic)
     return found, others
 
 

@@ -1,17 +1,27 @@
 """OffsetCommit (key 8), v2-10: how far a group has read.
 
 v9 also for members of the new protocol; v10 topic ids instead of names.
+
+What one request commits is written together as long as it is of a usual size. Thousands of partitions are committed
+some hundreds at a time, each time under the same checks, so that nobody else has to wait for them; Kafka refuses so
+many. Every partition has an answer of its own.
 """
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.coordinators.waiting_answers import start_answer
+from ottla.broker.slices import Turn, in_slices, pieces_of
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -20,29 +30,45 @@ from ottla.protocol.messages.group_offsets import (
 
 IDS_SINCE: Final = 10
 
-
-def handle(request: OffsetCommitRequest, context: Context) -> Any:
-    if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
-        return refuse_all(request, Error.GROUP_AUTHORIZATION_FAILED)
-    refused = [row for topic in request.topics if (row := check_topic(topic, context)) is not None]
-    request.topics = [topic for topic in request.topics if topic.partitions]
-    if not request.topics:
-        return OffsetCommitResponse(topics=refused)
-    version = context.api_version
-    try:
-        return context.broker.coordinators.ask_group(
-            context,
-            request.group_id,
-            lambda machine, reply_to, now_ms: machine.commit(request, reply_to, refused, now_ms, version),
-        )
-    except KafkaError as error:
-        response = refuse_all(request, error.error)
-        response.topics += refused
-        return response
+Row = tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]
 
 
-def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> OffsetCommitResponseTopic | None:
-    """Name and id of the topic; what cannot be committed is taken out of the request: the answer for that."""
+async def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    turn = Turn()
+    answers = Answers()
+    allowed = await sort_out(request, context, answers, turn)
+    started: list[Future[Any]] = []
+    async for piece in in_slices(pieces_of(allowed), turn):
+        try:
+            started.append(start_commit(request, piece, context))
+        except KafkaError as error:
+            answers.add_all(piece, error.error)
+    for written in started:
+        response = written.result() if written.done() else await written
+        answers.take(response)
+        if turn.is_over:
+            await turn.give_way()
+    return OffsetCommitResponse(topics=list(answers.topics.values()))
+
+
+async def sort_out(request: OffsetCommitRequest, context: Context, answers: Answers, turn: Turn) -> list[Row]:
+    """What can be committed, with names and ids of the topics; what cannot is answered."""
+    may_group = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
+    allowed: list[Row] = []
+    async for topic in in_slices(request.topics, turn):
+        error, count = check_topic(topic, context) if may_group else (Error.GROUP_AUTHORIZATION_FAILED, 0)
+        async for row in in_slices(topic.partitions, turn):
+            if error is not Error.NONE:
+                answers.add(topic, row.partition_index, error)
+            elif 0 <= row.partition_index < count:
+                allowed.append((topic, row))
+            else:
+                answers.add(topic, row.partition_index, Error.UNKNOWN_TOPIC_OR_PARTITION)
+    return allowed
+
+
+def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> tuple[Error, int]:
+    """Why nothing of this topic can be committed, or how many partitions it has; fills in its name and its id."""
     image = context.broker.image
     if context.api_version >= IDS_SINCE:
         known = image.topics_by_id.get(topic.topic_id)
@@ -53,36 +79,53 @@ def check_topic(topic: OffsetCommitRequestTopic, context: Context) -> OffsetComm
     if known is not None:
         topic.name, topic.topic_id = known.name, known.topic_id
     if topic.name and not context.may(Operation.READ, ResourceType.TOPIC, topic.name):
-        rows, error = topic.partitions, Error.TOPIC_AUTHORIZATION_FAILED
-    elif known is None:
-        rows, error = topic.partitions, unknown
-    else:
-        count = len(known.partitions)
-        rows = [row for row in topic.partitions if not 0 <= row.partition_index < count]
-        error = Error.UNKNOWN_TOPIC_OR_PARTITION
-    if not rows:
-        return None
-    topic.partitions = [row for row in topic.partitions if row not in rows]
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error) for row in rows
-        ],
+        return Error.TOPIC_AUTHORIZATION_FAILED, 0
+    return (unknown, 0) if known is None else (Error.NONE, len(known.partitions))
+
+
+def start_commit(request: OffsetCommitRequest, rows: Sequence[Row], context: Context) -> Future[Any]:
+    """Raises KafkaError when nobody here can decide about the group."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for topic, row in rows:
+        if topic.name not in topics:
+            topics[topic.name] = OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        topics[topic.name].partitions.append(row)
+    piece = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        topics=list(topics.values()),
+    )
+    version = context.api_version
+    return start_answer(
+        context.broker.coordinators.groups,
+        request.group_id,
+        lambda machine, reply_to, now_ms: machine.commit(piece, reply_to, now_ms, version),
     )
 
 
-def refuse_all(request: OffsetCommitRequest, error: Error) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+class Answers:
+    """The rows of the response, put together from several sides; a topic has one, however often it is named."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str | UUID, OffsetCommitResponseTopic] = {}
+
+    def add(self, topic: OffsetCommitRequestTopic, index: int, error: Error) -> None:
+        row = OffsetCommitResponsePartition(partition_index=index, error_code=error)
+        self._topic(topic.name, topic.topic_id).partitions.append(row)
+
+    def add_all(self, rows: Sequence[Row], error: Error) -> None:
+        for topic, row in rows:
+            self.add(topic, row.partition_index, error)
+
+    def take(self, response: OffsetCommitResponse) -> None:
+        for topic in response.topics:
+            self._topic(topic.name, topic.topic_id).partitions += topic.partitions
+
+    def _topic(self, name: str, topic_id: UUID) -> OffsetCommitResponseTopic:
+        found = self.topics.get(name or topic_id)
+        if found is None:
+            found = OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=[])
+            self.topics[name or topic_id] = found
+        return found

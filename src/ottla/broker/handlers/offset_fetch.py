@@ -6,12 +6,16 @@ who it is; v10 topic ids instead of names.
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.coordinators.waiting_answers import start_answer
+from ottla.broker.slices import Turn, in_slices
 from ottla.coordination.machine import Decision, Reply
+from ottla.groups.machine import GroupMachine
 from ottla.groups.offsets import Committed
 from ottla.protocol.messages.group_offsets import (
     OffsetFetchRequest,
@@ -32,21 +36,18 @@ IDS_SINCE: Final = 10
 NOTHING: Final = Committed(-1, -1, "", -1)
 
 
-def handle(request: OffsetFetchRequest, context: Context) -> Any:
+async def handle(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     """Every group may be with another shard; the answer goes out when the last one is sure of its part."""
+    turn = Turn()
     asked = request.groups if context.api_version >= GROUPS_SINCE else [single_group(request)]
-    answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
-    if not asked:
-        return OffsetFetchResponse()
-
-    def answered(index: int, answer: OffsetFetchResponseGroup) -> None:
-        answers[index] = answer
-        if None not in answers:
-            context.responder.answer(respond(context, [each for each in answers if each is not None]))
-
-    for index, group in enumerate(asked):
-        fetch_group(group, request.require_stable, context, lambda answer, place=index: answered(place, answer))
-    return context.responder.keep()
+    fetched: list[OffsetFetchResponseGroup | Future[Any]] = []
+    async for group in in_slices(asked, turn):
+        try:
+            fetched.append(await fetch_group(group, request.require_stable, context, turn))
+        except KafkaError as error:
+            fetched.append(await refused(group, error.error, turn))
+    answers = [each if isinstance(each, OffsetFetchResponseGroup) else await each for each in fetched]
+    return await respond(context, answers, turn)
 
 
 def single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -59,49 +60,54 @@ def single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def fetch_group(group: OffsetFetchRequestGroup, require_stable: bool, context: Context, answered: Any) -> None:
+async def fetch_group(
+    group: OffsetFetchRequestGroup, require_stable: bool, context: Context, turn: Turn
+) -> Future[Any]:
+    """The answer, which waits until all that it tells is committed. Raises KafkaError when the group gets none."""
     if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-        answered(refused(group, Error.GROUP_AUTHORIZATION_FAILED))
-        return
+        raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
     groups = context.broker.coordinators.groups
-    try:
-        shard = groups.shard(group.group_id)
-    except KafkaError as error:
-        answered(refused(group, error.error))
-        return
+    shard = groups.shard(group.group_id)
     machine = shard.machine
     problem = machine.fetch_problem(group.group_id, group.member_id, group.member_epoch)
     if problem is not Error.NONE:
-        answered(refused(group, problem))
-        return
-    wanted = wanted_topics(group, context)
-    if wanted is None:
-        held = machine.offsets.topics(group.group_id)
-        wanted = [
-            OffsetFetchRequestTopics(name=name, topic_id=topic_id(name, context), partition_indexes=list(partitions))
-            for name, partitions in held.items()
-            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
-        ]
+        raise KafkaError(problem)
     topics = []
-    for topic in wanted:
+    async for topic in in_slices(await wanted_topics(group, machine, context, turn), turn):
         problem = topic_problem(topic, context)
         rows = [
             row_for(machine, group.group_id, topic.name, index, problem, require_stable)
-            for index in topic.partition_indexes
+            async for index in in_slices(topic.partition_indexes, turn)
         ]
         topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=rows))
     answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
-    groups.run(shard, Decision(replies=[Reply(answered, answer)], is_read=True))
+    if groups.shard(group.group_id) is not shard:
+        raise KafkaError(Error.NOT_COORDINATOR)  # since when, nobody knows
+    return start_answer(
+        groups, group.group_id, lambda _, reply_to, __: Decision(replies=[Reply(reply_to, answer)], is_read=True)
+    )
 
 
-def wanted_topics(group: OffsetFetchRequestGroup, context: Context) -> list[OffsetFetchRequestTopics] | None:
-    """The topics asked for, with their names; None = all that the group has."""
-    if group.topics is None or context.api_version < IDS_SINCE:
+async def wanted_topics(
+    group: OffsetFetchRequestGroup, machine: GroupMachine, context: Context, turn: Turn
+) -> list[OffsetFetchRequestTopics]:
+    """The topics asked for, with their names; without any all that the group has."""
+    if group.topics is None:
+        held = list(machine.offsets.topics(group.group_id).items())
+        return [
+            OffsetFetchRequestTopics(name=name, topic_id=topic_id(name, context), partition_indexes=list(partitions))
+            async for name, partitions in in_slices(held, turn)
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
+    if context.api_version < IDS_SINCE:
         return group.topics
-    for topic in group.topics:
+    unknown: list[OffsetFetchRequestTopics] = []
+    named: list[OffsetFetchRequestTopics] = []
+    async for topic in in_slices(group.topics, turn):
         known = context.broker.image.topics_by_id.get(topic.topic_id)
         topic.name = known.name if known is not None else ""
-    return sorted(group.topics, key=lambda topic: not topic.name)  # those that nobody knows come last
+        (unknown if known is None else named).append(topic)
+    return named + unknown
 
 
 def topic_problem(topic: OffsetFetchRequestTopics, context: Context) -> Error:
@@ -135,7 +141,7 @@ def row_for(
     )
 
 
-def refused(group: OffsetFetchRequestGroup, error: Error) -> OffsetFetchResponseGroup:
+async def refused(group: OffsetFetchRequestGroup, error: Error, turn: Turn) -> OffsetFetchResponseGroup:
     """Before version 8 the error is also told with every partition that was asked for."""
     topics = [
         OffsetFetchResponseTopics(
@@ -143,15 +149,15 @@ def refused(group: OffsetFetchRequestGroup, error: Error) -> OffsetFetchResponse
             topic_id=topic.topic_id,
             partitions=[
                 OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=error)
-                for index in topic.partition_indexes
+                async for index in in_slices(topic.partition_indexes, turn)
             ],
         )
-        for topic in group.topics or ()
+        async for topic in in_slices(group.topics or (), turn)
     ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
 
-def respond(context: Context, answers: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+async def respond(context: Context, answers: list[OffsetFetchResponseGroup], turn: Turn) -> OffsetFetchResponse:
     if context.api_version >= GROUPS_SINCE:
         for answer in answers:
             if answer.error_code != Error.NONE:
@@ -159,8 +165,10 @@ def respond(context: Context, answers: list[OffsetFetchResponseGroup]) -> Offset
         return OffsetFetchResponse(groups=answers)
     only = answers[0]
     topics = [
-        OffsetFetchResponseTopic(name=topic.name, partitions=[older_row(row) for row in topic.partitions])
-        for topic in only.topics
+        OffsetFetchResponseTopic(
+            name=topic.name, partitions=[older_row(row) async for row in in_slices(topic.partitions, turn)]
+        )
+        async for topic in in_slices(only.topics, turn)
     ]
     if context.api_version >= GROUP_ERROR_SINCE and only.error_code != Error.NONE:
         topics = []

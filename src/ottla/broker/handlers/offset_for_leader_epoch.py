@@ -8,6 +8,7 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.offsets import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -17,11 +18,12 @@ from ottla.protocol.messages.offsets import (
 )
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+async def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
     topics = []
-    for topic in request.topics:
+    turn = Turn()
+    async for topic in in_slices(request.topics, turn):
         allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-        answers = [_answer(topic.topic, asked, context, allowed) for asked in topic.partitions]
+        answers = [_answer(topic.topic, asked, context, allowed) async for asked in in_slices(topic.partitions, turn)]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 

@@ -7,6 +7,11 @@ have been added before: it is added here (KIP-890).
 
 from __future__ import annotations
 
+from asyncio import Future
+from collections.abc import Iterator
+from copy import copy
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from ottla.base.errors import Error, KafkaError
@@ -14,8 +19,10 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import start_answer
 from ottla.broker.known_partitions import Refused, refused_partitions
+from ottla.broker.slices import PIECE_ROWS, Turn, in_slices, pieces_of
 from ottla.protocol.messages.transaction_steps import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -34,35 +41,71 @@ async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffset
         return refuse_all(request, Error.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return refuse_all(request, Error.INVALID_GROUP_ID)
+    turn = Turn()
     places = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
-    refused = refused_partitions(places, Operation.READ, context)
+    refused = await refused_partitions(places, Operation.READ, context, turn)
     try:
-        response: Any = await commit(request, refused, context)
+        return await commit(request, refused, context, turn)
     except KafkaError as refusal:
         return refuse_all(request, refusal.error)
-    answer: TxnOffsetCommitResponse = response
-    return answer
 
 
-async def commit(request: TxnOffsetCommitRequest, refused: Refused, context: Context) -> Any:
-    """The group's partition must belong to the transaction: a late request of an older one is not written."""
+async def commit(
+    request: TxnOffsetCommitRequest, refused: Refused, context: Context, turn: Turn
+) -> TxnOffsetCommitResponse:
+    """The group's partition must belong to the transaction: a late request of an older one is not written.
+
+    Of thousands of partitions some are written at a time; all of them count when the transaction is committed, or none.
+    """
     coordinators = context.broker.coordinators
     partition = coordinators.groups.shard(request.group_id).partition
     guard = coordinators.guards.begin(partition, request.producer_id)
     try:
         await take_part(request, partition.name, context)
-        if guard.has_moved:
-            raise KafkaError(Error.NOT_COORDINATOR)
-        if is_over(partition, request, guard.is_cancelled and context.api_version < VERSION_2_SINCE):
-            raise KafkaError(Error.INVALID_PRODUCER_EPOCH)
-        written = start_answer(
-            coordinators.groups,
-            request.group_id,
-            lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, refused, reply_to, now_ms),
-        )
+        written = []
+        async for piece in in_slices(pieces(request), turn):
+            if guard.has_moved:
+                raise KafkaError(Error.NOT_COORDINATOR)
+            if is_over(partition, request, guard.is_cancelled and context.api_version < VERSION_2_SINCE):
+                raise KafkaError(Error.INVALID_PRODUCER_EPOCH)
+            written.append(start_commit(piece, refused, context))
     finally:
         coordinators.guards.end(guard, request.producer_id)
-    return await written
+    whole = TxnOffsetCommitResponse(topics=[])
+    for each in written:
+        join(whole, await each)
+    return whole
+
+
+def pieces(request: TxnOffsetCommitRequest) -> Iterator[TxnOffsetCommitRequest]:
+    rows = [(topic.name, row) for topic in request.topics for row in topic.partitions]
+    if len(rows) <= PIECE_ROWS:
+        yield request
+        return
+    for some in pieces_of(rows):
+        piece = copy(request)
+        piece.topics = [
+            TxnOffsetCommitRequestTopic(name=name, partitions=[row for _, row in of_topic])
+            for name, of_topic in groupby(some, key=itemgetter(0))
+        ]
+        yield piece
+
+
+def start_commit(request: TxnOffsetCommitRequest, refused: Refused, context: Context) -> Future[Any]:
+    return start_answer(
+        context.broker.coordinators.groups,
+        request.group_id,
+        lambda machine, reply_to, now_ms: machine.commit_in_transaction(request, refused, reply_to, now_ms),
+    )
+
+
+def join(whole: TxnOffsetCommitResponse, piece: TxnOffsetCommitResponse) -> None:
+    """A topic may be cut in two between the pieces."""
+    for topic in piece.topics:
+        if whole.topics and whole.topics[-1].name == topic.name:
+            whole.topics[-1].partitions += topic.partitions
+        else:
+            whole.topics.append(topic)
 
 
 def is_over(partition: Partition, request: TxnOffsetCommitRequest, has_marker: bool) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import Turn, in_slices
 from ottla.network.peer import SOFTWARE_NAME
 from ottla.protocol.messages.transaction_steps import (
     WritableTxnMarker,
@@ -31,7 +32,8 @@ async def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnM
         Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
     )
     writing = Writing(context)
-    results = [write(marker, may, writing) for marker in request.markers]
+    turn = Turn()
+    results = [await write(marker, may, writing, turn) async for marker in in_slices(request.markers, turn)]
     await writing.wait()
     return WriteTxnMarkersResponse(markers=results)
 
@@ -74,7 +76,7 @@ class Writing:
                 return  # the rows say so already
 
 
-def write(marker: WritableTxnMarker, may: bool, writing: Writing) -> WritableTxnMarkerResult:
+async def write(marker: WritableTxnMarker, may: bool, writing: Writing, turn: Turn) -> WritableTxnMarkerResult:
     order = SendMarkers(
         "",
         marker.producer_id,
@@ -84,14 +86,13 @@ def write(marker: WritableTxnMarker, may: bool, writing: Writing) -> WritableTxn
         marker.transaction_version,
     )
     topics = []
-    for topic in marker.topics:
+    async for topic in in_slices(marker.topics, turn):
         error = Error.REQUEST_TIMED_OUT if may else Error.CLUSTER_AUTHORIZATION_FAILED
-        rows = [
-            WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
-            for index in topic.partition_indexes
-        ]
-        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
-        if may:
-            for row in rows:
+        rows = []
+        async for index in in_slices(topic.partition_indexes, turn):
+            row = WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+            rows.append(row)
+            if may:
                 writing.write(order, marker.coordinator_epoch, topic.name, row)
+        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)

@@ -48,6 +48,8 @@ class Flusher:
     async def flush(self, partition: Partition, *, only_rolled: bool = False) -> bool:
         """Bring everything appended so far to the disk; False if the disk refused."""
         log = partition.log
+        if partition.is_deleted:
+            return False
         try:
             job = log.begin_flush(only_rolled=only_rolled)
             if job is not None:

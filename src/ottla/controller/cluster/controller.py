@@ -363,7 +363,11 @@ class ClusterController(ControllerService):
         told = frozenset((topic.topic_id, index) for topic in request.offline for index in topic.partitions)
         if told == self.liveness.offline.get(request.broker_id, frozenset()):
             return
-        logger.info("[Controller] broker %d has %d replicas in failed folders", request.broker_id, len(told))
+        logger.info(
+            "[Controller] broker %d has %d replicas that cannot lead (failed folders, damage, full disks)",
+            request.broker_id,
+            len(told),
+        )
         await self.take_offline(request.broker_id, told)
 
     async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
