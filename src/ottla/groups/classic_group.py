@@ -6,7 +6,6 @@ Pure bookkeeping without time or replies; classic.py decides what happens when. 
       ▲                 ▲        │                              │                                      │
       └─nobody joined───┼────────┘                              │ join, leave, failure                 │
                         └───────────────────────────────────────┴──────────────────────────────────────┘
-    every state ──► DEAD (its partition is gone, or the group was deleted)
 """
 
 from __future__ import annotations
@@ -25,15 +24,13 @@ class State(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 LEADS_TO = {
-    State.EMPTY: {State.PREPARING_REBALANCE, State.DEAD},
-    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD},
-    State.COMPLETING_REBALANCE: {State.STABLE, State.PREPARING_REBALANCE, State.DEAD},
-    State.STABLE: {State.PREPARING_REBALANCE, State.DEAD},
-    State.DEAD: {State.DEAD},
+    State.EMPTY: {State.PREPARING_REBALANCE},
+    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY},
+    State.COMPLETING_REBALANCE: {State.STABLE, State.PREPARING_REBALANCE},
+    State.STABLE: {State.PREPARING_REBALANCE},
 }
 CAN_REBALANCE = {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE}
 

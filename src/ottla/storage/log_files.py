@@ -25,7 +25,6 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
 from ottla.storage.index import POSITION_MASK
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.scan import BatchScan
@@ -270,12 +269,6 @@ class LogFiles:
         """A leader of this epoch writes from here on."""
         self.epochs.assign(epoch, start_offset)
         self._latest_epoch = self.epochs.latest_epoch
-
-    def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write down which topic the folder belongs to."""
-        write_topic_id(self.directory, topic_id)
-        self.topic_id = topic_id
-        self.mark_new()
 
     def mark_new(self) -> None:
         """The folder itself and its partition.metadata need a sync with the next flush."""
