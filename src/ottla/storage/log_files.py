@@ -26,7 +26,6 @@ from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
 from ottla.storage.index import POSITION_MASK
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.scan import BatchScan
@@ -290,12 +289,6 @@ class LogFiles:
         self.epochs.assign(epoch, start_offset)
         self._latest_epoch = self.epochs.latest_epoch
 
-    def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write down which topic the folder belongs to."""
-        write_topic_id(self.directory, topic_id)
-        self.topic_id = topic_id
-        self.mark_new()
-
     def mark_new(self) -> None:
         """The folder itself and its partition.metadata need a sync with the next flush."""
         self._is_new = True
@@ -453,6 +446,7 @@ class LogFiles:
             self.cleaned_offset = min(self.cleaned_offset, self.end_offset)
             self._latest_epoch = self.epochs.latest_epoch
             self._is_directory_unsynced = True
+        assert self.log_start_offset <= self.end_offset == offset, f"{self} was to end at {offset}"
 
     # --- flushing and closing -----------------------------------------------------------------------------------
 

@@ -334,10 +334,10 @@ def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None
             await two.peers.call(9, ORDERS, APIS[19].response)
         assert await two.peers.probe(1)
         assert await two.peers.probe(9), "nobody can say that it is dead"
-        dead = two.image.brokers[1]._replace(
-            id=4, endpoints={"PLAINTEXT": two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)}
-        )
-        assert not await two.peers.probe_broker(dead)
+        endpoint = two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)
+        dead = two.image.brokers[1]._replace(id=4, endpoints={"PLAINTEXT": endpoint})
+        two.images.publish(two.image.with_brokers({**two.image.brokers, 4: dead}))
+        assert not await two.peers.probe(4)
         own = two.peers.open(1, "fetcher-0")
         assert own.client_id == "broker-1-fetcher-0"
         own.close()
