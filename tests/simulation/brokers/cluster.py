@@ -294,7 +294,7 @@ def running(
     seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80
 ) -> Iterator[Cluster]:
     """A world with a cluster in it, and nothing left of it afterwards."""
-    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")  # noqa: S108 (files in memory: nothing waits for a disk)
+    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")
     logger = logging.getLogger("ottla")
     level, propagates = logger.level, logger.propagate
     was_collecting = gc.isenabled()
