@@ -175,3 +175,15 @@ def test_a_change_that_fails_does_not_keep_the_next_one_from_it(stand: Stand, mo
 
     run(work)
     assert stand.replicas.get(*TopicPartition("u", 0)) is not None
+
+
+def test_what_another_folder_is_in_the_way_of_is_not_tried_again_and_again(stand: Stand, tmp_path: Path) -> None:
+    (tmp_path / "a" / "t-0").mkdir()
+
+    async def work() -> None:
+        stand.show(image_of(t=1))
+        await stand.publisher.settled()
+
+    run(work)
+    assert stand.publisher.failed == {("t", 0)}
+    assert not stand.publisher.without_room
