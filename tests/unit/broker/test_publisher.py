@@ -190,3 +190,15 @@ def test_only_a_topic_that_is_gone_is_deleted_and_not_one_whose_node_cannot_be_r
         assert stand.replicas.partitions["b", 0].log is log
 
     asyncio.run(play())
+
+
+def test_what_another_folder_is_in_the_way_of_is_not_tried_again_and_again(stand: Stand, tmp_path: Path) -> None:
+    (tmp_path / "a" / "t-0").mkdir()
+
+    async def work() -> None:
+        stand.show(image_of(t=1))
+        await stand.publisher.settled()
+
+    run(work)
+    assert stand.publisher.failed == {("t", 0)}
+    assert not stand.publisher.without_room

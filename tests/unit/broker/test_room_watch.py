@@ -26,7 +26,7 @@ class Full:
         self.told: list[int] = []
         log_dirs = SimpleNamespace(online=[SimpleNamespace(path=str(folder))])
         self.replicas = SimpleNamespace(full={NAME}, get=lambda *_: self, log_dirs=log_dirs)
-        self.publisher = SimpleNamespace(failed=set(), retry=self._nothing)
+        self.publisher = SimpleNamespace(without_room=set(), retry=self._nothing)
         self.loading = SimpleNamespace(unopened=[], retry=self._nothing)
         self.clock = LoopClock()
 

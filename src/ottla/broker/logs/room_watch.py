@@ -37,7 +37,7 @@ class RoomWatch:
         for name in [name for name, (due_ms, wait_ms) in self._waits.items() if now_ms > due_ms + wait_ms]:
             if name not in replicas.full:
                 del self._waits[name]
-        if not replicas.full and not publisher.failed and not self._loading.unopened:
+        if not replicas.full and not publisher.without_room and not self._loading.unopened:
             return
         loop = asyncio.get_running_loop()
         has_any = False
@@ -59,5 +59,5 @@ class RoomWatch:
                 partition.note_room()
 
     def __repr__(self) -> str:
-        waiting = len(self._services.replicas.full) + len(self._services.publisher.failed)
+        waiting = len(self._services.replicas.full) + len(self._services.publisher.without_room)
         return f"<RoomWatch for {waiting} partitions>"
