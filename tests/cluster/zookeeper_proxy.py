@@ -25,6 +25,8 @@ class ZooKeeperProxy:
         self.fault: Fault | None = None
         self.is_cut = False
         self.is_silent = False
+        self.silent_after: int | None = None  # so many requests
+        self.requests = 0
         self.connections = 0
         self.transactions = 0
         self.gate = asyncio.Event()  # held open answers and requests pass
@@ -83,6 +85,9 @@ class ZooKeeperProxy:
         while True:
             head = await reader.readexactly(4)
             body = await reader.readexactly(int.from_bytes(head, "big"))
+            if self.requests == self.silent_after:
+                self.is_silent = True
+            self.requests += 1
             await self._wait_while_silent()
             is_transaction = not is_first and HEAD.unpack_from(body)[1] == TRANSACTION
             is_first = False

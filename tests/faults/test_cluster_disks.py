@@ -51,6 +51,22 @@ def test_a_full_disk_on_one_broker_loses_nothing(cluster_factory: ClusterFactory
         finish(checker, cluster)
 
 
+def test_a_leader_without_room_lets_others_lead(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """W2: beside two replicas that have room nobody waits for a disk that has none; and it comes back by itself."""
+    cluster, faults = cluster_with_faults(cluster_factory, tmp_path)
+    chance = random.Random(2)
+    with Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        for _ in range(rounds(5)):
+            broker = cluster.leader_of(TOPIC, chance.randrange(4))
+            with faults[broker.id].during("write_at", "ENOSPC"):
+                for partition in range(4):
+                    cluster.wait_for_leader(TOPIC, partition, other_than=broker)
+                checker.wait_for_acknowledgements(1)
+            cluster.wait_until_whole(seconds_max=15)
+        outcome = finish(checker, cluster)
+    assert outcome.longest_gap_seconds <= LAG_SECONDS + 2, outcome
+
+
 @pytest.mark.parametrize("operation", ["write_at", "sync"])
 def test_a_failing_disk_on_one_broker_loses_nothing(
     cluster_factory: ClusterFactory, tmp_path: Path, operation: str

@@ -246,6 +246,34 @@ def test_a_broker_that_dies_on_a_full_disk_comes_back(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("way", ["kill9", "stop"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_start_on_a_full_disk_heals_by_itself(
+    broker_factory: BrokerFactory, small_disk: Path, tmp_path: Path, seed: int, way: str
+) -> None:
+    """What could not be opened or made for want of room is, as soon as there is some: no second start is needed."""
+    filler = Filler(small_disk)
+    metadata = tmp_path / "metadata"  # a store without room is another story
+    log_dirs = f"{metadata},{small_disk / 'data'}"
+    broker = broker_factory(log_dirs=log_dirs, cordoned_log_dirs=metadata, **CHORES)
+    writer = Writer(seed)
+    with Peer(broker.bootstrap) as peer:
+        peer.create_topic("full", len(PLACES), **SMALL_SEGMENTS)
+        writer.write_until_full(peer)
+    getattr(broker, way)()
+    for index in small_disk.glob("data/full-*/*index"):  # they have to be made anew, and there is no room for them
+        index.unlink()
+    filler.fill_up()
+    broker.start()
+    with Peer(broker.bootstrap) as peer:
+        assert set(writer.write(peer, 20)) <= {0, KAFKA_STORAGE_ERROR}
+        filler.remove()
+        assert eventually(lambda: not any(writer.write(peer, 20)), 5), "writes must go on as soon as there is room"
+    writer.check(broker.bootstrap)
+    broker.assert_no_traceback()
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize("way", ["goes on", "kill9", "stop"])
 def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
     broker_factory: BrokerFactory, small_disk: Path, way: str

@@ -58,6 +58,7 @@ class Served:
         self.encodes_apart = row.handle_long is not None
         self.items_at_once = ROWS_AT_ONCE if row.overlaps else ITEMS_AT_ONCE
         self.is_before_login = row.is_before_login
+        self.is_eager = row.is_eager
         self.meter = counters.meter(api.key, api.name, api.max_version)
         self.answering = Answering(api.key, api.name, row.overlaps, self.meter, counters)
         self._decoders: dict[int, Decoder] = {}
@@ -142,7 +143,9 @@ class Dispatcher:
             responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
         else:
             answer = served.handle(request, context)
-            if served.is_async:
+            if served.is_eager:
+                responder.run_eagerly(answer)
+            elif served.is_async:
                 responder.run(answer)
             else:
                 responder.settle(answer)

@@ -284,6 +284,9 @@ class Fetch:
             aborted = _aborted(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
+        except AssertionError:  # one bad partition must not stop the others
+            logger.exception("cannot read %s", partition.name)
+            return self._error_data(asked, Error.UNKNOWN_SERVER_ERROR, is_served=True)
         except (RebuildNeededError, TransactionIndexWrongError) as needed:
             if self._rebuilds_left == 0:  # the disk lies faster than we mend
                 return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)

@@ -39,6 +39,7 @@ from ottla.broker.logs.failed_folders import FailedFolders
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
+from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
 from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.publisher import Publisher
 from ottla.broker.services import Services
@@ -48,7 +49,7 @@ from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.embedded import EmbeddedStore
-from ottla.controller.stores.store import StoreUnusableError
+from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
@@ -87,7 +88,7 @@ def run_broker(settings: BrokerSettings) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, BrokerFailedError, StoreUnusableError, LogDirError) as error:
+    except (StartError, BrokerFailedError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
         return 1
@@ -127,11 +128,7 @@ class Broker:
                 check_metadata_store(settings, log_dirs)
             log_dirs.tell_failures()
             services = self._assemble(log_dirs)
-            async with asyncio.timeout(start_seconds_max(settings)) as patience:
-                await self._serve(services, patience)
-        except TimeoutError:
-            log_dirs.close(clean=False)
-            raise StartError("the start took longer than server.max.startup.time.ms allows: raise it") from None
+            await self._serve_in_time(services, asyncio.timeout(start_seconds_max(settings)))
         except BaseException:
             log_dirs.close(clean=False)
             raise
@@ -160,7 +157,7 @@ class Broker:
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, live, self._clock)
+        publisher = Publisher(settings.node_id, replicas, live, self._clock, self._workers)
         return Services(
             node_id=settings.node_id,
             live=live,
@@ -176,6 +173,17 @@ class Broker:
             ),
             workers=self._workers,
         )
+
+    async def _serve_in_time(self, services: Services, patience: asyncio.Timeout) -> None:
+        """Only a start that took too long is told as one: whatever else times out has its own reason."""
+        try:
+            async with patience:
+                await self._serve(services, patience)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            message = "the start took longer than server.max.startup.time.ms allows: raise it"
+            raise StartError(message) from None
 
     async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
@@ -207,6 +215,7 @@ class Broker:
         services.moves.resume()
         housekeeping = Housekeeping(services)
         housekeeping.start()
+        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, RoomWatch(services, loading).look)
         cleaning = Cleaning(services)
         cleaning.start()
         for listener in listeners:

@@ -19,9 +19,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 from ottla.base import tasks
+from ottla.base.eager import Ended, begin
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import RequestMeter
 from ottla.network.connection import Cancellable, Connection, PendingReply
@@ -29,8 +30,6 @@ from ottla.protocol.codec import Encoded
 from ottla.protocol.headers import encode_response_frame
 
 logger = logging.getLogger(__name__)
-
-NANOSECONDS_PER_MS: Final = 1_000_000
 
 
 class Answering:
@@ -91,6 +90,14 @@ class Responder:
         """Answer with what this work comes to; meanwhile nothing more is taken from this connection."""
         self.keep_alone()
         return self.run_beside(work)
+
+    def run_eagerly(self, work: Coroutine[Any, Any, Any]) -> Responder:
+        """The same for work that mostly need not wait: it is begun at once, and needs no task if it does not."""
+        begun = begin(work)
+        if isinstance(begun, Ended):
+            self.settle(begun.result)
+            return self
+        return self.run(begun)
 
     def run_beside(self, work: Coroutine[Any, Any, Any]) -> Responder:
         """The same, while requests that may overlap with this one go on."""

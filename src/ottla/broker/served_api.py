@@ -30,6 +30,7 @@ class ServedApi(NamedTuple):
     refuse: Refuse | None = None  # only the controller can do this: the answer when it cannot be asked
     is_passed_on: bool = False  # as a whole, by a broker that is not the controller; else by its own handler, in part
     is_between_brokers: bool = False  # served in a cluster only, and told to nobody but its brokers
+    is_eager: bool = False  # its coroutine mostly need not wait: it is begun at once (base/eager.py)
     is_before_login: bool = False  # may be asked on a connection that has not logged in yet
 
 

@@ -3,7 +3,9 @@
 Who leads, and what a leader does, is Partition's business, which builds on this. Compiled with mypyc where possible.
 
 Rule: a replica that has found damage in its log does not begin to lead while others are in sync. It says so (to the
-controller that is as if its folder had failed), and is mended from the leader as soon as nobody counts on it.
+controller that is as if its folder had failed), and is mended from the leader as soon as nobody counts on it. One whose
+disk is full says so in the same way: others lead, nobody waits for this one, and it follows as soon as there is room
+again. Who is alone keeps what it has.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ class FollowingReplica(Replica):
         self.is_flushing = False  # an append asked for a flush (flush.messages): nothing newer is visible before it
         self.damage_offset = UNDAMAGED  # from here on the log may not be what others take it for
         self.on_damage: Told | None = None  # told when there is damage, and when it is mended
+        self.is_full = False  # the disk did not take what came: others shall go on alone until there is room
+        self.on_full: Told | None = None  # told when that begins, and when it ends
 
     # ---- what the leader says
 
@@ -60,7 +64,11 @@ class FollowingReplica(Replica):
             return False
         log = self.log
         if len(records):
-            self._append_records(log, records)
+            try:
+                self._append_records(log, records)
+            except KafkaError:
+                self._note_refusal()
+                raise
             self._hidden_bytes += len(records)
             self._flush_if_due()
         self._set_high_watermark(followed_watermark(self.high_watermark, high_watermark, log.end_offset))
@@ -144,6 +152,20 @@ class FollowingReplica(Replica):
         return role
 
     # ---- the disk
+
+    def _note_refusal(self) -> None:
+        """An append has failed. Others have room, perhaps: they shall go on without us."""
+        if self.log.is_disk_full and not self.is_full and self.node_id in self.in_sync and len(self.in_sync) > 1:
+            self.is_full = True
+            if self.on_full is not None:
+                tell(self.on_full, self)
+
+    def note_room(self) -> None:
+        """The disk takes something again."""
+        if self.is_full:
+            self.is_full = False
+            if self.on_full is not None:
+                tell(self.on_full, self)
 
     def _flush_if_due(self) -> None:
         if self.log.unflushed_messages >= self.log.settings.flush_messages and not self.is_flushing:

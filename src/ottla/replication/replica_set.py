@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
-from ottla.base.topic_settings import TopicSettings
 from ottla.metrics.traffic import TrafficSet
 from ottla.replication.partition import LAG_MS_MAX, Partition
+from ottla.storage.folder_jobs import DoomedFolder
 from ottla.storage.log import Log
 from ottla.storage.log_dirs import LogDirs
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaSet:
-    """Opens, finds and retires partitions; who leads them is told from above."""
+    """Adopts, finds and retires partitions; who leads them is told from above."""
 
     def __init__(
         self,
@@ -35,7 +35,8 @@ class ReplicaSet:
         self.recovering: set[TopicPartition] = set()  # on disk, but not open yet
         self.offline: set[TopicPartition] = set()  # in a folder that has failed
         self.damaged: set[TopicPartition] = set()  # others must lead them and mend them
-        self.on_damage: Callable[[], None] | None = None  # told when that set changes
+        self.full: set[TopicPartition] = set()  # others must lead them until there is room on the disk
+        self.on_damage: Callable[[], None] | None = None  # told when one of these sets changes
         self.lag_ms_max = LAG_MS_MAX  # replica.lag.time.max.ms
         self.tells_watermark = False  # consumers may read from followers (replica.selector.class)
         self.on_role: Callable[[Partition], None] | None = None  # told of each partition's new role, and of its end
@@ -44,15 +45,8 @@ class ReplicaSet:
     def get(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
 
-    def open(self, name: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Partition:
-        """The partition of that name, made on disk if it is new here."""
-        partition = self.partitions.get(name)
-        if partition is not None:
-            return partition
-        return self.adopt(self.log_dirs.create(name, topic_id, settings), topic_id)
-
     def adopt(self, log: Log, topic_id: UUID, high_watermark: int | None = None) -> Partition:
-        """Serve a log that is on disk already."""
+        """Serve a log that is on disk; it is a new one if there is no high watermark."""
         traffic = self.traffic.join(log.partition.topic)
         partition = Partition(log.partition, topic_id, log, self.node_id, traffic)
         partition.flush = self._flush
@@ -62,6 +56,7 @@ class ReplicaSet:
         partition.on_role = self.on_role
         partition.on_isr = self.on_isr
         partition.on_damage = self._note_damage
+        partition.on_full = self._note_full
         if high_watermark is not None:
             partition.high_watermark = min(max(high_watermark, log.log_start_offset), log.end_offset)
             if log.has_lost or high_watermark > log.end_offset:
@@ -79,24 +74,37 @@ class ReplicaSet:
         if self.on_damage is not None:
             self.on_damage()
 
+    def _note_full(self, partition: Partition) -> None:
+        if partition.is_full:
+            logger.warning("there is no room for %s: others shall lead it until there is", partition.name)
+            self.full.add(partition.name)
+        else:
+            logger.info("there is room for %s again", partition.name)
+            self.full.discard(partition.name)
+        if self.on_damage is not None:
+            self.on_damage()
+
     def take_offline(self, names: Iterable[TopicPartition]) -> None:
         """Stop serving partitions whose folder has failed."""
         for name in names:
             self.offline.add(name)
             self.damaged.discard(name)
+            self.full.discard(name)
             partition = self.partitions.pop(name, None)
             if partition is not None:
                 partition.retire()
 
-    def retire(self, topic: str, index: int) -> None:
-        """Stop serving a deleted partition and put its files aside for removal."""
+    def retire(self, topic: str, index: int) -> DoomedFolder | None:
+        """Stop serving a deleted partition. The caller puts its files aside for removal: run() and finish()."""
         self.offline.discard(TopicPartition(topic, index))
         self.damaged.discard(TopicPartition(topic, index))
+        self.full.discard(TopicPartition(topic, index))
         partition = self.partitions.pop((topic, index), None)
-        if partition is not None:
-            partition.retire()
-            self.traffic.leave(topic)
-            self.log_dirs.delete(partition.log)
+        if partition is None:
+            return None
+        partition.retire()
+        self.traffic.leave(topic)
+        return self.log_dirs.begin_delete(partition.log)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """For the checkpoint: how far each partition was known to be replicated."""

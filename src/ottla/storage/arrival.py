@@ -7,7 +7,6 @@ is added beside them. Until finish() nothing at the source has changed, and undo
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -55,7 +54,7 @@ class Arrival:
 
     def prepare(self) -> None:
         if self.target is not None:
-            os.makedirs(self.target, exist_ok=True)
+            files.make_directories(self.target, exist_ok=True)
 
     def take(self, log: ForeignLog, topic_id: UUID, progress: Progress) -> int:
         """Bring one partition over and read it as a whole; its last leader epoch."""
@@ -106,7 +105,7 @@ class Arrival:
         if self._is_target_new and self.target is not None:
             self._made.append(self.target)
         for directory in self._made:
-            shutil.rmtree(directory, ignore_errors=True)
+            files.remove_tree(directory, ignore_errors=True)
 
     def _offsets(self, kind: str) -> dict[TopicPartition, int]:
         known = [(partition, getattr(folder, kind).get(partition)) for folder, partition in self._taken]

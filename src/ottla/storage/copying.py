@@ -72,7 +72,7 @@ def finished_segments(log: ForeignLog, recovery_point: int) -> list[str]:
 
 def link_or_copy(source: str, target: str, progress: Progress) -> None:
     try:
-        os.link(source, target)
+        files.link(source, target)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
             raise
@@ -123,7 +123,7 @@ def next_data(descriptor: int, position: int, size: int) -> tuple[int, int]:
 
 def copy_piece(reader: int, writer: int, position: int, length: int) -> int:
     try:
-        return os.copy_file_range(reader, writer, length, position, position)
+        return files.copy_range(reader, writer, length, position, position)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
             raise

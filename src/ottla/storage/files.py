@@ -1,7 +1,8 @@
 """Everything that storage does to a disk goes through this module: the one place where a test can make a disk fail.
 
 The plain names (`write_at`, `sync`, ...) are module attributes that callers look up at every call: replace one, and
-all of storage sees a disk that is full, torn or dead. Nothing else in this package calls os.pwrite and its kind.
+all of storage sees a disk that is full, torn or dead. Nothing else in this package calls os.pwrite and its kind; a test
+sees to that. What only reads (os.pread, os.scandir) needs no door.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 
 OFFSET_DIGITS = 20
@@ -35,12 +37,16 @@ open_file = os.open
 close = os.close
 replace_descriptor = os.dup2
 write_at = os.pwrite
+copy_range = os.copy_file_range
 truncate = os.ftruncate
 sync = os.fdatasync  # the size that is needed to read the data back is synced with it; other times are not
 rename = os.rename
 link = os.link
 unlink = os.unlink
 make_directory = os.mkdir
+make_directories = os.makedirs
+remove_tree = shutil.rmtree
+set_times = os.utime
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:

@@ -10,7 +10,6 @@ Rule 3: an idle log is a handful of numbers; files, indexes and producers are lo
 from __future__ import annotations
 
 import logging
-import shutil
 import uuid
 from typing import Final
 
@@ -280,6 +279,7 @@ class Log(LogFiles):
             raise self.write_failed(error) from error
 
     def _write_run(self, records: memoryview, run: list[BatchHeader]) -> None:
+        assert run[0].base_offset >= self.end_offset, f"{self} cannot go on at {run[0].base_offset}"
         try:
             position = self._active.append_run(records)
         except OSError as error:
@@ -347,6 +347,7 @@ class Log(LogFiles):
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Put one batch with its offsets into the active segment, or into a new one, and remember its producer."""
         last_offset = header.base_offset + header.last_offset_delta
+        assert self.end_offset == header.base_offset <= last_offset, f"{self} cannot go on at {header.base_offset}"
         try:
             segment = self._active
             if self._must_roll(segment, header, last_offset, now_ms):
@@ -556,7 +557,7 @@ def create_log(
         if topic_id is not None:
             write_topic_id(directory, topic_id)
     except OSError:
-        shutil.rmtree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
+        files.remove_tree(directory, ignore_errors=True)  # half a folder would be in the way of the next attempt
         raise
     log = Log(
         partition,

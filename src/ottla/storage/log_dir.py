@@ -11,6 +11,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Mapping
 
@@ -26,6 +27,7 @@ from ottla.storage.checkpoints import (
     write_offsets,
 )
 from ottla.storage.errors import FolderUnusableError, LogDirError
+from ottla.storage.folder_jobs import DoomedFolder
 from ottla.storage.log import Log
 
 logger = logging.getLogger("ottla.storage.log_dir")
@@ -93,6 +95,8 @@ class LogDir:
         self.lock = lock_folder(self.path) if failure is None else -1
         self.marker: bytes | None = None  # of a clean shutdown, as it was found
         self.is_in_use = False
+        self._first_use = threading.Lock()
+        self.coming: set[TopicPartition] = set()  # new logs whose folder is being made
         self.logs: dict[TopicPartition, Log] = {}
         self.found: list[FoundLog] = []
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -103,7 +107,7 @@ class LogDir:
 
     @property
     def partition_count(self) -> int:
-        return len(self.logs) + len(self.found)
+        return len(self.logs) + len(self.found) + len(self.coming)
 
     def look_around(self) -> None:
         """Find out how the last run ended and which partitions it left. Changes nothing."""
@@ -128,10 +132,12 @@ class LogDir:
 
     def begin_use(self) -> None:
         """Take the mark of a clean shutdown away before anything is changed: a crash from here on is a crash."""
-        if not self.is_in_use:
-            self.is_in_use = True
-            if files.remove_if_there(f"{self.path}/{CLEAN_SHUTDOWN_FILE}"):
+        if self.is_in_use:
+            return
+        with self._first_use:
+            if not self.is_in_use and files.remove_if_there(f"{self.path}/{CLEAN_SHUTDOWN_FILE}"):
                 files.sync_path(self.path)
+            self.is_in_use = True
 
     def restore_marker(self) -> None:
         """A start that came to nothing leaves the folder as it was found, if no log was changed meanwhile."""
@@ -174,25 +180,19 @@ class LogDir:
         opening = {found.partition: self.high_watermarks.get(found.partition, 0) for found in self.found}
         return opening | {name: high_watermarks[name] for name in self.logs if name in high_watermarks}
 
-    def doom(self, log: Log, now_ms: int) -> None:
+    def doom(self, log: Log, now_ms: int) -> DoomedFolder:
         """Take a partition out of service at once; its files go later, when nobody can still be sending them."""
-        self.begin_use()
         del self.logs[log.partition]
         log.abandon()
-        folder = self.doom_folder(log.partition, log.directory, now_ms + log.settings.file_delete_delay_ms)
-        if folder is not None:
-            log.move_to_folder(folder)
+        log.on_failure = None  # whoever still flushes it may find no files: that is no failure of this folder
+        log.failure = log.failure or "its partition is gone"
+        return self.doom_folder(log.partition, log.directory, now_ms + log.topic_settings.file_delete_delay_ms, log)
 
-    def doom_folder(self, partition: TopicPartition, directory: str, due_ms: int) -> str | None:
-        """Rename a folder that is not needed any more, to be removed later; None if the disk does not let us."""
-        folder = f"{self.path}/{renamed_folder(partition, DELETE_SUFFIX)}"
-        try:
-            files.rename(directory, folder)
-        except OSError as error:  # the next start finds a folder that no topic asks for
-            logger.error("Cannot take the folder %s away, which is not needed any more: %s", directory, error)
-            return None
-        self.doomed.append((due_ms, folder))
-        return folder
+    def doom_folder(
+        self, partition: TopicPartition, directory: str, due_ms: int, log: Log | None = None
+    ) -> DoomedFolder:
+        """A folder that is not needed any more, to be renamed by the caller and removed later."""
+        return DoomedFolder(self, directory, f"{self.path}/{renamed_folder(partition, DELETE_SUFFIX)}", due_ms, log)
 
     def take_doomed(self, now_ms: int) -> list[str]:
         """The folders whose time has come; the caller removes them."""
@@ -220,7 +220,7 @@ class LogDir:
 def lock_folder(path: str) -> int:
     """A descriptor that holds the lock; LogDirError if the folder cannot be used or another broker runs in it."""
     try:
-        os.makedirs(path, exist_ok=True)
+        files.make_directories(path, exist_ok=True)
         descriptor = files.open_file(f"{path}/{LOCK_FILE}", files.CREATE_FLAGS, files.FILE_MODE)
     except (FileExistsError, NotADirectoryError) as error:
         raise FolderUnusableError(f"Cannot use the log folder {path}: it is not a folder; change log.dirs") from error

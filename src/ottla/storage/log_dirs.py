@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -27,7 +26,8 @@ from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.errors import FolderUnusableError, LogDirError
 from ottla.storage.flush import FlushJob
-from ottla.storage.log import Log, create_log
+from ottla.storage.folder_jobs import DoomedFolder, NewLog
+from ottla.storage.log import Log
 from ottla.storage.log_dir import (
     STRAY_SUFFIX,
     Checkpoints,
@@ -222,7 +222,7 @@ class LogDirs:
         """Remove a copy of a partition that another folder has as well."""
         log_dir = self._dir_of(found.directory)
         log_dir.found.remove(found)
-        log_dir.doom_folder(found.partition, found.directory, 0)
+        run_doomed(log_dir.doom_folder(found.partition, found.directory, 0))
 
     def load(self, topic_settings_for: Callable[[str], TopicSettings], threads: int = 2) -> dict[TopicPartition, Log]:
         """Open everything and wait for it. Clean folders are opened right here, others in threads."""
@@ -254,29 +254,30 @@ class LogDirs:
         A folder that fails at that is out of service, and the next one has its turn.
         """
         while True:
-            log_dir = self._dir_for_new(partition)
-            try:
-                return self._create_in(log_dir, partition, topic_id, settings)
-            except OSError as error:
-                if files.is_passing(error) or isinstance(error, FileExistsError):
-                    raise
-                self.fail(log_dir, f"cannot make the folder of {partition}: {error}")
+            new = self.begin_create(partition, topic_id, settings)
+            new.run()
+            log = self.finish_create(new)
+            if log is not None:
+                return log
 
-    def _create_in(
-        self, log_dir: LogDir, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings
-    ) -> Log:
-        log_dir.begin_use()
-        log = create_log(
-            partition,
-            f"{log_dir.path}/{partition}",
-            settings,
-            self.pool,
-            topic_id,
-            self.clock.now_ms(),
-            self.producer_id_expiration_ms,
+    def begin_create(self, partition: TopicPartition, topic_id: uuid.UUID | None, settings: TopicSettings) -> NewLog:
+        """The same in three steps: the middle one, run(), is for any thread. KafkaError if all folders have failed."""
+        log_dir = self._dir_for_new(partition)
+        return NewLog(
+            log_dir, partition, topic_id, settings, self.pool, self.clock.now_ms(), self.producer_id_expiration_ms
         )
-        self._own(log_dir, log)
-        return log
+
+    def finish_create(self, new: NewLog) -> Log | None:
+        """The log; None if its folder has failed, and the next one is to be tried. OSError if that would not help."""
+        new.log_dir.coming.discard(new.partition)
+        if new.error is not None:
+            if files.is_passing(new.error) or isinstance(new.error, FileExistsError):
+                raise new.error
+            self.fail(new.log_dir, f"cannot make the folder of {new.partition}: {new.error}")
+        if new.log is None or new.log_dir.failure is not None:
+            return None
+        self._own(new.log_dir, new.log)
+        return new.log
 
     def prefer(self, partition: TopicPartition, path: str) -> None:
         """Remember which folder a partition shall be made in, if it ever is; the oldest wishes are forgotten first."""
@@ -296,7 +297,11 @@ class LogDirs:
 
     def delete(self, log: Log) -> None:
         """Out of service at once, its name free again; remove_deleted() removes the files after a while."""
-        self._dir_of(log.directory).doom(log, self.clock.now_ms())
+        run_doomed(self.begin_delete(log))
+
+    def begin_delete(self, log: Log) -> DoomedFolder:
+        """The same in steps: its name is free when run() was called, in any thread; then finish() it."""
+        return self._dir_of(log.directory).doom(log, self.clock.now_ms())
 
     def take_deleted(self, now_ms: int) -> list[str]:
         """Files and folders of deleted segments and partitions whose delay is over, for remove_paths()."""
@@ -413,12 +418,18 @@ def begin_close(log: Log) -> FlushJob | None:
         return None
 
 
+def run_doomed(doomed: DoomedFolder) -> None:
+    """All at once, where nobody is kept waiting."""
+    doomed.run()
+    doomed.finish()
+
+
 def remove_paths(paths: list[str]) -> None:
     """Remove files and whole folders; runs in any thread. What cannot be removed is told and left."""
     for path in paths:
         try:
             if os.path.isdir(path):
-                shutil.rmtree(path)
+                files.remove_tree(path)
             else:
                 files.remove_if_there(path)
         except OSError as error:

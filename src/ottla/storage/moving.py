@@ -13,7 +13,6 @@ copied anew: what a follower has cut off and got again may be other bytes.
 from __future__ import annotations
 
 import os
-import shutil
 from typing import Final
 
 from ottla.storage import files
@@ -193,7 +192,7 @@ class LogMove:
 
     def clear(self) -> None:
         """Remove a copy that is not wanted any more; in any thread."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        files.remove_tree(self.directory, ignore_errors=True)
 
     def __repr__(self) -> str:
         return f"<LogMove of {self.partition} to {self.target.path}, {self.copied_bytes} bytes copied>"

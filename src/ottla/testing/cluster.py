@@ -22,99 +22,34 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from ottla.testing.broker import OUTPUT, Broker, Settings, Topics, Value, as_text
-from ottla.testing.child import BrokerError
+from ottla.testing.broker import Settings, Topics, Value, as_text
+from ottla.testing.cluster_broker import ClusterBroker
+from ottla.testing.cluster_view import ClusterView
 from ottla.testing.folders import Folder
 from ottla.testing.links import HOST, ZOOKEEPER, Links
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
-    from ottla.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition
 
-WAIT_SECONDS_MAX = 30.0
-LOOK_SECONDS = 0.02
-ASK_TIMEOUT_MS = 3_000
+__all__ = ["Cluster", "ClusterBroker"]
+
 ADMIN_TIMEOUT_MS = 20_000
 REPLICAS_MAX = 3
 LINES_SHOWN_MAX = 150
 INTERNAL_PARTITIONS = 4  # fifty of each would cost every test a second
 
-T = TypeVar("T")
 
-
-class ClusterBroker(Broker):
-    """One broker of a cluster: start(), stop(), kill(), pause(), resume() and restart() as with any test broker."""
-
-    def __init__(self, cluster: Cluster, broker_id: int, settings: Settings, environment: Mapping[str, str]) -> None:
-        self.id = broker_id
-        self.cluster = cluster
-        super().__init__(settings, folder=cluster.folder, environment=environment)
-        self._was_started = True  # it is the cluster that makes topics, and that closes a broker which does not start
-
-    @property
-    def is_paused(self) -> bool:
-        return self._child.is_paused
-
-    @property
-    def output(self) -> Path:
-        return self._folder.path / OUTPUT
-
-    def start(self) -> Self:
-        self.cluster.open_doors(self.id)
-        super().start()
-        return self
-
-    def stop(self) -> None:
-        super().stop()
-        self.cluster.close_doors(self.id)
-
-    def kill(self) -> None:
-        super().kill()
-        self.cluster.close_doors(self.id)
-
-    def launch(self) -> None:
-        """Start the process and do not wait for it."""
-        self.cluster.open_doors(self.id)
-        self._child.launch(self.settings)
-
-    def wait_until_ready(self) -> Self:
-        """After launch()."""
-        self._child.wait_until_ready(self.start_seconds_max)
-        return self
-
-    def wipe(self) -> None:
-        """As a new disk in place of the old one; the broker must be down."""
-        if self.is_running:
-            raise BrokerError(f"broker {self.id} runs: stop or kill it before its data is wiped")
-        for folder in self.log_folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    @property
-    def log_folders(self) -> list[Path]:
-        return [Path(folder) for folder in self.settings["log.dirs"].split(",")]
-
-    def partition_folder(self, topic: str, partition: int) -> Path | None:
-        """Where this broker has the log of a partition."""
-        found = (folder / f"{topic}-{partition}" for folder in self.log_folders)
-        return next((folder for folder in found if folder.is_dir()), None)
-
-    def __repr__(self) -> str:
-        return f"<ClusterBroker {self.id} {self._child}>"
-
-
-class Cluster:
+class Cluster(ClusterView):
     """ZooKeeper and some brokers. A context manager; `start()` and `close()` do the same."""
 
     def __init__(
@@ -134,11 +69,9 @@ class Cluster:
         self.folder = self._folder.path
         self.logs_folder = logs_folder
         self.topics = topics
-        self.zookeeper = ZooKeeperProcess(self.folder / "zookeeper")
+        super().__init__(ZooKeeperProcess(self.folder / "zookeeper"))
         self.links = Links(self._pids) if has_links else None
         self._reservations: list[socket.socket] = []
-        self._brokers: dict[int, ClusterBroker] = {}
-        self._store: Any = None
         self._settings = {**(settings or {}), **{name.replace("_", "."): value for name, value in named.items()}}
         self._each = dict(each or {})
         self._environments = dict(environments or {})
@@ -154,18 +87,6 @@ class Cluster:
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     bootstrap_servers = bootstrap
-
-    @property
-    def brokers(self) -> list[ClusterBroker]:
-        return list(self._brokers.values())
-
-    @property
-    def live_brokers(self) -> list[ClusterBroker]:
-        """Those that run and are not paused."""
-        return [broker for broker in self.brokers if broker.is_running and not broker.is_paused]
-
-    def broker(self, broker_id: int) -> ClusterBroker:
-        return self._brokers[broker_id]
 
     def add_broker(self, settings: Settings | None = None) -> ClusterBroker:
         """One more, with the next id; it runs."""
@@ -226,146 +147,6 @@ class Cluster:
         if kind is not None:
             self.print_logs()
         self.close()
-
-    # ---- what it is like now
-
-    def metadata(self, topic: str | None = None) -> dict[int, MetadataResponse]:
-        """What each broker that answers tells about a topic, or about all."""
-        from ottla.client.client import Client  # noqa: PLC0415 (start-up)
-        from ottla.client.errors import ClientError  # noqa: PLC0415
-        from ottla.protocol.messages.metadata import (  # noqa: PLC0415
-            MetadataRequest,
-            MetadataRequestTopic,
-            MetadataResponse,
-        )
-
-        wanted = None if topic is None else [MetadataRequestTopic(name=topic)]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answers = {}
-        for broker in self.live_brokers:
-            with (
-                contextlib.suppress(ClientError),
-                Client(broker.bootstrap_servers, timeout_ms=ASK_TIMEOUT_MS, patience_ms=0) as client,
-            ):
-                answers[broker.id] = client.call(request, MetadataResponse)
-        return answers
-
-    def partition(self, topic: str, number: int = 0) -> MetadataResponsePartition | None:
-        """A partition as the best informed broker knows it; None if nobody does."""
-        found = [
-            partition
-            for answer in self.metadata(topic).values()
-            for told in answer.topics
-            for partition in told.partitions
-            if partition.partition_index == number
-        ]
-        return max(found, key=lambda partition: partition.leader_epoch, default=None)
-
-    def leader_of(self, topic: str, partition: int = 0, seconds_max: float = WAIT_SECONDS_MAX) -> ClusterBroker:
-        """The broker that leads a partition, as soon as there is one."""
-        return self.wait_for_leader(topic, partition, seconds_max=seconds_max)
-
-    def wait_for_leader(
-        self,
-        topic: str,
-        partition: int = 0,
-        *,
-        other_than: ClusterBroker | None = None,
-        seconds_max: float = WAIT_SECONDS_MAX,
-    ) -> ClusterBroker:
-        def leader() -> ClusterBroker | None:
-            found = self.partition(topic, partition)
-            broker = None if found is None else self._brokers.get(found.leader_id)
-            return None if broker is other_than else broker
-
-        return self.wait_for(leader, f"a leader of {topic}-{partition}", seconds_max)
-
-    def controller(
-        self, *, other_than: ClusterBroker | None = None, seconds_max: float = WAIT_SECONDS_MAX
-    ) -> ClusterBroker:
-        """The active controller, as ZooKeeper knows it."""
-
-        def active() -> ClusterBroker | None:
-            broker = self._brokers.get(self.controller_id())
-            return None if broker is other_than else broker
-
-        return self.wait_for(active, "a controller", seconds_max)
-
-    def controller_id(self) -> int:
-        """What `/controller` holds; -1 if there is no such node."""
-        data = self.read_node("/controller")
-        return -1 if data is None else int(json.loads(data)["brokerid"])
-
-    def read_node(self, path: str) -> bytes | None:
-        """What ZooKeeper has at this path."""
-        from kazoo.exceptions import NoNodeError  # noqa: PLC0415
-
-        try:
-            return bytes(self.store.get(path)[0])
-        except NoNodeError:
-            return None
-
-    @property
-    def store(self) -> Any:
-        """A kazoo client of the cluster's ZooKeeper, not through any door."""
-        if self._store is None:
-            from kazoo.client import KazooClient  # noqa: PLC0415 (start-up)
-
-            self._store = KazooClient(hosts=self.zookeeper.connect, timeout=30)
-            self._store.start(WAIT_SECONDS_MAX)
-        return self._store
-
-    def replica_folders(self, topic: str, partition: int) -> dict[int, Path]:
-        """The folder of each replica of a partition, by broker id."""
-        found = self.partition(topic, partition)
-        folders = (
-            {}
-            if found is None
-            else {each: self._brokers[each].partition_folder(topic, partition) for each in found.replica_nodes}
-        )
-        return {each: folder for each, folder in folders.items() if folder is not None}
-
-    # ---- waiting
-
-    def wait_for(self, look: Callable[[], T | None], what: str, seconds_max: float = WAIT_SECONDS_MAX) -> T:
-        """The first answer that is not false. Raises BrokerError at the deadline."""
-        deadline = time.monotonic() + seconds_max
-        while not (found := look()):
-            if time.monotonic() > deadline:
-                raise BrokerError(f"after {seconds_max:g} s there was still not {what}: {self.describe()}")
-            time.sleep(LOOK_SECONDS)
-        return found
-
-    def wait_for_isr(
-        self, topic: str, partition: int, isr: Iterable[int], seconds_max: float = WAIT_SECONDS_MAX
-    ) -> None:
-        """Until exactly these brokers are in sync."""
-        wanted = sorted(isr)
-
-        def is_so() -> bool:
-            found = self.partition(topic, partition)
-            return found is not None and sorted(found.isr_nodes) == wanted
-
-        self.wait_for(is_so, f"an ISR {wanted} of {topic}-{partition}", seconds_max)
-
-    def wait_until_whole(self, topics: Iterable[str] | None = None, seconds_max: float = 2 * WAIT_SECONDS_MAX) -> None:
-        """Until every broker says of every partition of these topics (or of all) that all its replicas are in sync."""
-        wanted = None if topics is None else set(topics)
-
-        def is_whole() -> bool:
-            answers = self.metadata()
-            return len(answers) == len(self.brokers) and all(
-                len(answer.brokers) == len(self.brokers)
-                and all(
-                    partition.leader_id >= 0 and sorted(partition.isr_nodes) == sorted(partition.replica_nodes)
-                    for topic in answer.topics
-                    if wanted is None or topic.name in wanted
-                    for partition in topic.partitions
-                )
-                for answer in answers.values()
-            )
-
-        self.wait_for(is_whole, "a whole cluster", seconds_max)
 
     # ---- topics
 
@@ -476,21 +257,3 @@ class Cluster:
             for broker in self.brokers:
                 if broker.output.exists():
                     shutil.copy(broker.output, self.logs_folder / f"broker-{broker.id}.log")
-
-    def describe(self) -> str:
-        """Who lives and what they say about the partitions, for messages."""
-        told = []
-        for broker_id, answer in self.metadata().items():
-            rows = [
-                f"{topic.name}-{each.partition_index} leader={each.leader_id} epoch={each.leader_epoch} "
-                f"isr={each.isr_nodes} replicas={each.replica_nodes}"
-                for topic in answer.topics
-                for each in topic.partitions
-                if not topic.is_internal
-            ]
-            alive = [broker.node_id for broker in answer.brokers]
-            told.append(f"broker {broker_id} knows brokers {alive}, controller {answer.controller_id}: {rows}")
-        return "\n".join([repr(self), *told])
-
-    def __repr__(self) -> str:
-        return f"<Cluster {self.brokers} {self.zookeeper!r}>"

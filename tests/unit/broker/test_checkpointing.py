@@ -30,7 +30,7 @@ NAME = TopicPartition("topic", 0)
 def replicas(tmp_path: Path) -> ReplicaSet:
     dirs = LogDirs.open((str(tmp_path),), node_id=1, cluster_id="cluster", clock=LoopClock())
     replicas = ReplicaSet(1, dirs, lambda partition: None, lambda partition: None)
-    partition = replicas.open(NAME, uuid.UUID(int=1), TopicSettings())
+    partition = replicas.adopt(dirs.create(NAME, uuid.UUID(int=1), TopicSettings()), uuid.UUID(int=1))
     partition.take_role(Role(1, 0, (1,), (1,)), 0)
     for _ in range(5):
         partition.append(memoryview(build_batch([Record(-1, 1, None, b"value")])), True, 1)

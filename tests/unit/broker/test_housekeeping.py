@@ -24,7 +24,7 @@ class Noting(Housekeeping):
         super().__init__(services)
         self.times_ms: dict[str, tuple[int, int]] = {}
 
-    def _every(self, name: str, first_ms: int, interval_ms: Any, chore: Any) -> None:
+    def every(self, name: str, first_ms: int, interval_ms: Any, chore: Any) -> None:
         self.times_ms[name] = (first_ms, interval_ms())
 
 

@@ -126,15 +126,13 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
 def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() -> None:
     """It was being recovered when the publisher came by, so nobody else opens the new one."""
     new = TopicImage("topic", UUID(int=2), (PartitionImage(1, 0, (1,), (1,)),))
-    opened: list[tuple[str, int, UUID]] = []
+    opened: list[TopicPartition] = []
     aside: list[FoundLog] = []
     services = SimpleNamespace(
         node_id=1,
         image=SimpleNamespace(topics={"topic": new}),
         live=SimpleNamespace(of_topic=lambda _image, _name: None),
-        publisher=SimpleNamespace(
-            open_partition=lambda topic, index, _state, _settings: opened.append((topic.name, index, topic.topic_id))
-        ),
+        publisher=SimpleNamespace(open_soon=opened.append),
         replicas=SimpleNamespace(
             recovering=set(), log_dirs=SimpleNamespace(set_aside=lambda found: aside.append(found) or "aside")
         ),
@@ -145,4 +143,4 @@ def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() ->
     LogLoading(cast("Any", services))._take(old_folder, cast("Any", log), TOPIC)
 
     assert aside == [old_folder]
-    assert opened == [("topic", 0, UUID(int=2))]
+    assert opened == [TopicPartition("topic", 0)]

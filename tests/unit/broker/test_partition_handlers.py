@@ -330,6 +330,6 @@ def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: p
 
 def test_a_cluster_has_no_quorum_to_describe() -> None:
     broker = broker_with(None, cluster=object())
-    answer = asyncio.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
+    answer = virtual_time.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
     assert answer.error_code == Error.UNSUPPORTED_VERSION
     assert "ZooKeeper" in (answer.error_message or "")

@@ -74,7 +74,7 @@ class ControllerBroker:
             images=images,
             controller=controller,
             replicas=replicas,
-            publisher=Publisher(CONTROLLER, replicas, live, clock),
+            publisher=Publisher(CONTROLLER, replicas, live, clock, self._workers),
             flusher=flusher,
             fetch_sessions=FetchSessions(10, first_id=1),
             workers=self._workers,

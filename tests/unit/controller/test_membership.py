@@ -92,7 +92,8 @@ class Scene:
         await member.membership.start(me, cluster_id)
         self.members.append(member)
         self.answering.add(port or 9000 + number)
-        await until(lambda: member.membership.controller_id >= 0)
+        mine = member.membership
+        await until(lambda: mine.controller_id >= 0 and (mine.ready.is_set() or not mine.is_controller))
         return member
 
     def kill(self, member: Member, number: int) -> None:
@@ -177,6 +178,34 @@ def test_folders_of_a_cluster_that_the_store_does_not_know_are_not_taken_for_new
             await scene.start(1, cluster_id="lost")
 
     run(play)
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_store_that_falls_silent_during_the_start_is_waited_for(is_back: bool) -> None:
+    async def play() -> None:
+        scene = Scene()
+        scene.clock = virtual_time.LoopClock()  # type: ignore[assignment]
+        member = Member(scene, 1)
+        opened = member.store.open
+
+        async def open_then_stall() -> None:
+            await opened()
+            member.store.is_away = True
+
+        member.store.open = open_then_stall  # type: ignore[method-assign]
+        loop = asyncio.get_running_loop()
+        if is_back:
+            loop.call_later(4, setattr, member.store, "is_away", False)
+            await member.membership.start(broker(1), None, patience_ms=5_000)
+            await until(lambda: member.membership.is_controller)
+            await member.membership.close()
+            return
+        began = loop.time()
+        with pytest.raises(StoreUnusableError, match="nobody answers"):
+            await member.membership.start(broker(1), None, patience_ms=5_000)
+        assert 5 <= loop.time() - began < 6
+
+    virtual_time.run(play())
 
 
 def test_a_live_broker_whose_node_vanished_registers_again_as_the_same_life_going_on() -> None:
@@ -525,11 +554,13 @@ def test_a_lower_minimum_ends_eligibility_in_the_write_that_lowers_it() -> None:
         note = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
         scene.ensemble.multi([CreateNode("/isr_change_notification/isr_change_", note, is_sequential=True)])
         await until(lambda: (found := one.image.partition("t", 0)) is not None and found.eligible == (2,))
+        assert one.image.broker_configs[""] == {"min.insync.replicas": "2"}, "as the file of the first controller says"
         writes = scene.ensemble.transactions
 
         def lower(image: MetadataImage) -> Decision[None]:
             config = {"min.insync.replicas": "1"}
-            return Decision((CreateNode("/config/brokers/<default>"),), image.with_broker_config("", config), None)
+            written = SetNode("/config/brokers/<default>", tree.encode_config(config))
+            return Decision((written,), image.with_broker_config("", config), None)
 
         await one.controller.change(lower)
         partition = one.image.partition("t", 0)

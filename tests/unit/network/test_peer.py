@@ -287,7 +287,8 @@ def test_a_call_that_is_late_gives_up_its_answer_but_not_the_connection() -> Non
         now = HeartbeatRequest(group_id="g", generation_id=0, member_id="m")
         late = asyncio.ensure_future(beat(peer, 10_000))
         hurried = asyncio.ensure_future(peer.call(HEARTBEAT, HeartbeatResponse, timeout_ms=10_000))
-        await asyncio.sleep(0.01)
+        while len(server.parked) < 2:
+            await asyncio.sleep(0)
         place, key, version, correlation_id = server.parked[0]
         hurried.cancel()
         place.complete(encode_response_frame(key, version, correlation_id, HeartbeatResponse(error_code=1)))

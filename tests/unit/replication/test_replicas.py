@@ -1,12 +1,15 @@
 """Leaders and followers on real logs, carried by hand."""
 
+import errno
 import os
 
 import pytest
 
 from ottla.base.errors import Error, KafkaError
 from ottla.protocol.batches import Record, build_batch
+from ottla.replication.role import Role
 from ottla.replication.waiting import WaitingFetch, WaitingProduce
+from ottla.storage import files
 from unit.replication.stand import LAG_MS, NOW_MS, Stand, batch
 
 
@@ -698,3 +701,79 @@ def test_records_that_a_follower_asks_for_again_and_again_are_checked(stand):
     assert leader.log.needs_check(found)
     found.release()
     assert read.high_watermark == 8
+
+
+# ---- a full disk
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Folders on which there is no room: writes to what lies in them fail."""
+    folders: list[str] = []
+    real = files.write_at
+
+    def write_at(descriptor: int, data: memoryview, position: int) -> int:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if any(path.startswith(folder) for folder in folders):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, data, position)
+
+    monkeypatch.setattr(files, "write_at", write_at)
+    return folders
+
+
+def test_a_leader_without_room_asks_for_another_one_while_others_are_in_sync(stand, full_disk, tmp_path):
+    leader = stand.elect(1)
+    told = []
+    leader.on_full = lambda partition: told.append(partition.is_full)
+    full_disk.append(str(tmp_path / "0" / "1"))
+    for _ in range(3):
+        with pytest.raises(KafkaError) as refused:
+            leader.append(batch(b"a"), True, NOW_MS)
+        assert refused.value.error is Error.KAFKA_STORAGE_ERROR
+    assert told == [True], "once is enough"
+
+    stand.elect(2, isr=(2, 3))
+    assert leader.is_full, "it stays out of the ISR until there is room"
+    full_disk.clear()
+    leader.note_room()
+    assert told == [True, False]
+
+
+def test_a_follower_without_room_says_so_before_everybody_has_to_wait_for_it(stand, full_disk, tmp_path):
+    leader = stand.elect(1)
+    told = []
+    stand.at[2].on_full = lambda partition: told.append(partition.is_full)
+    full_disk.append(str(tmp_path / "0" / "2"))
+    leader.append(batch(b"a"), True, NOW_MS)
+    assert refused(stand.fetch, 2, 1) is Error.KAFKA_STORAGE_ERROR
+    assert told == [True]
+
+
+def test_who_is_alone_in_sync_keeps_its_leadership_on_a_full_disk(stand, full_disk, tmp_path):
+    leader = stand.elect(1, isr=(1,))
+    told = []
+    leader.on_full = lambda partition: told.append(partition.is_full)
+    full_disk.append(str(tmp_path / "0" / "1"))
+    with pytest.raises(KafkaError):
+        leader.append(batch(b"a"), True, NOW_MS)
+    assert told == []
+    assert leader.is_leader
+    full_disk.clear()
+    leader.append(batch(b"a"), False, NOW_MS)
+
+
+@pytest.mark.parametrize(("leader", "isr"), [(-1, (1, 2)), (1, (1,))], ids=["nobody leads", "the others are gone"])
+def test_a_full_replica_is_at_hand_again_when_nobody_else_is(stand, full_disk, tmp_path, leader, isr):
+    partition = stand.elect(1)
+    told = []
+    partition.on_full = lambda partition: told.append(partition.is_full)
+    full_disk.append(str(tmp_path / "0" / "1"))
+    with pytest.raises(KafkaError):
+        partition.append(batch(b"a"), True, NOW_MS)
+    stand.elect(2, isr=(2, 3))
+
+    stand.epoch += 1
+    partition.take_role(Role(leader, stand.epoch, isr, stand.replicas, stand.partition_epoch + 1), stand.now_ms)
+
+    assert told == [True, False]

@@ -194,6 +194,7 @@ def test_what_fits_the_log_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCa
     end_offset = reopened(tmp_path / "log", 10**6, is_clean=False).end_offset
     log = reopened(tmp_path / "log", end_offset)
 
+    caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert read_committed(log) == expected
 

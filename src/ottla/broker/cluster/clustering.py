@@ -17,7 +17,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
-from ottla.broker.cluster.poll_loop import PollLoop
+from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
@@ -27,6 +27,7 @@ from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
+from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
@@ -35,6 +36,7 @@ from ottla.storage.broker_epoch_file import note_life, previous_life
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 1.0
 ELECTION_SECONDS_MAX: Final = 1.5
 SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 
@@ -46,6 +48,8 @@ class Clustering:
         self, connect: str, settings: BrokerSettings, live: LiveSettings, clock: Clock, images: ImageHolder
     ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
         self._images = images
         self._store = ZooKeeperStore(
             connect,
@@ -74,12 +78,27 @@ class Clustering:
         self._peers = peers = Peers(self._settings, self._images, poller)
         services.join(self.membership, peers)
         services.live.on_change(lambda _: self._settle())
-        await self.membership.start(me, log_dirs.cluster_id)
         self._polls = PollLoop(
             self.membership, self._images, peers, services.publisher.settled, lambda: offline_replicas(services)
         )
-        self._polls.start()
-        await self.membership.ready.wait()
+        try:
+            await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
+            self._polls.start()
+            await self._await_image()
+        except StoreError:
+            await self.leave()
+            raise
+
+    async def _await_image(self) -> None:
+        """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""
+        while not self.membership.ready.is_set():
+            await wait_for_event(self.membership.ready, LOOK_SECONDS)
+            silent_ms = self._clock.monotonic_ms() - self._store.last_contact_ms()
+            if silent_ms > max(self._patience_ms, self._store.session_timeout_ms):
+                raise StoreUnusableError(
+                    f"ZooKeeper ({self._settings.zookeeper_connect}) has not answered for {silent_ms} ms, and this "
+                    "broker does not know the controller yet. Start it again when ZooKeeper answers."
+                )
 
     def serve(self, services: Services) -> None:
         """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""
@@ -103,9 +122,20 @@ class Clustering:
         if self._polls is not None:
             self._polls.nudge()
         if self.membership.is_controller:
+            self.membership.begin(self._tell_itself(services))
+
+    async def _tell_itself(self, services: Services) -> None:
+        """The controller polls nobody, so nobody tells it again: until it has had an effect."""
+        while self.controller.was_activated:
             replicas = offline_replicas(services)
             told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
-            self.membership.begin(self.controller.take_offline(services.node_id, told))
+            try:
+                await self.controller.take_offline(services.node_id, told)
+            except KafkaError as problem:
+                logger.warning("replicas in failed folders are still led from here: %s", problem)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def _tell_after_election(self, services: Services, image: MetadataImage) -> None:
         """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""
@@ -197,9 +227,9 @@ def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) 
 
 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
-    """The replicas of this broker that lie in failed folders or are damaged."""
+    """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline | services.replicas.damaged:
+    for name in services.replicas.offline | services.replicas.damaged | services.replicas.full:
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics

@@ -10,6 +10,7 @@ if the producer asked for acks=all and other replicas have to follow.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,6 +38,8 @@ from ottla.protocol.records import InvalidRecords
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
 from ottla.storage.errors import RecompressionNeededError
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -240,6 +243,9 @@ def _append(
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
+    except AssertionError:  # one bad partition must not stop the others
+        logger.exception("cannot append to %s", partition.name)
+        return _error(data.index, Error.UNKNOWN_SERVER_ERROR, None)
     traffic = partition.traffic
     traffic.appends += 1
     traffic.messages_in += appended.last_offset - appended.base_offset + 1

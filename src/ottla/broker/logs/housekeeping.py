@@ -16,6 +16,7 @@ from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.services import Services
 from ottla.broker.slices import for_each_partition
 from ottla.replication.partition import Partition
+from ottla.storage.dropping import DropJob
 from ottla.storage.log_dirs import remove_paths
 
 logger = logging.getLogger(__name__)
@@ -39,16 +40,16 @@ class Housekeeping:
     def start(self) -> None:
         settings = self._services.settings
         first_ms = settings.log_initial_task_delay_ms
-        self._every("retention", first_ms, lambda: self._services.settings.log_retention_check_interval_ms, self.retain)
-        self._every("flush", first_ms, self._flush_interval_ms, self.flush_old)
-        self._every(
+        self.every("retention", first_ms, lambda: self._services.settings.log_retention_check_interval_ms, self.retain)
+        self.every("flush", first_ms, self._flush_interval_ms, self.flush_old)
+        self.every(
             "expired producers",
             first_ms,
             lambda: settings.producer_id_expiration_check_interval_ms,
             self.forget_producers,
         )
         self._start_checkpoints(settings, first_ms)
-        self._every("removal", 0, lambda: int(REMOVAL_SECONDS * 1000), self.remove_deleted)
+        self.every("removal", 0, lambda: int(REMOVAL_SECONDS * 1000), self.remove_deleted)
 
     def _start_checkpoints(self, settings: BrokerSettings, first_ms: int) -> None:
         """High watermarks are written from the first moment on, as with Kafka: so a dead disk is noticed soon."""
@@ -56,9 +57,9 @@ class Housekeeping:
         recovery_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_offset_checkpoint_interval_ms)
         start_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_start_offset_checkpoint_interval_ms)
         watermark_ms = max(CHECKPOINT_MS_MIN, settings.replica_high_watermark_checkpoint_interval_ms)
-        self._every("recovery points", first_ms, lambda: recovery_ms, checkpoints.write_recovery_points)
-        self._every("start offsets", first_ms, lambda: start_ms, checkpoints.write_start_offsets)
-        self._every("high watermarks", watermark_ms, lambda: watermark_ms, checkpoints.write_high_watermarks)
+        self.every("recovery points", first_ms, lambda: recovery_ms, checkpoints.write_recovery_points)
+        self.every("start offsets", first_ms, lambda: start_ms, checkpoints.write_start_offsets)
+        self.every("high watermarks", watermark_ms, lambda: watermark_ms, checkpoints.write_high_watermarks)
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -68,7 +69,9 @@ class Housekeeping:
         """At least once a second, so that the flush.ms of a topic is kept whatever the broker's own interval is."""
         return max(FLUSH_MS_MIN, min(1000, self._services.settings.log_flush_scheduler_interval_ms))
 
-    def _every(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: Chore) -> None:
+    def every(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: Chore) -> None:
+        """Do this again and again until stop()."""
+
         async def repeat() -> None:
             await asyncio.sleep(first_ms / 1000)
             while True:
@@ -83,14 +86,28 @@ class Housekeeping:
     # ---- chores
 
     async def retain(self) -> None:
-        """Delete segments that are too old or too many."""
-        await self._for_each(self._retain_one)
+        """Delete segments that are too old or too many; their files are renamed by a worker."""
+        begun: list[tuple[Partition, DropJob]] = []
+        await self._for_each(lambda partition: self._retain_one(partition, begun))
+        for partition, job in begun:
+            await self._in_worker(job.run)
+            try:
+                partition.log.end_drop(job)
+            except KafkaError as refusal:
+                self._tell_refusal(partition, refusal)
 
-    def _retain_one(self, partition: Partition) -> None:
+    def _retain_one(self, partition: Partition, begun: list[tuple[Partition, DropJob]]) -> None:
         try:
-            partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
-        except KafkaError as refusal:  # a full or failing disk: the other partitions may still have their turn
-            logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
+            job = partition.log.begin_deleting(self._clock.now_ms(), partition.high_watermark)
+        except KafkaError as refusal:
+            self._tell_refusal(partition, refusal)
+        else:
+            if job is not None:
+                begun.append((partition, job))
+
+    def _tell_refusal(self, partition: Partition, refusal: KafkaError) -> None:
+        """A full or failing disk: the other partitions may still have their turn."""
+        logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
 
     async def forget_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

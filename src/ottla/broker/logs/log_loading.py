@@ -26,6 +26,7 @@ from ottla.storage.errors import LogDirError
 from ottla.storage.folder import bytes_past
 from ottla.storage.log import Log
 from ottla.storage.log_dir import FoundLog
+from ottla.storage.log_dirs import run_doomed
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LogLoading:
         self._unknown: list[list[FoundLog]] = []  # of topics whose node in the store cannot be read
         self._small_left = 0  # logs to recover that take no time worth mentioning
         self._small_done = asyncio.Event()
+        self.unopened: list[Unclean] = []  # logs for which there was no room: retry() them when there is some
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Open all clean logs; start the recovery of the others and wait for it a little.
@@ -123,6 +125,12 @@ class LogLoading:
         if self._tasks and left:
             logger.info("%d partitions are still recovering; the others are served", left)
 
+    async def retry(self, folder: str) -> None:
+        """There is room in this folder of log.dirs: open what could not be opened for want of it."""
+        due = [each for each in self.unopened if os.path.dirname(each.copies[0].directory) == folder]
+        self.unopened = [each for each in self.unopened if each not in due]
+        await self._recover_all(deque(due), takes_smallest=True)
+
     def missing(self) -> list[TopicPartition]:
         """Partitions that must lie in a folder which is out of service: they are nowhere else."""
         if self._log_dirs.is_whole:
@@ -153,10 +161,11 @@ class LogLoading:
         try:
             self._take(found, self._open(found), topic)
         except (OSError, KafkaError, LogDirError) as error:
-            self._give_up(found, error)
+            self._give_up(Unclean([found], topic), error)
 
-    def _give_up(self, found: FoundLog, error: Exception) -> None:
+    def _give_up(self, each: Unclean, error: Exception) -> None:
         """One partition that cannot be opened must not keep the others from being served; nor may a failed disk."""
+        found = each.copies[0]
         logger.error("cannot open %s: %s", found.directory, error)
         if isinstance(error, OSError) and not files.is_passing(error):
             self._services.replicas.recovering.discard(found.partition)
@@ -164,6 +173,8 @@ class LogLoading:
             return
         self._services.replicas.recovering.add(found.partition)  # nobody may make a new one in its place
         self._services.publisher.failed.add(found.partition)
+        if isinstance(error, OSError):
+            self.unopened.append(each)
 
     async def _start_recovery(self, unclean: list[Unclean]) -> None:
         """Threads for each folder, as many as num.recovery.threads.per.data.dir says."""
@@ -188,7 +199,7 @@ class LogLoading:
             try:
                 await self._recover(each.copies, each.topic)
             except (OSError, KafkaError, LogDirError) as error:
-                self._give_up(each.copies[0], error)
+                self._give_up(each, error)
             self._small_left -= each.is_small
             if self._small_left == 0:
                 self._small_done.set()
@@ -196,27 +207,17 @@ class LogLoading:
     async def _recover(self, copies: list[FoundLog], topic: TopicImage) -> None:
         opened: list[tuple[FoundLog, Log]] = []
         for found in copies:
-            log = await self._open_in_worker(found)
-            if log is None:
+            log = await asyncio.get_running_loop().run_in_executor(self._services.workers, self._open, found)
+            if self._log_dirs.has_failed(found.directory):
+                log.abandon()
+                self._services.replicas.recovering.discard(found.partition)
                 return
             opened.append((found, log))
         self._services.replicas.recovering.discard(copies[0].partition)
+        self._services.publisher.failed.discard(copies[0].partition)
         if len(opened) > 1:
             opened = [self._keep_best(opened, topic)]
         self._take(*opened[0], topic)
-
-    async def _open_in_worker(self, found: FoundLog) -> Log | None:
-        """None if it cannot be opened, or if its folder has failed meanwhile."""
-        try:
-            log = await asyncio.get_running_loop().run_in_executor(self._services.workers, self._open, found)
-        except (OSError, KafkaError, LogDirError) as error:
-            self._give_up(found, error)
-            return None
-        if self._log_dirs.has_failed(found.directory):
-            log.abandon()
-            self._services.replicas.recovering.discard(found.partition)
-            return None
-        return log
 
     def _keep_best(self, opened: list[tuple[FoundLog, Log]], topic: TopicImage) -> tuple[FoundLog, Log]:
         """A move between folders was interrupted when both had the whole log: the one that reaches further stays."""
@@ -239,32 +240,24 @@ class LogLoading:
         if current is None or current.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "its topic was deleted")
-            self._open_new(found.partition)
+            self._services.publisher.open_soon(found.partition)
             return
         if log.topic_id is not None and log.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "it belongs to another topic of the same name")
-            self._open_new(found.partition)
+            self._services.publisher.open_soon(found.partition)
             return
         self._log_dirs.adopt(found, log)
         watermark = self._log_dirs.folder_of(log).high_watermarks.get(found.partition, 0)
         partition = self._services.replicas.adopt(log, topic.topic_id, watermark)
         state: PartitionImage = current.partitions[found.partition.partition]
         if self._services.node_id not in state.replicas:  # it was moved away while we were not there
-            self._services.replicas.retire(*found.partition)
+            doomed = self._services.replicas.retire(*found.partition)
+            if doomed is not None:
+                run_doomed(doomed)
             return
         partition.take_role(role_of(state), self._services.clock.monotonic_ms())
         self._services.coordinators.on_recovered(found.partition)
-
-    def _open_new(self, name: TopicPartition) -> None:
-        """A folder of that name is out of the way: there may be a new topic that has waited for this."""
-        topic = self._services.image.topics.get(name.topic)
-        if topic is None or name.partition >= len(topic.partitions) or name in self._services.replicas.recovering:
-            return
-        state = topic.partitions[name.partition]
-        if self._services.node_id in state.replicas:
-            settings = self._services.live.of_topic(self._services.image, topic.name)
-            self._services.publisher.open_partition(topic, name.partition, state, settings)
 
     def _set_aside(self, found: FoundLog, why: str) -> None:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""

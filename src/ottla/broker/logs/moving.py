@@ -22,6 +22,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.log_dir import LogDir
+from ottla.storage.log_dirs import run_doomed
 from ottla.storage.moving import PIECE_BYTES, CopyJob, LogMove
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Moves:
             for name, folder in log_dir.futures:
                 partition = self._replicas.get(*name)
                 if partition is not None:
-                    log_dir.doom_folder(name, folder, 0)
+                    run_doomed(log_dir.doom_folder(name, folder, 0))
                     self.start(partition, log_dir)
                 elif (name, folder) not in waiting:
                     logger.warning("%s is left alone: the partition it is a copy of is not served here", folder)
@@ -110,7 +111,7 @@ class Moves:
         has_moved = False
         try:
             async with self._slots:
-                move.begin()
+                await self._in_worker(move.begin)
                 has_moved = await self._copy(partition, move)
                 if has_moved:
                     await self._retire_source(partition, move)
@@ -168,7 +169,9 @@ class Moves:
         if not is_safe or source.failure is not None:
             return  # both stay; the next start keeps the one that reaches further
         due_ms = self._clock.now_ms() + move.log.settings.file_delete_delay_ms
-        source.doom_folder(move.partition, move.source_directory, due_ms)
+        doomed = source.doom_folder(move.partition, move.source_directory, due_ms)
+        await self._in_worker(doomed.run)
+        doomed.finish()
 
     # ---- speed
 

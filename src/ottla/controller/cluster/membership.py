@@ -43,8 +43,10 @@ from ottla.controller.stores.store import (
     Node,
     SessionState,
     SessionStore,
+    StoreAwayError,
     StoreError,
     StoreOperation,
+    StoreUnusableError,
     TransactionRefusedError,
 )
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse
@@ -111,6 +113,7 @@ class Membership:
         self.watches = ControllerWatches(
             store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
         )
+        self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.settle_minimum)
         controller.is_in_touch = self.is_in_touch
         controller.on_deposed = self._on_deposed
         controller.read_tree = self.read_tree
@@ -140,13 +143,24 @@ class Membership:
 
     # ---- start and end
 
-    async def start(self, broker: BrokerImage, cluster_id: str | None) -> None:
-        """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`)."""
+    async def start(self, broker: BrokerImage, cluster_id: str | None, patience_ms: int = 0) -> None:
+        """Join the cluster: StoreUnusableError says what is in the way. The first image comes later (`ready`).
+
+        A store that is open and falls silent is waited for as long as `patience_ms`, at least one session.
+        """
         await self.store.open()
-        self._session_id = self.store.session_id
-        await self._registration.prepare_tree(cluster_id)
         self._me = broker
-        await self._register(is_start=True)
+        deadline_ms = self._clock.monotonic_ms() + patience_ms
+        while True:
+            try:
+                self._session_id = self.store.session_id
+                await self._registration.prepare_tree(cluster_id)
+                await self._register(is_start=True)
+                break
+            except StoreAwayError as away:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise StoreUnusableError(f"{away}. Start the broker again when it does.") from away
+                await asyncio.sleep(TICK_SECONDS)
         self.store.on_session(self._on_session)
         self.store.watch_node(tree.CONTROLLER, lambda _: self._chores.want("controller"))
         self.store.watch_node(tree.broker_path(broker.id), lambda _: self._chores.want("registration"))
@@ -361,7 +375,7 @@ class Membership:
         self.controller_id = self.node_id
         try:
             await self.controller.take_brokers(self.watches.read_brokers)
-        except (StoreError, KafkaError):
+        except Exception:
             self._resign()  # half a controller serves nobody: begin anew
             raise
         self.watches.start(self.controller.image)

@@ -82,7 +82,7 @@ class CleanedSegmentWriter:
             TransactionIndex(aborted, 0).write_pending(self.path(files.TRANSACTION_INDEX_SUFFIX))
         for suffix in SUFFIXES[1:3] if aborted is None else SUFFIXES[1:]:
             files.sync_path(self.path(suffix))
-        os.utime(self.path(files.LOG_SUFFIX), ns=(self.modified_ns, self.modified_ns))
+        files.set_times(self.path(files.LOG_SUFFIX), ns=(self.modified_ns, self.modified_ns))
 
     def close(self) -> None:
         if self._descriptor >= 0:

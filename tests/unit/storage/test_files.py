@@ -1,0 +1,56 @@
+"""The one door to the disk: nobody in storage changes anything behind its back."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ottla.storage
+
+PACKAGE = Path(ottla.storage.__file__).parent
+DOOR = PACKAGE / "files.py"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != DOOR)
+HARMLESS = {
+    *("close", "dup", "lseek", "fsencode", "fspath", "getpid", "cpu_count", "sched_yield", "nice", "set_blocking"),
+    *("pread", "preadv", "read", "fstat", "stat", "lstat", "scandir", "listdir", "statvfs", "path", "environ"),
+    *("strerror", "posix_fadvise", "posix_fallocate", "sysconf", "sched_setscheduler", "sched_param", "setpriority"),
+}
+
+
+def calls(path: Path) -> list[tuple[str, str, int]]:
+    """Module, function and line of each call of the form module.function()."""
+    tree = ast.parse(path.read_text())
+    return [
+        (node.func.value.id, node.func.attr, node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_whoever_changes_something_on_disk_goes_through_the_door(path: Path) -> None:
+    allowed = {*HARMLESS, "write", "dup2"} if path.name == "process.py" else HARMLESS  # its pipes are no disk
+    around = [
+        f"{module}.{function}() in line {line}"
+        for module, function, line in calls(path)
+        if module == "shutil" or (module == "os" and function not in allowed)
+    ]
+    opened = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    ]
+    assert not around
+    assert not opened
+
+
+def test_the_door_itself_is_made_of_names_that_can_be_replaced() -> None:
+    assert {"write_at", "sync", "rename", "unlink", "link", "make_directory", "make_directories", "remove_tree"} <= {
+        target.id
+        for node in ast.parse(DOOR.read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
