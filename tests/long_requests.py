@@ -119,7 +119,7 @@ class LongRequest(NamedTuple):
         """Or a long text."""
         rows: Any = self.request
         for name in self.path:
-            rows = getattr(rows[0] if isinstance(rows, list) else rows, name)
+            rows = getattr(rows[0] if isinstance(rows, list) else rows, name, None)
         return isinstance(rows, list)
 
     @property

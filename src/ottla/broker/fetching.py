@@ -23,11 +23,13 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
+from ottla.broker.long_messages import encode_and_free, in_worker, is_long
 from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
 from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, in_slices
+from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -113,7 +115,7 @@ class Fetch:
         self._until = self._loop.time() + max_wait_ms / 1000
         return self._wait()
 
-    async def _run_in_slices(self, max_wait_ms: int) -> Answer:
+    async def _run_in_slices(self, max_wait_ms: int) -> Answer | EncodedBody:
         """A consumer of hundreds of partitions: others are served while it reads."""
         turn = Turn()
         until = self._loop.time() + max(0, max_wait_ms) / 1000
@@ -139,7 +141,12 @@ class Fetch:
                 self._rebuilds_left -= 1
                 await self.context.broker.index_rebuilds.wait_for(self._rebuild)
             elif has_enough:
-                return self._answer_or_prepare(results)
+                return await self._encoded_apart(self._answer_or_prepare(results))
+
+    async def _encoded_apart(self, answer: Answer) -> Answer | EncodedBody:
+        if not isinstance(answer, FetchResponse) or not is_long(answer):
+            return answer
+        return await in_worker(self.context.broker.workers, encode_and_free, answer, self.context.api_version)
 
     def _wake_long(self) -> None:
         if self._woken is not None and not self._woken.done():

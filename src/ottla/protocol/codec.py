@@ -57,10 +57,11 @@ class Encoded(bytearray):
 class EncodedBody:
     """A message that is bytes already, for answers that are put together from kept pieces."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "holes")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes | bytearray, holes: list[tuple[int, FileRange]] | None = None) -> None:
         self.body = body
+        self.holes = holes or []  # as in Encoded
 
 
 def encode(message: Any, version: int) -> Encoded:
@@ -118,7 +119,9 @@ def source_of(cls: type, version: int) -> str:
 
 
 def _append_body(message: EncodedBody, out: Encoded) -> Encoded:
+    before = len(out)
     out += message.body
+    out.holes += [(before + position, file_range) for position, file_range in message.holes]
     return out
 
 
