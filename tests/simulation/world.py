@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import counts
 from ottla.protocol.batches import read_batch_header, read_records
 
 TRACE_LINES = 60
@@ -31,6 +32,7 @@ class World:
         self._digest = blake2b(digest_size=8)
         self._queue: list[tuple[int, int, Event]] = []
         self._count = 0
+        self._failed_before = counts.failed
 
     def tell(self, line: str) -> None:
         line = f"{self.now_ms - 1_000_000:>7} {line}"
@@ -52,6 +54,7 @@ class World:
             at_ms, _, event = heapq.heappop(self._queue)
             self.now_ms = max(self.now_ms, at_ms)
             event()
+            assert counts.failed == self._failed_before, "somebody failed at what it was told: the log says who"
         self.now_ms = max(self.now_ms, end_ms)
 
     @property

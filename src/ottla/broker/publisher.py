@@ -20,6 +20,7 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.roles import role_of
@@ -240,7 +241,7 @@ class Publisher:
 
     def _give_role(self, replica: Partition, each: Wanted) -> None:
         replica.log.settings = each.settings
-        replica.take_role(role_of(each.state), self._clock.monotonic_ms())
+        tell(replica.take_role, role_of(each.state), self._clock.monotonic_ms())
 
 
 def rename_all(doomed: list[DoomedFolder]) -> Steps:

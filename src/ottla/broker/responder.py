@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 from ottla.base import tasks
 from ottla.base.eager import Ended, begin
@@ -30,8 +30,6 @@ from ottla.protocol.codec import Encoded
 from ottla.protocol.headers import encode_response_frame
 
 logger = logging.getLogger(__name__)
-
-NANOSECONDS_PER_MS: Final = 1_000_000
 
 
 class Answering:

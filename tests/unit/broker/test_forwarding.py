@@ -227,7 +227,7 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
         ]
         assert levels == {"ottla.network": "DEBUG"}
         assert one.image.broker_configs["2"] == {"num.io.threads": "9"}
-        assert one.image.broker_configs[""] == {"num.io.threads": "10"}
+        assert one.image.broker_configs[""] == {"min.insync.replicas": "1", "num.io.threads": "10"}
         trial = IncrementalAlterConfigsRequest(
             resources=[config(TOPIC, "orders", "retention.ms", "7")], validate_only=True
         )
@@ -334,10 +334,10 @@ def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None
             await two.peers.call(9, ORDERS, APIS[19].response)
         assert await two.peers.probe(1)
         assert await two.peers.probe(9), "nobody can say that it is dead"
-        dead = two.image.brokers[1]._replace(
-            id=4, endpoints={"PLAINTEXT": two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)}
-        )
-        assert not await two.peers.probe_broker(dead)
+        endpoint = two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)
+        dead = two.image.brokers[1]._replace(id=4, endpoints={"PLAINTEXT": endpoint})
+        two.images.publish(two.image.with_brokers({**two.image.brokers, 4: dead}))
+        assert not await two.peers.probe(4)
         own = two.peers.open(1, "fetcher-0")
         assert own.client_id == "broker-1-fetcher-0"
         own.close()

@@ -101,8 +101,5 @@ def test_a_broker_in_a_new_life_is_reached_anew(tmp_path: Path) -> None:
         two.images.publish(two.image.with_brokers({}))
         with pytest.raises(PeerError, match="not known"):
             await two.peers.call(1, QUESTION, AllocateProducerIdsResponse)
-        early = two.peers.open_to(reborn, "poll")
-        await early.call(QUESTION, AllocateProducerIdsResponse)
-        early.close()
 
     with_two_brokers(tmp_path, play)

@@ -68,15 +68,6 @@ class Peers:
         self._own.add(peer)
         return peer
 
-    def open_to(self, broker: BrokerImage, purpose: str) -> Peer:
-        """The same to a broker that is not in the image yet, where its registration says that it is."""
-        end = inter_broker_endpoint(broker, self._settings)
-        if end is None:
-            raise PeerError(f"broker {broker.id} has no listener for other brokers")
-        peer = self._peer(end.host, end.port, purpose, None)
-        self._own.add(peer)
-        return peer
-
     def _make(self, broker_id: int, purpose: str) -> Peer:
         host, port = self.address(broker_id)
         return self._peer(host, port, purpose, lambda: self.address(broker_id))
@@ -100,11 +91,6 @@ class Peers:
         except PeerError:
             return True  # nobody could say where to ask
         return await probe(host, port)
-
-    async def probe_broker(self, broker: BrokerImage) -> bool:
-        """The same for a broker by its registration."""
-        end = inter_broker_endpoint(broker, self._settings)
-        return end is None or await probe(end.host, end.port)
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """A shared connection to a broker that is gone, or has begun a new life, is of no use any more."""
