@@ -64,7 +64,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work()
 
     asyncio.run(main())
