@@ -23,6 +23,7 @@ REAL_CLOCKS = {
     "time.time_ns": "a fixed time",
 }
 ALLOWED = {
+    "unit/broker/test_publisher.py": {"asyncio.run"},  # which thread touches the disk is what it asks
     "unit/controller/test_zookeeper_client.py": {"asyncio.run"},  # a thread of the library calls the loop
     "unit/pipelines/spark/test_class_archive.py": {"time.time"},  # the age of files
     "unit/testing/test_links.py": {"time.sleep", "time.monotonic"},  # sockets and threads

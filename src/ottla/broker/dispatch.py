@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
-from ottla.broker.long_messages import encoded_apart, free
+from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
 from ottla.broker.services import Services
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS: Final = 18
 UNMEASURED: Final = 0
+ITEMS_AT_ONCE: Final = 1_000  # array items of a request that is decoded on the loop
+ROWS_AT_ONCE: Final = 250  # the same where each of them is a partition to be read from or written to
 LARGE_FRAME_BYTES: Final = 64 << 10  # so large a request names thousands of things, unless it brings records
 
 
@@ -52,6 +54,9 @@ class Served:
         self.max_version = api.max_version
         self.request = api.request
         self.overlaps = row.overlaps
+        self.handle_long = row.handle_long or self.handle
+        self.encodes_apart = row.handle_long is not None
+        self.items_at_once = ROWS_AT_ONCE if row.overlaps else ITEMS_AT_ONCE
         self.is_before_login = row.is_before_login
         self.is_eager = row.is_eager
         self.meter = counters.meter(api.key, api.name, api.max_version)
@@ -63,6 +68,21 @@ class Served:
         if found is None:
             found = self._decoders[version] = decoder_for(self.request, version)
         return found
+
+    def decode_now(self, version: int, frame: memoryview, position: int) -> Any | None:
+        """The request; None if it is long, or malformed behind its first hundreds of items: a worker looks at it then.
+
+        What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
+        """
+        size = len(frame)
+        if size > LARGE_FRAME_BYTES and not self.overlaps:
+            return None
+        try:
+            return self.decoder(version)(frame, position, self.items_at_once)[0]
+        except ProtocolError:
+            if size <= self.items_at_once:
+                raise
+            return None
 
 
 class Dispatcher:
@@ -115,14 +135,13 @@ class Dispatcher:
             header.correlation_id,
             header.client_id,
         )
-        if len(frame) > LARGE_FRAME_BYTES and not served.overlaps:
-            responder.run(self._decode_and_handle(served, bytes(frame), header.body_position, context))
+        try:
+            request = served.decode_now(version, frame, header.body_position)
+        except ProtocolError as error:
+            return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
+        if request is None:
+            responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
         else:
-            try:
-                # What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
-                request, _ = served.decoder(version)(frame, header.body_position)
-            except ProtocolError as error:
-                return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
             answer = served.handle(request, context)
             if served.is_eager:
                 responder.run_eagerly(answer)
@@ -164,7 +183,7 @@ class Dispatcher:
 
     # ---- large requests
 
-    async def _decode_and_handle(self, served: Served, frame: bytes, position: int, context: Context) -> Any:
+    async def _decode_and_handle(self, served: Served, frame: bytearray, position: int, context: Context) -> Any:
         """A request that names a million topics takes half a second to decode: a worker does that."""
         responder = context.responder
         decoder = served.decoder(context.api_version)
@@ -176,8 +195,12 @@ class Dispatcher:
             logger.info("closing the connection from %s: %s", context.client_host, reason)
             return responder.fail(reason)
         try:
-            answer = served.handle(held[0], context)
-            return await answer if served.is_async else answer
+            answer = served.handle_long(held[0], context)
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            if served.encodes_apart and is_long(answer):
+                answer = await in_worker(workers, encode_and_free, answer, context.api_version)
+            return answer
         finally:
             self._loop.run_in_executor(workers, free, held.pop())  # to free a million objects takes its time, too
 
@@ -191,7 +214,7 @@ class Dispatcher:
         return f"<Dispatcher {len(self._served)} APIs>"
 
 
-def decode_apart(decoder: Decoder, frame: bytes, position: int) -> list[Any]:
+def decode_apart(decoder: Decoder, frame: bytearray, position: int) -> list[Any]:
     """In a worker: the one request of a large frame. No collection may stop everybody to look at what is being made."""
     gc.disable()
     try:

@@ -66,6 +66,9 @@ class ControllerOptions(Protocol):
     @property
     def delete_topic_enable(self) -> bool: ...
 
+    @property
+    def min_insync_replicas(self) -> int: ...
+
 
 class ControllerService:
     """Owns the image. All methods run on the event loop; the store does its work elsewhere."""
@@ -141,6 +144,7 @@ class ControllerService:
             broker,
             new_cluster_id=cluster_id or tree.encode_uuid(self.new_uuid()),
             now_ms=self._clock.now_ms(),
+            minimum=self._options.min_insync_replicas,
         )
         try:
             await self._store.multi(decision.operations)

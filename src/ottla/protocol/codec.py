@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, "Encoded"], "Encoded"]
 
 _decoders: dict[tuple[type, int], Decoder] = {}
@@ -93,7 +93,7 @@ def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int =
 
 
 def decoder_for(cls: type, version: int) -> Decoder:
-    """The generated function (buffer, position) -> (message, position after it)."""
+    """The generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = make_decoder(cls, version, _is_flexible(cls, version))[0]

@@ -227,7 +227,7 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
         ]
         assert levels == {"ottla.network": "DEBUG"}
         assert one.image.broker_configs["2"] == {"num.io.threads": "9"}
-        assert one.image.broker_configs[""] == {"num.io.threads": "10"}
+        assert one.image.broker_configs[""] == {"min.insync.replicas": "1", "num.io.threads": "10"}
         trial = IncrementalAlterConfigsRequest(
             resources=[config(TOPIC, "orders", "retention.ms", "7")], validate_only=True
         )

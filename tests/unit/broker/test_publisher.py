@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.publisher import Publisher
@@ -22,6 +21,7 @@ from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.log_dirs import LogDirs
+from virtual_time import LoopClock
 
 ME = 1
 
@@ -40,10 +40,10 @@ class Stand:
 
     def __init__(self, *folders: Path) -> None:
         settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": ",".join(map(str, folders))})
-        self.log_dirs = LogDirs.open(tuple(map(str, folders)), node_id=ME, clock=SystemClock())
+        self.log_dirs = LogDirs.open(tuple(map(str, folders)), node_id=ME, clock=LoopClock())
         self.replicas = ReplicaSet(ME, self.log_dirs, lambda _: None, lambda _: None)
         self.workers = Workers(2)
-        self.publisher = Publisher(ME, self.replicas, LiveSettings(settings), SystemClock(), self.workers)
+        self.publisher = Publisher(ME, self.replicas, LiveSettings(settings), LoopClock(), self.workers)
         self.image = MetadataImage()
 
     def show(self, image: MetadataImage) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.main import Broker, StartError
 from ottla.broker.services import Services
@@ -38,7 +39,7 @@ def run(folder: Path, **what: object) -> None:
             for bound in stage._sockets:
                 bound.close()
 
-    asyncio.run(play())
+    virtual_time.run(play())
 
 
 def test_a_start_that_takes_too_long_is_told_as_one(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from ottla.storage.broker_epoch_file import note_life, previous_life
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 1.0
 ELECTION_SECONDS_MAX: Final = 1.5
 SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 
@@ -121,9 +122,20 @@ class Clustering:
         if self._polls is not None:
             self._polls.nudge()
         if self.membership.is_controller:
+            self.membership.begin(self._tell_itself(services))
+
+    async def _tell_itself(self, services: Services) -> None:
+        """The controller polls nobody, so nobody tells it again: until it has had an effect."""
+        while self.controller.was_activated:
             replicas = offline_replicas(services)
             told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
-            self.membership.begin(self.controller.take_offline(services.node_id, told))
+            try:
+                await self.controller.take_offline(services.node_id, told)
+            except KafkaError as problem:
+                logger.warning("replicas in failed folders are still led from here: %s", problem)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     def _tell_after_election(self, services: Services, image: MetadataImage) -> None:
         """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""

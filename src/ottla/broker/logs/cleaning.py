@@ -254,13 +254,13 @@ class Cleaning:
         counts = False  # from here on a failure must not remove the new files: opening the log completes the swap
         try:
             if swap.is_possible():
-                swap.prepare()
+                await self._in_worker(swap.prepare)
                 await self._in_worker(swap.sync)
                 if swap.is_possible() and chosen.is_current():
                     counts = True
                     swap.complete(self._services.clock.now_ms())
                     await self._in_worker(swap.sync)
-                    swap.tidy()
+                    await self._in_worker(swap.tidy)
                     return True
         except OSError as error:
             self._note_disk_failure(chosen, f"cannot put a cleaned segment of {chosen.name} into its place: {error}")

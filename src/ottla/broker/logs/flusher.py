@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from ottla.base.errors import KafkaError
 from ottla.metrics.histogram import TIMES_NS, Histogram
@@ -15,6 +15,8 @@ from ottla.replication.partition import Partition
 from ottla.storage.flush import FlushJob
 
 logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 1.0
 
 
 class Flusher:
@@ -40,10 +42,13 @@ class Flusher:
         task.add_done_callback(self._tasks.discard)
 
     async def _flush_and_tell(self, partition: Partition) -> None:
-        if await self.flush(partition):
-            partition.on_flushed()
-        else:
-            partition.wake_all()
+        """Until it succeeds, or is of no use any more: nothing new is visible before, and no other flush is started."""
+        while not await self.flush(partition):
+            if partition.log.failure is not None or partition.is_deleted:
+                partition.wake_all()
+                return
+            await asyncio.sleep(RETRY_SECONDS)  # a full disk
+        partition.on_flushed()
 
     async def flush(self, partition: Partition, *, only_rolled: bool = False) -> bool:
         """Bring everything appended so far to the disk; False if the disk refused."""

@@ -16,6 +16,7 @@ from ottla.base.topic_settings import NEVER_MS
 from ottla.broker.services import Services
 from ottla.broker.slices import for_each_partition
 from ottla.replication.partition import Partition
+from ottla.storage.dropping import DropJob
 from ottla.storage.log_dirs import remove_paths
 
 logger = logging.getLogger(__name__)
@@ -85,14 +86,28 @@ class Housekeeping:
     # ---- chores
 
     async def retain(self) -> None:
-        """Delete segments that are too old or too many."""
-        await self._for_each(self._retain_one)
+        """Delete segments that are too old or too many; their files are renamed by a worker."""
+        begun: list[tuple[Partition, DropJob]] = []
+        await self._for_each(lambda partition: self._retain_one(partition, begun))
+        for partition, job in begun:
+            await self._in_worker(job.run)
+            try:
+                partition.log.end_drop(job)
+            except KafkaError as refusal:
+                self._tell_refusal(partition, refusal)
 
-    def _retain_one(self, partition: Partition) -> None:
+    def _retain_one(self, partition: Partition, begun: list[tuple[Partition, DropJob]]) -> None:
         try:
-            partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
-        except KafkaError as refusal:  # a full or failing disk: the other partitions may still have their turn
-            logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
+            job = partition.log.begin_deleting(self._clock.now_ms(), partition.high_watermark)
+        except KafkaError as refusal:
+            self._tell_refusal(partition, refusal)
+        else:
+            if job is not None:
+                begun.append((partition, job))
+
+    def _tell_refusal(self, partition: Partition, refusal: KafkaError) -> None:
+        """A full or failing disk: the other partitions may still have their turn."""
+        logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
 
     async def forget_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""

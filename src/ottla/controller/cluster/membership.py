@@ -113,6 +113,7 @@ class Membership:
         self.watches = ControllerWatches(
             store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
         )
+        self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.settle_minimum)
         controller.is_in_touch = self.is_in_touch
         controller.on_deposed = self._on_deposed
         controller.read_tree = self.read_tree
@@ -374,7 +375,7 @@ class Membership:
         self.controller_id = self.node_id
         try:
             await self.controller.take_brokers(self.watches.read_brokers)
-        except (StoreError, KafkaError):
+        except Exception:
             self._resign()  # half a controller serves nobody: begin anew
             raise
         self.watches.start(self.controller.image)

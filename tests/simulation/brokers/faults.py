@@ -1,0 +1,291 @@
+"""What may go wrong: each fault breaks something and says how it is mended some time later.
+
+A life has a theme: one kind of fault again and again, or all of them mixed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.simulation.brokers.admin import HastyVisitor, Visitor, a_question, a_wish
+from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
+from tests.simulation.brokers.network import Way
+from tests.simulation.brokers.zookeeper import HOST as STORE
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers.play import Life
+
+SESSION_SECONDS: Final = SESSION_MS / 1000
+Fault = Callable[["Life"], None]
+
+
+def later(cluster: Cluster, least: float, most: float, event: Callable[[], None]) -> None:
+    cluster.world.after(cluster.world.random.uniform(least, most), event)
+
+
+# ---- who
+
+
+def state_of(cluster: Cluster, path: str) -> dict[str, Any]:
+    node = cluster.server.nodes.get(path)
+    try:
+        found = json.loads(node.data) if node is not None else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def states(cluster: Cluster) -> list[dict[str, Any]]:
+    """Of all partitions, as ZooKeeper has them."""
+    return [state_of(cluster, path) for path in cluster.server.nodes if path.endswith("/state")]
+
+
+def someone(cluster: Cluster) -> BrokerHost:
+    return cluster.world.random.choice(cluster.hosts)
+
+
+def by_id(cluster: Cluster, number: object) -> BrokerHost:
+    if isinstance(number, int) and 0 < number <= len(cluster.hosts):
+        return cluster.host(number)
+    return someone(cluster)
+
+
+def a_leader(cluster: Cluster) -> BrokerHost:
+    found = [each.get("leader") for each in states(cluster)]
+    return by_id(cluster, cluster.world.random.choice(found) if found else None)
+
+
+def the_controller(cluster: Cluster) -> BrokerHost:
+    return by_id(cluster, state_of(cluster, "/controller").get("brokerid"))
+
+
+def a_victim(cluster: Cluster) -> BrokerHost:
+    return cluster.world.random.choice((a_leader, the_controller, someone))(cluster)
+
+
+def is_whole(cluster: Cluster) -> bool:
+    """All replicas of all partitions are in sync, and all brokers are up."""
+    return all(host.is_up for host in cluster.hosts) and all(len(each.get("isr", ())) >= 3 for each in states(cluster))
+
+
+# ---- processes
+
+
+def kill(life: Life, host: BrokerHost, least: float = 0.05, most: float = 3.0) -> None:
+    host.kill()
+    later(life.cluster, least, most, host.start)
+
+
+def kill_someone(life: Life) -> None:
+    kill(life, a_victim(life.cluster))
+
+
+def kill_before_a_write(life: Life) -> None:
+    a_victim(life.cluster).kill_after_writes(life.world.random.choice((0, 1, 2, 5, 20, 60)))
+
+
+def stop_someone(life: Life) -> None:
+    """A rolling restart: it comes back when it is gone."""
+    host = a_victim(life.cluster)
+    host.stop()
+
+    def start() -> None:
+        if host.is_up and life.cluster.is_in_trouble:
+            life.world.after(0.5, start)
+        else:
+            host.start()
+
+    life.world.after(1.0, start)
+
+
+def lose_power(life: Life) -> None:
+    """Of one at a time: what only one has is lost with it."""
+    if is_whole(life.cluster):
+        host = a_victim(life.cluster)
+        host.kill(with_power=True)
+        later(life.cluster, 0.1, 3.0, host.start)
+
+
+def pause(life: Life) -> None:
+    host = a_victim(life.cluster)
+    host.pause()
+    later(life.cluster, 0.2, 2 * SESSION_SECONDS, host.resume)
+
+
+def step_clock(life: Life) -> None:
+    host = someone(life.cluster)
+    seconds = life.world.random.choice((-3600.0, -5.0, 5.0, 3600.0))
+    life.world.tell(f"the clock of {host.name} is set by {seconds} s")
+    host.step_clock(seconds)
+
+
+# ---- the network
+
+
+def cut(life: Life, ways: list[Way], least: float = 0.2, most: float = 4.0) -> None:
+    life.world.tell(f"cut {ways}")
+    life.cluster.network.cut(ways)
+
+    def mend() -> None:
+        life.world.tell(f"mended {ways}")
+        life.cluster.network.mend(ways)
+
+    later(life.cluster, least, most, mend)
+
+
+def both(one: str, others: list[str]) -> list[Way]:
+    return [way for other in others for way in ((one, other), (other, one))]
+
+
+def cut_someone_off(life: Life) -> None:
+    host = a_victim(life.cluster)
+    others = [other.name for other in life.cluster.hosts if other is not host]
+    if life.world.chance(0.3):
+        others.append(STORE)
+    if life.world.chance(0.2):
+        others.append(CLIENTS)
+    cut(life, both(host.name, others))
+
+
+def cut_one_way(life: Life) -> None:
+    names = [host.name for host in life.cluster.hosts]
+    one, other = life.world.random.sample([*names, STORE, CLIENTS], 2)
+    cut(life, [(one, other)])
+
+
+def cut_from_store(life: Life) -> None:
+    host = a_victim(life.cluster)
+    ways = both(host.name, [STORE])
+    cut(life, ways if life.world.chance(0.5) else ways[:1])
+
+
+def slow_network(life: Life) -> None:
+    life.cluster.network.slowness = 0.1
+
+    def mend() -> None:
+        life.cluster.network.slowness = 0.0
+
+    later(life.cluster, 0.5, 3.0, mend)
+
+
+def break_connections(life: Life) -> None:
+    """Somebody between two hosts has lost his memory: everything that is open is reset."""
+    one = someone(life.cluster).name
+    other = life.world.random.choice([host.name for host in life.cluster.hosts if host.name != one] + [CLIENTS])
+    life.world.tell(f"connections between {one} and {other} break")
+    for endpoint in list(life.cluster.sockets.by_descriptor.values()):
+        if (endpoint.here, endpoint.there) in ((one, other), (other, one)):
+            endpoint.on_reset()
+
+
+# ---- ZooKeeper
+
+
+def lose_session(life: Life) -> None:
+    """A live broker is taken for dead."""
+    server = life.cluster.server
+    if server.sessions:
+        number = life.world.random.choice(list(server.sessions))
+        life.world.tell(f"zk: session {number:#x} is ended")
+        server.close_session(number)
+
+
+def spoil_state(life: Life) -> None:
+    """Garbage in the state of a partition, or in the node that says who the controller is."""
+    paths = [path for path in life.cluster.server.nodes if path.endswith("/state")] + ["/controller"]
+    path = life.world.random.choice(paths)
+    node = life.cluster.server.nodes.get(path)
+    if node is None or path in life.cluster.spoilt:
+        return
+    data = life.world.random.choice((b"", b"\xff\xfe", b"{}", b"[]", b'{"leader":"x"}', b"null"))
+    life.world.tell(f"zk: garbage {data!r} in {path}")
+    life.cluster.meddled.append(path)
+    life.cluster.spoilt[path] = (data, node.data)
+    life.cluster.server.spoil(path, data)
+    later(life.cluster, 0.5, 3.0, lambda: life.cluster.mend_node(path))
+
+
+# ---- disks
+
+
+def fill_disk(life: Life) -> None:
+    host = a_victim(life.cluster)
+    disk = life.cluster.disk.disk_of(host.name)
+    life.world.tell(f"the disk of {host.name} is full")
+    disk.is_full = True
+
+    def mend() -> None:
+        life.world.tell(f"the disk of {host.name} has room again")
+        disk.is_full = False
+
+    later(life.cluster, 0.2, 3.0, mend)
+
+
+def refuse_sync(life: Life) -> None:
+    host = a_victim(life.cluster)
+    disk = life.cluster.disk.disk_of(host.name)
+    life.world.tell(f"the disk of {host.name} cannot sync")
+    disk.refuses_sync = True
+
+    def mend() -> None:
+        disk.refuses_sync = False
+
+    later(life.cluster, 0.2, 1.0, mend)
+
+
+# ---- clients
+
+
+def visit(life: Life) -> None:
+    """Others ask for something, too; some do not wait for the answer."""
+    cluster, world = life.cluster, life.world
+    for number in range(3):
+        if world.chance(0.5):
+            asked = a_wish(world, life.partitions, len(cluster.hosts))
+        else:
+            asked = a_question(world)
+        kind = world.random.choice((Visitor, Visitor, HastyVisitor))
+        name = f"v{world.rounds}.{number}"
+        world.tell(f"{name}: {kind.__name__} with {type(asked[0]).__name__}")
+        kind(cluster, name, asked).start()
+
+
+def vanish(life: Life) -> None:
+    """Clients lose their connections while they wait."""
+    for client in (*life.workers(), *life.consumers):
+        for connection in list(client.connections.values()):
+            if connection.calls and life.world.chance(0.5):
+                life.world.tell(f"{client.name} hangs up on {connection.broker}")
+                connection.abandon("hung up")
+
+
+class Theme(NamedTuple):
+    """What happens in a life, and how often such a life is played."""
+
+    weight: int
+    faults: tuple[Fault, ...]
+    brokers: int = 3
+    small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
+
+
+PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
+NETWORK: Final = (cut_someone_off, cut_one_way, cut_from_store, slow_network, break_connections)
+THEMES: Final[dict[str, Theme]] = {
+    "calm": Theme(1, (slow_network,)),
+    "kill": Theme(4, (kill_someone,)),
+    "writes": Theme(4, (kill_before_a_write,)),
+    "stop": Theme(2, (stop_someone,)),
+    "power": Theme(3, (lose_power, lose_power, kill_someone)),
+    "pause": Theme(4, (pause,)),
+    "network": Theme(5, NETWORK),
+    "sessions": Theme(3, (lose_session, cut_from_store)),
+    "clocks": Theme(1, (step_clock, kill_someone)),
+    "disks": Theme(2, (fill_disk, kill_someone)),
+    "clients": Theme(2, (visit, vanish)),
+    "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
+    "garbage": Theme(2, (spoil_state, kill_someone)),
+    "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
+    "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock, visit, vanish)),
+}

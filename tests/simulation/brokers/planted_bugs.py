@@ -1,0 +1,338 @@
+"""Mistakes that the simulation of real brokers must find: each is a small change to a driver.
+
+`python -m tests.simulation.brokers.planted_bugs [NAME]` plays seeds with that change until a promise is broken.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.simulation.cluster.planted_bugs import ROOT, Change, PlantedBug, plant
+
+SEEDS_MAX = 2_000
+
+CONNECTION = "network/connection.py"
+PEER = "network/peer.py"
+RESPONDER = "broker/responder.py"
+ISR_CHANGES = "broker/replicas/isr_changes.py"
+FETCHER = "broker/replicas/replica_fetcher.py"
+POLL_LOOP = "broker/cluster/poll_loop.py"
+MARKERS = "broker/coordinators/markers.py"
+PRODUCE = "broker/handlers/produce.py"
+SHARD = "coordination/shard.py"
+RUNTIME = "coordination/runtime.py"
+MEMBERSHIP = "controller/cluster/membership.py"
+FEED = "controller/cluster/feed.py"
+
+BUGS = [
+    PlantedBug(
+        "a request of more than 64 KiB whose answer has to wait keeps two places in the line of replies",
+        (Change(RESPONDER, "        if self._place is None and not self.is_done:\n", "        if not self.is_done:\n"),),
+        "calm",
+    ),
+    PlantedBug(
+        "ISR changes forget what the controller has not answered",
+        (Change(ISR_CHANGES, "problem)\n            self._unknown += proposals\n", "problem)\n"),),
+    ),
+    PlantedBug(
+        "ISR changes end when the controller does not answer",
+        (
+            Change(
+                ISR_CHANGES,
+                "            await self._propose(proposals)\n            if self._unknown:\n",
+                "            await self._propose(proposals)\n            if self._unknown:\n                return\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a fetcher ends in silence when it loses its leader",
+        (
+            Change(
+                FETCHER,
+                "                except PeerError as problem:\n                    await self._on_lost(problem)\n",
+                "                except OSError as problem:\n                    await self._on_lost(problem)\n",
+            ),
+            Change(
+                FETCHER,
+                'tasks.keep_running(self._run, f"copying from broker {self.leader_id}")',
+                "asyncio.get_running_loop().create_task(self._run())",
+            ),
+        ),
+        "kill",
+    ),
+    PlantedBug(
+        "a follower does not cut its log where it parts from its leader's",
+        (
+            Change(
+                FETCHER,
+                "        if not partition.truncate_on_divergence(position, epoch, end_offset):\n",
+                "        if True:\n            return\n"
+                "        if not partition.truncate_on_divergence(position, epoch, end_offset):\n",
+            ),
+        ),
+        "kill",
+    ),
+    PlantedBug(
+        "garbage in the state of a partition stops the controller",
+        (
+            Change(
+                MEMBERSHIP,
+                "        image = load_readable(nodes, self._images.image)\n",
+                "        for path, node in nodes.items():\n"
+                '            if path.endswith("/state"):\n'
+                "                tree.decode_partition_state(path, node.data)\n"
+                "        image = load_readable(nodes, self._images.image)\n",
+            ),
+        ),
+        "garbage",
+    ),
+    PlantedBug(
+        "answers overtake each other on a connection",
+        (Change(CONNECTION, "        if self.pending:\n            place = Pend", "        if False:\n            place = Pend"),),
+        "clients",
+    ),
+    PlantedBug(
+        "what a full socket did not take is sent again from its beginning",
+        (
+            Change(
+                CONNECTION,
+                "                        out[0] = memoryview(chunk)[sent:]\n",
+                "                        out[0] = memoryview(chunk)\n",
+            ),
+        ),
+        "small",
+    ),
+    PlantedBug(
+        "frames that had to wait are not looked at again when there is room",
+        (
+            Change(
+                CONNECTION,
+                "        if self.is_waiting and not self.is_closed:\n            self._consume(self.have)\n",
+                "        if self.is_waiting and not self.is_closed and not self.unsent_bytes:\n"
+                "            self._consume(self.have)\n",
+            ),
+        ),
+        "small",
+    ),
+    PlantedBug(
+        "calls are not told that their connection is lost",
+        (
+            Change(
+                PEER,
+                "        for call in calls:\n            call.future.set_exception(PeerError(text, is_ref",
+                "        for call in ():\n            call.future.set_exception(PeerError(text, is_ref",
+            ),
+        ),
+        "kill",
+    ),
+    PlantedBug(
+        "a produce with acks=all is answered when the leader has it",
+        (
+            Change(
+                PRODUCE,
+                "        for item in self._unreplicated:\n            item.partition.wait_for_replication(",
+                "        asyncio.get_running_loop().call_soon(self._waiting.wake)\n"
+                "        for item in self._unreplicated:\n            item.partition.wait_for_replication(",
+            ),
+            Change(
+                PRODUCE,
+                "return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT",
+                "return Error.NONE",
+            ),
+        ),
+        "kill",
+    ),
+    PlantedBug(
+        "a produce does not see that another has led meanwhile",
+        (
+            Change(
+                PRODUCE,
+                "    if partition.leading_since != item.leading_since:\n        return Error.NOT_LEADER_OR_FOLLOWER",
+                "    if False:\n        return Error.NOT_LEADER_OR_FOLLOWER",
+            ),
+            Change(
+                PRODUCE,
+                "return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT",
+                "return Error.NONE",
+            ),
+        ),
+        "network",
+    ),
+    PlantedBug(
+        "a coordinator does not wait for its records to be replicated before it is told that they are",
+        (Change(SHARD, "        if not self.partition.is_replicated(last_offset):\n", "        if False:\n"),),
+        "calm",
+    ),
+    PlantedBug(
+        "a coordinator answers before its records are replicated",
+        (
+            Change(
+                SHARD,
+                "            while self._waiting and self.partition.is_replicated(self._waiting[0][0]):\n",
+                "            while self._waiting:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a coordinator that leads no more does not tell who waits",
+        (
+            Change(
+                SHARD,
+                "        for _, _, decision in waiting:\n            for reply in decision.replies:\n",
+                "        for _, _, decision in ():\n            for reply in decision.replies:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "deadlines of groups are not kept after the first",
+        (
+            Change(
+                RUNTIME,
+                "            tasks.tell(shard.tick)\n            self._arm(shard)\n",
+                "            tasks.tell(shard.tick)\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "markers that could not be written are not written later",
+        (Change(MARKERS, "            self._to_do.append(place)\n            self._pause()\n", "            self._pause()\n"),),
+    ),
+    PlantedBug(
+        "offsets of a transaction do not count when it is committed",
+        (
+            Change(
+                MARKERS,
+                "            self.tell_group(partition.name.topic, partition.name.partition, order)\n",
+                "",
+            ),
+        ),
+        "calm",
+    ),
+    PlantedBug(
+        "a transaction whose end could not be written down stays open",
+        (
+            Change(
+                MARKERS,
+                "            if self._missing == 0:\n                self._writer.done(self._shard, self._order)\n",
+                "            if self._missing < 0:\n                self._writer.done(self._shard, self._order)\n",
+            ),
+        ),
+        "calm",
+    ),
+    PlantedBug(
+        "after a new session nobody registers again",
+        (
+            Change(
+                MEMBERSHIP,
+                '            self._chores.want("registration")\n            self._chores.want("controller")\n',
+                '            self._chores.want("controller")\n',
+            ),
+        ),
+        "sessions",
+    ),
+    PlantedBug(
+        "the broker's epoch outlives its session",
+        (
+            Change(
+                MEMBERSHIP,
+                "                self._resign()\n                self.broker_epoch = NOT_REGISTERED\n",
+                "                self._resign()\n",
+            ),
+            Change(
+                MEMBERSHIP,
+                "            self._resign()\n            self.broker_epoch = NOT_REGISTERED\n        elif",
+                "            self._resign()\n        elif",
+            ),
+        ),
+        "sessions",
+    ),
+    PlantedBug(
+        "polls are not told of news",
+        (
+            Change(
+                FEED,
+                "        await asyncio.wait([self._news], timeout=seconds_max)\n",
+                "        await asyncio.sleep(4 * seconds_max)\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "whoever has missed a change is told that there is none",
+        (
+            Change(
+                FEED,
+                "            if sequence == self.sequence:\n                return []\n",
+                "            if sequence >= self.sequence - 1:\n                return []\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a broker goes on with the deltas of an earlier controller",
+        (
+            Change(
+                POLL_LOOP,
+                "                self._sequence = NO_SEQUENCE\n                if elected == NO_CONTROLLER",
+                "                if elected == NO_CONTROLLER",
+            ),
+            Change(FEED, "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note", "        if 0 <= sequence <= self.sequence:\n            self._note"),
+            Change(
+                FEED,
+                "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            if sequence",
+                "        if 0 <= sequence <= self.sequence:\n            if sequence",
+            ),
+            Change(
+                "controller/cluster/deltas.py",
+                "        if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    PlantedBug(
+        "a machine that lost its power says that it has all that it had",
+        (
+            Change(
+                "storage/broker_epoch_file.py",
+                'if boot_id and fields.get("boot_id") == boot_id else UNKNOWN',
+                "if boot_id else UNKNOWN",
+            ),
+        ),
+        "power",
+    ),
+]  # fmt: skip
+
+
+def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
+    """Plant the bug into a copy of the source and play; what was found, or None."""
+    plant(bug, folder)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder / 'src'}:{ROOT}",
+        "OTTLA_PURE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "tests.simulation.brokers.play", str(seeds), "0", bug.theme]
+    played = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    return None if played.returncode == 0 else played.stdout + played.stderr
+
+
+def first_lines(found: str | None) -> str:
+    if found is None:
+        return "not found"
+    lines = found.splitlines()
+    place = next((number for number, line in enumerate(lines) if line.startswith("seed ")), 0)
+    return f"{lines[place]}: {lines[max(0, place - 1)][:150]}"
+
+
+def main() -> None:
+    for bug in BUGS:
+        if len(sys.argv) < 2 or sys.argv[1] in bug.name:
+            with tempfile.TemporaryDirectory() as place:
+                print(f"{bug.name}: {first_lines(hunt(bug, Path(place)))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""One life of a cluster of real brokers, made from a seed: `simulate(seed)` raises when a promise is broken.
+
+`OTTLA_PURE=1 python -m tests.simulation.brokers.play SEEDS [FIRST] [THEME]` plays many.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from random import Random
+
+from tests.simulation.brokers.admin import Creator
+from tests.simulation.brokers.cluster import Cluster, running
+from tests.simulation.brokers.consumers import Consumer, FinalReader
+from tests.simulation.brokers.faults import THEMES, Theme, is_whole, states
+from tests.simulation.brokers.invariants import (
+    Invariant,
+    NobodyWaits,
+    NoTaskDied,
+    NoTasksAreLeft,
+    NoUnexpectedError,
+    ReplicasAreEqual,
+)
+from tests.simulation.brokers.ledger import Ledger, Place
+from tests.simulation.brokers.members import ClassicMember, ConsumerMember, Member
+from tests.simulation.brokers.producers import Producer
+from tests.simulation.brokers.transactors import IN as TOPIC
+from tests.simulation.brokers.transactors import OUT, Counter, Transactor
+from tests.simulation.brokers.world import BrokenPromiseError, World
+
+START_SECONDS_MAX = 20.0
+RECOVERY_SECONDS_MAX = 10.0
+QUIET_SECONDS_MAX = 10.0
+REST_SECONDS_MAX = 10.0
+TROUBLE_SECONDS = 8.0
+
+
+class Life:
+    """What happens to one cluster."""
+
+    def __init__(self, cluster: Cluster, theme: Theme) -> None:
+        self.theme = theme
+        cluster.sockets.small_buffers = theme.small_buffers
+        self.cluster = cluster
+        self.world = cluster.world
+        self.ledger = Ledger(self.world)
+        self.partitions = self.world.random.choice((1, 2))
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.transactors: list[Transactor] = []
+        self.members: list[Member] = []
+
+    def places(self) -> list[Place]:
+        return [(topic, index) for topic in (TOPIC, OUT) for index in range(self.partitions)]
+
+    def workers(self) -> list[Producer | Transactor | Member]:
+        """Those whose work must go on once all is mended."""
+        return [*self.producers, *self.transactors, *self.members]
+
+    def play(self) -> None:
+        self.begin()
+        self.employ()
+        self.world.run(1.0)
+        self.meddle()
+        self.world.run(TROUBLE_SECONDS)
+        self.cluster.heal()
+        self.recover()
+        self.check_rest()
+        self.check_data()
+
+    def begin(self) -> None:
+        for host in self.cluster.hosts:
+            host.start()
+        creator = Creator(self.cluster, {TOPIC: self.partitions, OUT: self.partitions})
+        creator.start()
+        if not self.world.run(START_SECONDS_MAX, lambda: not self.cluster.working and self.world.seconds > 0.1):
+            self.world.break_("the cluster does not start")
+        self.tasks_left = NoTasksAreLeft(self.cluster)
+
+    def employ(self) -> None:
+        chance = self.world.random
+        for place in self.places():
+            if place[0] == TOPIC:
+                for number in range(chance.choice((1, 1, 2))):
+                    self.producers.append(Producer(self.cluster, f"p{place[1]}{number}", self.ledger, *place))
+            for is_committed in (False, True):
+                if chance.random() < 0.6:
+                    name = f"{'r' if is_committed else 'u'}{place[0][0]}{place[1]}"
+                    self.consumers.append(Consumer(self.cluster, name, self.ledger, place, is_committed=is_committed))
+        for number in range(chance.choice((0, 1, 2))):
+            self.transactors.append(Transactor(self.cluster, f"x{number}", self.ledger, self.partitions))
+        for kind, letter in ((ClassicMember, "m"), (ConsumerMember, "n")):
+            for number in range(chance.choice((0, 0, 1, 2, 3))):
+                name = f"{letter}{number}"
+                self.members.append(kind(self.cluster, name, self.ledger, f"group {letter}", TOPIC, self.partitions))
+        for client in (*self.workers(), *self.consumers):
+            client.start()
+
+    def meddle(self) -> None:
+        end = self.world.now + TROUBLE_SECONDS - 0.5
+
+        def strike() -> None:
+            if self.world.now < end:
+                self.world.random.choice(self.theme.faults)(self)
+                self.world.after(self.world.random.uniform(0.3, 3.0), strike)
+
+        self.world.after(self.world.random.uniform(0.0, 1.0), strike)
+
+    def recover(self) -> None:
+        """Work goes on; and when there is no more, everybody comes to an end."""
+        mended_at = self.world.now
+
+        def stuck() -> list[str]:
+            return [
+                *(each.name for each in self.producers if each.acked_at <= mended_at),
+                *(each.name for each in self.transactors if each.committed_at <= mended_at),
+                *(each.name for each in self.members if each.placed_at <= mended_at),
+            ]
+
+        if not self.world.run(RECOVERY_SECONDS_MAX, lambda: not stuck()):
+            self.world.break_(f"the work of {stuck()} does not go on after all is mended")
+        self.world.run(self.world.random.choice((0.0, 1.0, 3.0)))
+        for client in (*self.workers(), *self.consumers):
+            client.is_done = True
+        if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
+            self.world.break_(f"clients do not come to an end: {list(self.cluster.working)}")
+
+    def check_rest(self) -> None:
+        """Nobody asks for anything any more."""
+        settled: tuple[Invariant, ...] = (NobodyWaits(), self.tasks_left, ReplicasAreEqual())
+
+        def problem() -> str | None:
+            if not is_whole(self.cluster):
+                return f"not all replicas are in sync: {states(self.cluster)}"
+            return next((found for each in settled if (found := each.broken(self.cluster)) is not None), None)
+
+        if not self.world.run(REST_SECONDS_MAX, lambda: problem() is None):
+            self.world.break_(f"no rest: {problem()}")
+        for invariant in (NoTaskDied(), NoUnexpectedError()):
+            found = invariant.broken(self.cluster)
+            if found is not None:
+                self.world.break_(found)
+
+    def check_data(self) -> None:
+        counters = [Counter(self.cluster, f"count of {each.name}", self.ledger, each) for each in self.transactors]
+        for counter in counters:
+            counter.start()
+        if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
+            self.world.break_("open transactions do not come to an end")
+        readers = [
+            FinalReader(self.cluster, f"final {place} {is_committed}", self.ledger, place, is_committed=is_committed)
+            for place in self.places()
+            for is_committed in (False, True)
+        ]
+        for reader in readers:
+            reader.start()
+        if not self.world.run(QUIET_SECONDS_MAX, lambda: all(reader.has_ended for reader in readers)):
+            self.world.break_("a partition cannot be read to its end")
+        for reader in readers:
+            if not reader.is_committed:
+                self.ledger.check_log(reader.place, reader.log)
+        committed = {reader.place: reader.log for reader in readers if reader.is_committed}
+        self.ledger.check_transactions(committed)
+        self.ledger.check_counts(committed, {each.producer: each.found for each in counters})
+
+
+def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> World:
+    chance = Random(seed)
+    name = theme or chance.choices(list(THEMES), [each.weight for each in THEMES.values()])[0]
+    with running(seed, THEMES[name].brokers, lines=lines) as cluster:
+        cluster.world.tell(f"theme {name}")
+        Life(cluster, THEMES[name]).play()
+    return cluster.world
+
+
+def main() -> int:
+    count = int(sys.argv[1])
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    theme = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3] in THEMES else None
+    goes_on = "--all" in sys.argv  # to the end, with a line for each broken promise
+    started = time.process_time()  # of this process: others may be busy, too
+    broken = 0
+    for seed in range(first, first + count):
+        try:
+            simulate(seed, theme)
+        except BrokenPromiseError as error:
+            print(
+                error if count == 1 or not goes_on else f"seed {seed}: {str(error).splitlines()[0][:300]}", flush=True
+            )
+            broken += 1
+            if not goes_on:
+                return 1
+    seconds = time.process_time() - started
+    print(f"{count} seeds in {seconds:.1f} s: {count * 60 / seconds:,.0f} a minute, {broken or 'nothing'} broken")
+    return int(broken > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Lives of a cluster of real brokers, each with its own faults; and that the simulation is any good."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.simulation.brokers.faults import THEMES
+from tests.simulation.brokers.planted_bugs import BUGS, ROOT, SEEDS_MAX, hunt
+from tests.simulation.brokers.play import simulate
+from tests.simulation.cluster.planted_bugs import PlantedBug
+
+PIECE = 15
+SEEDS = range(0, 150, PIECE)
+SEEDS_OF_FAULTS = range(150, 3_000, PIECE)
+
+
+def play(first: int) -> None:
+    for seed in range(first, first + PIECE):
+        simulate(seed)
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_no_seed_breaks_a_promise(first: int) -> None:
+    play(first)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("first", SEEDS_OF_FAULTS)
+def test_no_seed_of_many_breaks_a_promise(first: int) -> None:
+    play(first)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_theme_is_played(theme: str) -> None:
+    assert any(f"theme {theme}" in line for line in simulate(3, theme, lines=None).trace)
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    assert simulate(7).hash == simulate(7).hash
+    assert simulate(7).hash != simulate(8).hash
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    """The order of sets differs from process to process: nothing may depend on it."""
+    command = [sys.executable, "-c", "from tests.simulation.brokers.play import simulate; print(simulate(12).hash)"]
+    stories = {
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert stories == {f"{simulate(12).hash}\n"}
+
+
+def test_a_broken_promise_is_told_with_its_seed_and_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replication.leading.Leading.replicated_offset", lambda self, own_offset: own_offset)
+    with pytest.raises(AssertionError) as broken:
+        for seed in range(40):
+            simulate(seed, "kill")
+    lines = str(broken.value).splitlines()
+    assert lines[1].startswith("seed ")
+    assert len(lines) > 5
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name.replace(" ", "_") for bug in BUGS])
+def test_a_planted_bug_is_found(bug: PlantedBug, tmp_path: Path) -> None:
+    assert hunt(bug, tmp_path) is not None, f"{bug.name}: no seed of {SEEDS_MAX} noticed"
