@@ -13,6 +13,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.tasks import counts
 from ottla.protocol.batches import read_batch_header, read_records
@@ -87,20 +88,32 @@ class Network:
 
 
 class SimulatedPartition:
-    """What a shard needs of a partition: appends are replicated some time later, and a crash may lose what was not."""
+    """What a shard needs of a partition: appends are replicated some time later, and a crash may lose what was not.
+
+    For a while it may refuse them, because too few replicas are in sync.
+    """
 
     def __init__(self, world: World, topic: str, index: int = 0) -> None:
         self._world = world
         self.name = TopicPartition(topic, index)
         self.is_leader = True
-        self.has_too_few_in_sync = False
+        self._refuses_until_ms = 0
         self.leader_epoch = self.leading_since = 0
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.high_watermark = 0
         self._waiting: list[tuple[int, Any]] = []
 
+    @property
+    def has_too_few_in_sync(self) -> bool:
+        return self._world.now_ms < self._refuses_until_ms
+
+    def refuse(self, for_ms: int) -> None:
+        self._refuses_until_ms = self._world.now_ms + for_ms
+
     def append_own(self, batch: bytearray, _: int) -> int:
+        if self.has_too_few_in_sync:
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)  # as clients are told
         self.batches.append(bytes(batch))
         self.end_offset += read_batch_header(batch, 0).record_count
         if self._world.chance(0.5):
