@@ -294,7 +294,7 @@ def running(
     seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80
 ) -> Iterator[Cluster]:
     """A world with a cluster in it, and nothing left of it afterwards."""
-    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")
+    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")  # in memory: nothing waits for a disk
     logger = logging.getLogger("ottla")
     level, propagates = logger.level, logger.propagate
     was_collecting = gc.isenabled()
@@ -341,6 +341,9 @@ def end_world(cluster: Cluster) -> None:
                 loop.clear()
             world.clear()
             tasks._running.clear()
+            cluster.network.clear()
+            cluster.sockets.clear()
+            cluster.server.sessions.clear()
             cluster.disk.close_all()
             for host in cluster.hosts:
                 host.loop = host.broker = host.services = None

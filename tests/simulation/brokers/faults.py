@@ -242,10 +242,8 @@ def visit(life: Life) -> None:
     """Others ask for something, too; some do not wait for the answer."""
     cluster, world = life.cluster, life.world
     for number in range(3):
-        if world.chance(0.5):
-            asked = a_wish(world, life.partitions, len(cluster.hosts))
-        else:
-            asked = a_question(world)
+        is_wish = world.chance(0.5)
+        asked = a_wish(world, life.partitions, len(cluster.hosts)) if is_wish else a_question(world)
         kind = world.random.choice((Visitor, Visitor, HastyVisitor))
         name = f"v{world.rounds}.{number}"
         world.tell(f"{name}: {kind.__name__} with {type(asked[0]).__name__}")

@@ -5,6 +5,7 @@ What concerns single records, transactions and offsets is watched all the time: 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -111,4 +112,4 @@ def waiting_at(host: BrokerHost) -> str | None:
 def tasks_of(host: BrokerHost) -> Counter[str]:
     if host.loop is None:
         return Counter()
-    return Counter(task.get_coro().__qualname__ for task in host.loop.tasks.values())  # type: ignore[union-attr]
+    return Counter(re.sub(r"[0-9]+", "N", task.get_name()) for task in host.loop.tasks.values())

@@ -3,7 +3,7 @@
 Rules of the data:
 1. A record that was acknowledged is there at the end, once, at its offset, in the order of its producer.
 2. What a consumer has seen at an offset is what everybody sees there, for ever.
-3. A transaction is seen by read_committed as a whole or not at all: not at all if it was aborted or nobody committed it.
+3. A transaction is seen by read_committed as a whole or not at all: not if it was aborted, or nobody committed it.
 4. The committed offset of a group does not go back.
 """
 

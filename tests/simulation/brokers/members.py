@@ -1,8 +1,8 @@
 """Members of groups, of the classic and of the new protocol (KIP-848), that come, go and die.
 
-Their work is to raise the committed offset of what they own, one by one. Promises: in one generation a partition belongs
-to one member; what was committed does not go back. A member that does not know what became of a commit gives its place
-up before it goes on: a commit that comes late is then one of a member that is gone.
+Their work is to raise the committed offset of what they own, one by one. Promises: in one generation a partition
+belongs to one member; what was committed does not go back. A member that does not know what became of a commit gives
+its place up before it goes on: a commit that comes late is then one of a member that is gone.
 """
 
 from __future__ import annotations

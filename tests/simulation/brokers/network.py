@@ -78,6 +78,9 @@ class Network:
         self.off.pop(host, None)
         self._release()
 
+    def clear(self) -> None:
+        self._held.clear()
+
     def _release(self) -> None:
         for way in list(self._held):
             if not self.is_cut(*way):

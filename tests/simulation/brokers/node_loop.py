@@ -1,8 +1,8 @@
 """The event loop of one node: asyncio's order of things, the world's time.
 
-A round is what asyncio calls an iteration: the poller hands socket events to their connections, then everything that was
-ready at that moment is run. Work for threads is done here too, some time later, in one piece. Nothing of the real world
-is reachable: no sockets, no signals, no threads.
+A round is what asyncio calls an iteration: the poller hands socket events to their connections, then everything that
+was ready at that moment is run. Work for threads is done here too, some time later, in one piece. Nothing of the real
+world is reachable: no sockets, no signals, no threads.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class NodeLoop(asyncio.AbstractEventLoop):
 
     def clear(self) -> None:
         self._ready.clear()
+        self.poller = NodePoller(self.world, self)
+        self.signals.clear()
         self.tasks = {}
         self.died.clear()
 
@@ -163,7 +165,7 @@ class NodeLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
         self._numbers += 1
-        task: NodeTask[T] = NodeTask(coro, loop=self, name=name or f"task-{self._numbers}", context=context)
+        task: NodeTask[T] = NodeTask(coro, loop=self, name=name or coro.__qualname__, context=context)
         task.number = self._numbers
         self.tasks[task.number] = task
         task.add_done_callback(self._on_done)

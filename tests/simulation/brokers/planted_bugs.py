@@ -17,7 +17,7 @@ SEEDS_MAX = 2_000
 
 CONNECTION = "network/connection.py"
 PEER = "network/peer.py"
-RESPONDER = "broker/responder.py"
+DISPATCH = "broker/dispatch.py"
 ISR_CHANGES = "broker/replicas/isr_changes.py"
 FETCHER = "broker/replicas/replica_fetcher.py"
 POLL_LOOP = "broker/cluster/poll_loop.py"
@@ -30,13 +30,20 @@ FEED = "controller/cluster/feed.py"
 
 BUGS = [
     PlantedBug(
-        "a request of more than 64 KiB whose answer has to wait keeps two places in the line of replies",
-        (Change(RESPONDER, "        if self._place is None and not self.is_done:\n", "        if not self.is_done:\n"),),
+        "a request of more than 64 KiB keeps a second place in the line of replies when it is decoded",
+        (
+            Change(
+                DISPATCH,
+                "            answer = served.handle(held[0], context)\n",
+                "            responder._place = None\n            answer = served.handle(held[0], context)\n",
+            ),
+        ),
         "calm",
     ),
     PlantedBug(
         "ISR changes forget what the controller has not answered",
         (Change(ISR_CHANGES, "problem)\n            self._unknown += proposals\n", "problem)\n"),),
+        "pause",
     ),
     PlantedBug(
         "ISR changes end when the controller does not answer",
@@ -47,6 +54,7 @@ BUGS = [
                 "            await self._propose(proposals)\n            if self._unknown:\n                return\n",
             ),
         ),
+        "network",
     ),
     PlantedBug(
         "a fetcher ends in silence when it loses its leader",
@@ -92,7 +100,13 @@ BUGS = [
     ),
     PlantedBug(
         "answers overtake each other on a connection",
-        (Change(CONNECTION, "        if self.pending:\n            place = Pend", "        if False:\n            place = Pend"),),
+        (
+            Change(
+                CONNECTION,
+                "        if self.pending:\n            place = PendingReply",
+                "        if False:\n            place = PendingReply",
+            ),
+        ),
         "clients",
     ),
     PlantedBug(
@@ -176,6 +190,7 @@ BUGS = [
                 "            while self._waiting:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a coordinator that leads no more does not tell who waits",
@@ -186,6 +201,7 @@ BUGS = [
                 "        for _, _, decision in ():\n            for reply in decision.replies:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "deadlines of groups are not kept after the first",
@@ -196,10 +212,18 @@ BUGS = [
                 "            tasks.tell(shard.tick)\n",
             ),
         ),
+        "calm",
     ),
     PlantedBug(
         "markers that could not be written are not written later",
-        (Change(MARKERS, "            self._to_do.append(place)\n            self._pause()\n", "            self._pause()\n"),),
+        (
+            Change(
+                MARKERS,
+                "            self._to_do.append(place)\n            self._pause()\n",
+                "            self._pause()\n",
+            ),
+        ),
+        "kill",
     ),
     PlantedBug(
         "offsets of a transaction do not count when it is committed",
@@ -259,6 +283,7 @@ BUGS = [
                 "        await asyncio.sleep(4 * seconds_max)\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "whoever has missed a change is told that there is none",
@@ -269,6 +294,7 @@ BUGS = [
                 "            if sequence >= self.sequence - 1:\n                return []\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a broker goes on with the deltas of an earlier controller",
@@ -278,7 +304,11 @@ BUGS = [
                 "                self._sequence = NO_SEQUENCE\n                if elected == NO_CONTROLLER",
                 "                if elected == NO_CONTROLLER",
             ),
-            Change(FEED, "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note", "        if 0 <= sequence <= self.sequence:\n            self._note"),
+            Change(
+                FEED,
+                "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note",
+                "        if 0 <= sequence <= self.sequence:\n            self._note",
+            ),
             Change(
                 FEED,
                 "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            if sequence",
@@ -290,6 +320,7 @@ BUGS = [
                 "        if False:\n",
             ),
         ),
+        "kill",
     ),
     PlantedBug(
         "a machine that lost its power says that it has all that it had",
@@ -302,7 +333,7 @@ BUGS = [
         ),
         "power",
     ),
-]  # fmt: skip
+]
 
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:

@@ -173,6 +173,12 @@ def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> Wor
     return cluster.world
 
 
+def play_piece(first: int, count: int) -> None:
+    """Some seeds, one after the other."""
+    for seed in range(first, first + count):
+        simulate(seed)
+
+
 def main() -> int:
     count = int(sys.argv[1])
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0

@@ -94,6 +94,10 @@ class Sockets:
             if isinstance(endpoint, Endpoint):
                 endpoint.reset_peer()
 
+    def clear(self) -> None:
+        self.listening.clear()
+        self.by_descriptor.clear()
+
     def _current(self) -> NodeLoop:
         assert self.world.current is not None
         return self.world.current

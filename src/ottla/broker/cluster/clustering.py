@@ -229,7 +229,7 @@ def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) 
 def offline_replicas(services: Services) -> list[OfflineReplicas]:
     """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in services.replicas.offline | services.replicas.damaged | services.replicas.full:
+    for name in sorted(services.replicas.offline | services.replicas.damaged | services.replicas.full):
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
     topics = services.image.topics

@@ -50,7 +50,7 @@ class RoomWatch:
             await publisher.retry()
 
     def _tell_partitions(self, path: str, now_ms: int) -> None:
-        for name in list(self._services.replicas.full):
+        for name in sorted(self._services.replicas.full):
             partition = self._services.replicas.get(*name)
             due_ms, wait_ms = self._waits.get(name, (0, LOOK_MS))
             if partition is not None and os.path.dirname(partition.log.directory) == path and now_ms >= due_ms:

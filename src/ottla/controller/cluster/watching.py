@@ -226,7 +226,7 @@ class ControllerWatches:
     async def _look_at_damage(self) -> None:
         """Other nodes that could not be read: whoever has restored one of them wants it to count."""
         image = self._controller.image
-        for path in [path for path in image.damaged if not path.startswith(f"{tree.BROKER_TOPICS}/")]:
+        for path in [path for path in sorted(image.damaged) if not path.startswith(f"{tree.BROKER_TOPICS}/")]:
             if path.startswith(tree.BROKER_IDS):
                 self._chores.want("brokers")
                 continue
