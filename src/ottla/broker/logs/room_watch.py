@@ -12,7 +12,9 @@ import os
 from typing import Final
 
 from ottla.broker.logs.log_loading import LogLoading
-from ottla.broker.services import Services
+from ottla.broker.node import Node
+from ottla.broker.publisher import Publisher
+from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.room import has_room
 
 LOOK_MS: Final = 1_000
@@ -21,18 +23,20 @@ LOOK_MS: Final = 1_000
 class RoomWatch:
     """A chore of Housekeeping."""
 
-    def __init__(self, services: Services, loading: LogLoading) -> None:
-        self._services = services
+    def __init__(self, node: Node, replicas: ReplicaSet, publisher: Publisher, loading: LogLoading) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._publisher = publisher
         self._loading = loading
 
     async def look(self) -> None:
-        replicas, publisher = self._services.replicas, self._services.publisher
+        replicas, publisher = self._replicas, self._publisher
         if not replicas.full and not publisher.failed and not self._loading.unopened:
             return
         loop = asyncio.get_running_loop()
         has_any = False
         for log_dir in replicas.log_dirs.online:
-            if await loop.run_in_executor(self._services.workers, has_room, log_dir.path):
+            if await loop.run_in_executor(self._node.workers, has_room, log_dir.path):
                 has_any = True
                 self._tell_partitions(log_dir.path)
                 await self._loading.retry(log_dir.path)
@@ -40,11 +44,11 @@ class RoomWatch:
             await publisher.retry()
 
     def _tell_partitions(self, path: str) -> None:
-        for name in list(self._services.replicas.full):
-            partition = self._services.replicas.get(*name)
+        for name in list(self._replicas.full):
+            partition = self._replicas.get(*name)
             if partition is not None and os.path.dirname(partition.log.directory) == path:
                 partition.note_room()
 
     def __repr__(self) -> str:
-        waiting = len(self._services.replicas.full) + len(self._services.publisher.failed)
+        waiting = len(self._replicas.full) + len(self._publisher.failed)
         return f"<RoomWatch for {waiting} partitions>"
