@@ -19,7 +19,7 @@ from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
-from ottla.broker.cluster.poll_loop import PollLoop
+from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.isr_changes import IsrChanges
@@ -29,6 +29,7 @@ from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
+from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
@@ -51,6 +52,7 @@ class Clustering:
         self._replicas = replicas
         self._publisher = publisher
         self._settings = settings
+        self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
         self._store = ZooKeeperStore(
             connect,
             settings.zookeeper_session_timeout_ms,
@@ -61,8 +63,8 @@ class Clustering:
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
         self.peers = Peers(settings, images, poller)
-        self.control = Control(node, self.controller, self.membership, self.peers)
         link = ControllerLink(node.id, self.peers, self.membership)
+        self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)
         self._told_epoch = -1  # of the election after which the controller knows what is offline here
         self._polls: PollLoop | None = None
@@ -80,12 +82,27 @@ class Clustering:
         me = me._replace(previous_epoch=previous_life(log_dirs.dirs))
         self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
         self._node.live.on_change(lambda _: self._settle())
-        await self.membership.start(me, log_dirs.cluster_id)
         self._polls = PollLoop(
             self.membership, self._node.images, self.peers, self._publisher.settled, self._offline_replicas
         )
-        self._polls.start()
-        await self.membership.ready.wait()
+        try:
+            await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
+            self._polls.start()
+            await self._await_image()
+        except StoreError:
+            await self.leave()
+            raise
+
+    async def _await_image(self) -> None:
+        """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""
+        while not self.membership.ready.is_set():
+            await wait_for_event(self.membership.ready, LOOK_SECONDS)
+            silent_ms = self._node.clock.monotonic_ms() - self._store.last_contact_ms()
+            if silent_ms > max(self._patience_ms, self._store.session_timeout_ms):
+                raise StoreUnusableError(
+                    f"ZooKeeper ({self._settings.zookeeper_connect}) has not answered for {silent_ms} ms, and this "
+                    "broker does not know the controller yet. Start it again when ZooKeeper answers."
+                )
 
     def serve(self) -> None:
         """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.controller.auto_create import AutoCreation
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange
 from ottla.controller.decisions.machine import NewTopic, TopicResult
@@ -41,7 +40,7 @@ from ottla.protocol.messages.topics import (
 from ottla.replication.leading import IsrProposal
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.peers import Peers
+    from ottla.broker.cluster.controller_link import ControllerLink
     from ottla.broker.node import Node
     from ottla.controller.cluster.membership import Membership
     from ottla.controller.image import MetadataImage
@@ -68,19 +67,24 @@ class Control:
     """One for each broker."""
 
     def __init__(
-        self, node: Node, controller: ControllerService, cluster: Membership | None = None, peers: Peers | None = None
+        self,
+        node: Node,
+        controller: ControllerService,
+        cluster: Membership | None = None,
+        link: ControllerLink | None = None,
     ) -> None:
-        """`cluster` and `peers` are None on a broker that is alone."""
+        """`cluster` and `link` are None on a broker that is alone."""
         self._node = node
         self._controller = controller
         self._cluster = cluster
+        self._link = link
         self._auto_creation = AutoCreation(self.create_topics, node.clock)
-        self._link = ControllerLink(node.id, peers, cluster) if cluster is not None and peers is not None else None
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
     @property
-    def _is_here(self) -> bool:
-        return self._cluster is None or self._cluster.is_controller
+    def _elsewhere(self) -> ControllerLink | None:
+        """The way to the controller; None if it is here."""
+        return None if self._cluster is None or self._cluster.is_controller else self._link
 
     # ---- topics
 
@@ -90,8 +94,8 @@ class Control:
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicResult]:
         """Those that were made are in this broker's image when this returns, unless the news is very late."""
-        if self._link is not None and not self._is_here:
-            answer = await self._link.ask(
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
                 CreateTopicsRequest(topics=[to_creatable(topic) for topic in wanted], timeout_ms=CREATE_MS_MAX),
                 CreateTopicsResponse,
                 timeout_ms=CREATE_MS_MAX,
@@ -124,8 +128,8 @@ class Control:
 
     async def allocate_producer_ids(self) -> range:
         """A block of ids for this broker."""
-        if self._link is not None and not self._is_here:
-            answer = await self._link.ask(
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
                 AllocateProducerIdsRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
                 AllocateProducerIdsResponse,
                 timeout_ms=IDS_MS_MAX,
@@ -146,8 +150,8 @@ class Control:
 
     async def alter_partitions(self, proposals: Sequence[IsrProposal]) -> list[IsrVerdict]:
         """What became of each proposal, in their order. KafkaError: nothing is known of any of them."""
-        if self._link is not None and not self._is_here:
-            answer = await self._link.ask(
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
                 alter_partition_request(proposals, self._node.id, self._broker_epoch),
                 AlterPartitionResponse,
                 timeout_ms=ALTER_MS_MAX,
@@ -165,8 +169,8 @@ class Control:
 
     async def controlled_shutdown(self, timeout_ms: int) -> list[TopicPartition]:
         """Have the leaderships of this broker moved; what is left has nobody else who could lead it."""
-        if self._link is not None and not self._is_here:
-            answer = await self._link.ask(
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
                 ControlledShutdownRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
                 ControlledShutdownResponse,
                 timeout_ms=timeout_ms,
@@ -181,12 +185,8 @@ class Control:
             return []
         return await cluster.controller.controlled_shutdown(self._node.id, self._broker_epoch)
 
-    def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
-
     def __repr__(self) -> str:
-        return f"<Control {'here' if self._is_here else self._link!r}>"
+        return f"<Control {self._elsewhere or 'here'}>"
 
 
 MADE: Final = (Error.NONE, Error.TOPIC_ALREADY_EXISTS)
