@@ -21,9 +21,9 @@ from typing import Any, Final
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
 from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long
+from ottla.broker.parts import BrokerParts
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
-from ottla.broker.services import Services
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import SendProbe
 from ottla.network.connection import Connection
@@ -90,21 +90,21 @@ class Dispatcher:
 
     def __init__(
         self,
-        services: Services,
+        parts: BrokerParts,
         rows: Iterable[ServedApi],
         unsupported_answer: Callable[[], Any],
         poller: Poller,
     ) -> None:
-        self._services = services
+        self._parts = parts
         self._poller = poller
         rows = list(rows)
-        self._served = {row.key: Served(row, ALL_APIS[row.key], services.counters) for row in rows}
+        self._served = {row.key: Served(row, ALL_APIS[row.key], parts.counters) for row in rows}
         self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
         self._loop = asyncio.get_running_loop()
         ranges = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
-        services.served_apis = [served for served in ranges if served[0] in APIS]
-        services.broker_apis = [served for served in ranges if served[0] not in APIS]
-        services.apis = {row.key: row for row in rows}
+        parts.served_apis = [served for served in ranges if served[0] in APIS]
+        parts.broker_apis = [served for served in ranges if served[0] not in APIS]
+        parts.apis = {row.key: row for row in rows}
 
     # ---- FrameHandler
 
@@ -127,7 +127,7 @@ class Dispatcher:
         received_ns = self._poller.answered_ns
         responder = Responder(connection, served.answering, version, header.correlation_id, received_ns)
         context = Context(
-            self._services,
+            self._parts,
             responder,
             connection.client,
             served.key,
@@ -187,7 +187,7 @@ class Dispatcher:
         """A request that names a million topics takes half a second to decode: a worker does that."""
         responder = context.responder
         decoder = served.decoder(context.api_version)
-        workers = self._services.workers
+        workers = self._parts.workers
         try:
             held = await self._loop.run_in_executor(workers, decode_apart, decoder, frame, position)
         except ProtocolError as error:

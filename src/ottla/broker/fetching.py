@@ -313,7 +313,7 @@ class Fetch:
         """
         if error is not Error.OFFSET_OUT_OF_RANGE or self.rack or self.replica is not None:
             return error
-        is_sure = partition.is_leader and not self.context.broker.coordinators.must_check_leadership
+        is_sure = partition.is_leader and not self.context.broker.must_check_leadership
         return error if is_sure else Error.NOT_LEADER_OR_FOLLOWER
 
     def _require_replica(self, partition: Partition, leader_epoch: int) -> None:

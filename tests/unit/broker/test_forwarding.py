@@ -93,7 +93,7 @@ def test_the_client_counts_and_not_the_broker_that_passed_the_request_on(tmp_pat
             return principal != "User:mallory"
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.authorizer = Authorizer()
+        one.parts.authorizer = Authorizer()
         assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == 0
         assert (ANONYMOUS, "127.0.0.1", "CLUSTER_ACTION") in asked
         assert ("User:alice", "10.1.2.3", "CREATE") in asked
@@ -114,7 +114,7 @@ def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
             return False
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.authorizer = Nobody()
+        one.parts.authorizer = Nobody()
         assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == Error.UNKNOWN_SERVER_ERROR
         assert "orders" not in one.image.topics
 
@@ -123,7 +123,7 @@ def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
 
 def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        two.controller, two.publisher = one.controller, one.services.publisher  # type: ignore[attr-defined]
+        two.controller, two.publisher = one.controller, one.parts.publisher  # type: ignore[attr-defined]
         two.cluster.controller_id = -1
         waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
         await asyncio.sleep(0.05)

@@ -16,7 +16,7 @@ from long_requests import Maker, Naming, World
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
-from ottla.broker.coordinators.coordinators import offsets_topic, require_brokers, transactions_topic
+from ottla.broker.coordinators.internal_topics import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.handlers.table import APIS
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
@@ -75,6 +75,7 @@ def broker_with(replicas: Any, **parts: Any) -> Any:
         replicas=replicas,
         clock=LoopClock(),
         image=parts.pop("image", image()),
+        must_check_leadership=parts.pop("must_check_leadership", False),
         why_not_here=lambda *_: KafkaError(Error.NOT_LEADER_OR_FOLLOWER),
         **parts,
     )
@@ -272,10 +273,7 @@ class Coordinating:
 
     def __init__(self, found: MetadataImage) -> None:
         self._image = found
-        self.must_check_leadership = False
-
-    def offsets_topic(self) -> object:
-        return "offsets"
+        self.internal_topics = SimpleNamespace(offsets=lambda: "offsets")
 
     async def ensure_topic(self, _: object) -> TopicImage:
         return self._image.topics["__consumer_offsets"]
@@ -306,9 +304,8 @@ def test_the_coordinator_is_the_leader_at_the_listener_that_was_asked(
 
 def test_a_broker_in_doubt_names_no_coordinator() -> None:
     known = image(1, "__consumer_offsets")
-    coordinators = Coordinating(known)
-    coordinators.must_check_leadership = True
-    context: Any = Asking(broker_with(None, image=known, coordinators=coordinators), 4)
+    broker = broker_with(None, image=known, coordinators=Coordinating(known), must_check_leadership=True)
+    context: Any = Asking(broker, 4)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     (row,) = virtual_time.run(find_coordinator.handle(request, context)).coordinators
     assert row.error_code == Error.COORDINATOR_NOT_AVAILABLE

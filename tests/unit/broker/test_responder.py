@@ -53,8 +53,8 @@ class Stand:
             ServedApi(FETCH, self._fetch, overlaps=True),
             ServedApi(HEARTBEAT, self._note),
         ]
-        services = SimpleNamespace(counters=BrokerCounters(), workers=None)
-        self.dispatcher = Dispatcher(services, rows, lambda: None, self.poller)  # type: ignore[arg-type]
+        parts = SimpleNamespace(counters=BrokerCounters(), workers=None)
+        self.dispatcher = Dispatcher(parts, rows, lambda: None, self.poller)  # type: ignore[arg-type]
         self.connection = Connection(
             self.transport,
             7,

@@ -7,8 +7,8 @@ import pytest
 
 import virtual_time
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.assembly import Assembly
 from ottla.broker.main import Broker, StartError
-from ottla.broker.services import Services
 from ottla.network.poller import Poller
 
 
@@ -19,7 +19,7 @@ class Stage(Broker):
     work_seconds = 0.0
     problem: Exception | None = None
 
-    async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
+    async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         if self.is_started:
             patience.reschedule(None)
         await asyncio.sleep(self.work_seconds)

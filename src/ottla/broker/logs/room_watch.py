@@ -16,7 +16,9 @@ from typing import Final
 
 from ottla.base.names import TopicPartition
 from ottla.broker.logs.log_loading import LogLoading
-from ottla.broker.services import Services
+from ottla.broker.node import Node
+from ottla.broker.publisher import Publisher
+from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.room import has_room
 
 LOOK_MS: Final = 1_000
@@ -26,14 +28,16 @@ WAIT_MS_MAX: Final = 60_000
 class RoomWatch:
     """A chore of Housekeeping."""
 
-    def __init__(self, services: Services, loading: LogLoading) -> None:
-        self._services = services
+    def __init__(self, node: Node, replicas: ReplicaSet, publisher: Publisher, loading: LogLoading) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._publisher = publisher
         self._loading = loading
         self._waits: dict[TopicPartition, tuple[int, int]] = {}  # not before when, and how long that was
 
     async def look(self) -> None:
-        replicas, publisher = self._services.replicas, self._services.publisher
-        now_ms = self._services.clock.monotonic_ms()
+        replicas, publisher = self._replicas, self._publisher
+        now_ms = self._node.clock.monotonic_ms()
         for name in [name for name, (due_ms, wait_ms) in self._waits.items() if now_ms > due_ms + wait_ms]:
             if name not in replicas.full:
                 del self._waits[name]
@@ -42,7 +46,7 @@ class RoomWatch:
         loop = asyncio.get_running_loop()
         has_any = False
         for log_dir in replicas.log_dirs.online:
-            if await loop.run_in_executor(self._services.workers, has_room, log_dir.path):
+            if await loop.run_in_executor(self._node.workers, has_room, log_dir.path):
                 has_any = True
                 self._tell_partitions(log_dir.path, now_ms)
                 await self._loading.retry(log_dir.path)
@@ -50,8 +54,8 @@ class RoomWatch:
             await publisher.retry()
 
     def _tell_partitions(self, path: str, now_ms: int) -> None:
-        for name in sorted(self._services.replicas.full):
-            partition = self._services.replicas.get(*name)
+        for name in sorted(self._replicas.full):
+            partition = self._replicas.get(*name)
             due_ms, wait_ms = self._waits.get(name, (0, LOOK_MS))
             if partition is not None and os.path.dirname(partition.log.directory) == path and now_ms >= due_ms:
                 wait_ms = min(2 * wait_ms, WAIT_MS_MAX)
@@ -59,5 +63,5 @@ class RoomWatch:
                 partition.note_room()
 
     def __repr__(self) -> str:
-        waiting = len(self._services.replicas.full) + len(self._services.publisher.without_room)
+        waiting = len(self._replicas.full) + len(self._publisher.without_room)
         return f"<RoomWatch for {waiting} partitions>"
