@@ -48,6 +48,7 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_house.py
 
 unit: install
 	$(BIN)/pytest tests/unit tests/fuzz $(TWO)

@@ -208,6 +208,29 @@ def test_beside_a_request_that_is_alone_nothing_starts() -> None:
     play(scene)
 
 
+def test_work_that_begins_other_work_lets_nobody_start_before_that_is_done() -> None:
+    async def scene(stand: Stand) -> None:
+        async def inner() -> FetchResponse:
+            await asyncio.sleep(2)
+            return FetchResponse()
+
+        async def outer(responder: Responder) -> Responder:
+            await asyncio.sleep(1)
+            return responder.run(inner())
+
+        stand.send(FETCH)
+        first = stand.contexts[0].responder
+        first.run(outer(first))
+        stand.send(FETCH)
+        await asyncio.sleep(2)
+        assert len(stand.contexts) == 1
+        await asyncio.sleep(2)
+        assert len(stand.contexts) == 2
+        assert stand.answered() == [1]
+
+    play(scene)
+
+
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
 def test_a_handler_that_fails_closes_its_connection(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:

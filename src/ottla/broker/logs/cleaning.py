@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.cleanup_policies import DELETE, is_custom
 from ottla.base.errors import KafkaError
@@ -143,25 +144,20 @@ class Cleaning:
     # ---- lanes
 
     def _open_lanes(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in range(self._node.settings.log_cleaner_threads):
             if number not in self._lanes:
-                self._lanes[number] = loop.create_task(self._run_lane(number), name=f"cleaner {number}")
+                self._lanes[number] = tasks.keep_running(partial(self._run_lane, number), f"cleaner {number}")
 
     async def _run_lane(self, number: int) -> None:
         process = self._processes[number] = CleanerProcess(self._node.workers)
         try:
             while number < self._node.settings.log_cleaner_threads:
-                try:
-                    has_cleaned = await self._clean_next(process)
-                except Exception:  # one of the loops that own a task: the next round may succeed
-                    logger.exception("cleaning failed")
-                    has_cleaned = False
-                if not has_cleaned:
+                if not await self._clean_next(process):
                     await self._wait()
+            del self._lanes[number]  # there are to be fewer now
         finally:
+            del self._processes[number]
             await process.end()
-            del self._processes[number], self._lanes[number]
 
     async def _wait(self) -> None:
         backoff_ms = max(BACKOFF_MS_MIN, self._node.settings.log_cleaner_backoff_ms)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.metrics.histogram import TIMES_NS, Histogram
 from ottla.replication.partition import Partition
@@ -25,21 +26,15 @@ class Flusher:
     def __init__(self, workers: ThreadPoolExecutor) -> None:
         self._workers = workers
         self.flush_ns = Histogram(TIMES_NS)
-        self._tasks: set[asyncio.Task[object]] = set()
 
     def start(self, partition: Partition) -> None:
         """Flush now because an append asked for it; the partition holds its replies back until on_flushed()."""
-        self._run(self._flush_and_tell(partition))
+        tasks.keep_running(partial(self._flush_and_tell, partition), f"flushing {partition.name}")
 
     def start_rolled(self, partition: Partition) -> None:
         """A segment is full and another one takes the appends: bring it to disk, while nobody waits for that."""
         partition.log.has_rolled = False
-        self._run(self.flush(partition, only_rolled=True))
-
-    def _run(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.start(self.flush(partition, only_rolled=True), f"flushing {partition.name}")
 
     async def _flush_and_tell(self, partition: Partition) -> None:
         """Until it succeeds, or is of no use any more: nothing new is visible before, and no other flush is started."""

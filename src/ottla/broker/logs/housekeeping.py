@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
@@ -78,15 +79,14 @@ class Housekeeping:
         """Do this again and again until stop()."""
 
         async def repeat() -> None:
+            nonlocal first_ms
             await asyncio.sleep(first_ms / 1000)
+            first_ms = 0  # whatever went wrong, the pause before the next try is not as long as that before the first
             while True:
-                try:
-                    await chore()
-                except Exception:  # one of the loops that own a task: the next round may succeed
-                    logger.exception("%s failed", name)
+                await chore()
                 await asyncio.sleep(interval_ms() / 1000)
 
-        self._tasks.append(asyncio.get_running_loop().create_task(repeat(), name=name))
+        self._tasks.append(tasks.keep_running(repeat, name))
 
     # ---- chores
 

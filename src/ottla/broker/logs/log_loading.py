@@ -14,6 +14,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ottla.base import tasks
 from ottla.base.errors import KafkaError
@@ -123,8 +124,7 @@ class LogLoading:
 
     async def _wait_a_little(self, stopping: asyncio.Event) -> None:
         """A small broker comes back whole; with much to read, as soon as all the rest is there."""
-        loop = asyncio.get_running_loop()
-        waits = {loop.create_task(event.wait()) for event in (self._small_done, stopping)}
+        waits = {tasks.ask(event.wait(), "a start") for event in (self._small_done, stopping)}
         await asyncio.wait(waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
@@ -201,7 +201,8 @@ class LogLoading:
             by_folder.setdefault(os.path.dirname(each.copies[0].directory), deque()).append(each)
         for queue in by_folder.values():
             for number in range(min(threads, len(queue))):
-                task = loop.create_task(self._recover_all(queue, takes_smallest=number == 0))
+                recover = partial(self._recover_all, queue, takes_smallest=number == 0)
+                task = tasks.keep_running(recover, "recovering logs")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -212,9 +213,10 @@ class LogLoading:
                 await self._recover(each.copies, each.topic)
             except (OSError, KafkaError, LogDirError) as error:
                 self._give_up(each, error)
-            self._small_left -= each.is_small
-            if self._small_left == 0:
-                self._small_done.set()
+            finally:
+                self._small_left -= each.is_small
+                if self._small_left == 0:
+                    self._small_done.set()
 
     async def _recover(self, copies: list[FoundLog], topic: TopicImage) -> None:
         opened: list[tuple[FoundLog, Log]] = []
