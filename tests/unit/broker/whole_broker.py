@@ -169,7 +169,7 @@ class WholeBroker:
             images=images,
             controller=ControllerService(store, clock, live, live.check_topic_configs, images=images),
             replicas=replicas,
-            publisher=Publisher(1, replicas, live, clock),
+            publisher=Publisher(1, replicas, live, clock, self._workers),
             flusher=flusher,
             fetch_sessions=FetchSessions(10, first_id=1),
             workers=self._workers,
