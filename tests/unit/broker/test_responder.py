@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +13,14 @@ from ottla.base import tasks
 from ottla.broker.dispatch import LARGE_FRAME_BYTES, Dispatcher
 from ottla.broker.responder import Responder
 from ottla.broker.served_api import ServedApi
-from ottla.metrics.counters import BrokerCounters
 from ottla.network.buffers import Buffers
 from ottla.network.connection import ClientFacts, Connection
+from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from unit.broker.nodes import node, parts
 from unit.network.scripted import NotingPoller, ScriptedTransport
 from virtual_time import run
 
@@ -46,15 +46,13 @@ class Stand:
 
     def __init__(self) -> None:
         self.transport, self.poller = ScriptedTransport(), NotingPoller()
-        self.poller.answered_ns = 0  # type: ignore[attr-defined]
         self.contexts: list[Any] = []
         self.handle: Callable[[Any, Any], Any] = lambda request, context: HeartbeatResponse()
         rows = [
             ServedApi(FETCH, self._fetch, overlaps=True),
             ServedApi(HEARTBEAT, self._note),
         ]
-        parts = SimpleNamespace(counters=BrokerCounters(), workers=None)
-        self.dispatcher = Dispatcher(parts, rows, lambda: None, self.poller)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(parts(node()), rows, lambda: None, Poller())
         self.connection = Connection(
             self.transport,
             7,
