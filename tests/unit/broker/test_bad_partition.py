@@ -34,11 +34,11 @@ def test_requests_about_other_partitions_are_served(tmp_path: Path, caplog: pyte
         return (await peer.call(request, response, version)).responses[0]
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.images.on_image(one.services.publisher.on_image)
+        one.parts.node.images.on_image(one.parts.publisher.on_image)
         topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
         await Asker(two).ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
-        await one.services.publisher.settled()
-        bad = one.services.replicas.get(TOPIC, 0)
+        await one.parts.publisher.settled()
+        bad = one.parts.replicas.get(TOPIC, 0)
         assert bad is not None
         bad.is_flushing, bad.log.recovery_point = True, 99
         rows = (await ask(two, produce(), ProduceResponse, 9)).partition_responses

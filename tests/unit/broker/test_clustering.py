@@ -27,13 +27,12 @@ def test_a_controller_tells_itself_of_failed_folders_until_that_has_had_an_effec
             ),
             _polls=None,
         )
-        stage._tell_itself = lambda services: Clustering._tell_itself(stage, services)
-        services = SimpleNamespace(
-            node_id=1,
-            replicas=SimpleNamespace(offline={("t", 0)}, damaged=set(), full=set()),
-            image=SimpleNamespace(topics={"t": SimpleNamespace(topic_id=UUID(int=1))}),
-        )
-        Clustering.tell_offline(cast("Clustering", stage), cast("Any", services))
+        stage._tell_itself = lambda: Clustering._tell_itself(stage)
+        stage._offline_replicas = lambda: Clustering._offline_replicas(stage)
+        stage._replicas = SimpleNamespace(offline={("t", 0)}, damaged=set(), full=set())
+        image = SimpleNamespace(topics={"t": SimpleNamespace(topic_id=UUID(int=1))})
+        stage._node = SimpleNamespace(id=1, image=image)
+        Clustering.tell_offline(cast("Clustering", stage))
         async with asyncio.timeout(10):
             await asyncio.gather(*begun)
 

@@ -76,11 +76,11 @@ def pairs(api: Api, world: World) -> Iterator[tuple[LongRequest, LongRequest]]:
 async def world_of(broker: WholeBroker) -> World:
     names = [f"long-{number}" for number in range(TOPICS)]
     await broker.create_topics({**dict.fromkeys(names, 1), "wide": PARTITIONS})
-    coordinators: Coordinators = broker.services.coordinators
-    for internal in (coordinators.offsets_topic(), coordinators.transactions_topic()):
+    coordinators: Coordinators = broker.parts.coordinators
+    for internal in (coordinators.internal_topics.offsets(), coordinators.internal_topics.transactions()):
         await coordinators.ensure_topic(internal)
-    topics = broker.services.image.topics
-    now_ms = broker.services.clock.now_ms()
+    topics = broker.parts.image.topics
+    now_ms = broker.parts.clock.now_ms()
     return World(
         [(name, topics[name].topic_id) for name in names],
         ("wide", topics["wide"].topic_id),

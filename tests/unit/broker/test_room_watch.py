@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -38,10 +38,9 @@ class Full:
             self.replicas.full.clear()
 
     async def watch(self, seconds: int) -> None:
-        services = SimpleNamespace(
-            replicas=self.replicas, publisher=self.publisher, clock=self.clock, workers=None, loading=self.loading
-        )
-        watch = RoomWatch(cast("Any", services), cast("Any", self.loading))
+        node = SimpleNamespace(clock=self.clock, workers=None)
+        parts: list[Any] = [node, self.replicas, self.publisher, self.loading]
+        watch = RoomWatch(*parts)
         for _ in range(seconds):
             await watch.look()
             await asyncio.sleep(LOOK_MS / 1000)

@@ -106,5 +106,5 @@ async def leave(broker: WholeBroker, client: Client) -> None:
 
 
 def waiting_at(broker: WholeBroker) -> int:
-    partitions: list[Partition] = list(broker.services.replicas.partitions.values())
+    partitions: list[Partition] = list(broker.parts.replicas.partitions.values())
     return sum(len(partition._fetches or ()) for partition in partitions)

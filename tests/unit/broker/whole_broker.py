@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.assembly import assemble
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import api_versions
 from ottla.broker.logs.flusher import Flusher
+from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.served_api import ServedApi
-from ottla.broker.services import Services
 from ottla.broker.workers import Workers
 from ottla.controller.decisions.machine import NewTopic
 from ottla.controller.holder import ImageHolder
@@ -162,21 +162,13 @@ class WholeBroker:
         self._log_dirs = LogDirs.open([str(directory)], node_id=1, clock=clock, producer_id_expiration_ms=86_400_000)
         replicas = ReplicaSet(1, self._log_dirs, flusher.start, flusher.start_rolled)
         store = EmbeddedStore(directory)
-        self.services = services = Services(
-            node_id=1,
-            live=live,
-            clock=clock,
-            images=images,
-            controller=ControllerService(store, clock, live, live.check_topic_configs, images=images),
-            replicas=replicas,
-            publisher=Publisher(1, replicas, live, clock, self._workers),
-            flusher=flusher,
-            fetch_sessions=FetchSessions(10, first_id=1),
-            workers=self._workers,
-        )
+        controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
+        publisher = Publisher(1, replicas, live, clock, self._workers)
+        node = Node(1, live, clock, images, self._workers)
+        self.parts = assemble(node, replicas, publisher, flusher, controller, None).parts
         self._poller = Poller()
         self.dispatcher = Dispatcher(
-            services,
+            self.parts,
             [api for api in apis if not api.is_between_brokers],
             api_versions.unsupported_version,
             self._poller,
@@ -184,16 +176,16 @@ class WholeBroker:
         self._buffers = Buffers()
 
     async def start(self) -> None:
-        services = self.services
-        await services.controller.start(LISTENERS, rack=None)
-        services.publisher.on_image(MetadataImage(), services.image)
-        services.images.on_image(services.publisher.on_image)
-        services.images.on_image(services.coordinators.on_image)
-        services.coordinators.follow()
+        parts = self.parts
+        await parts.controller.start(LISTENERS, rack=None)
+        parts.publisher.on_image(MetadataImage(), parts.image)
+        parts.node.images.on_image(parts.publisher.on_image)
+        parts.node.images.on_image(parts.coordinators.on_image)
+        parts.coordinators.follow()
 
     async def create_topics(self, topics: dict[str, int]) -> None:
-        await self.services.controller.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
-        await self.services.publisher.settled()
+        await self.parts.controller.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
+        await self.parts.publisher.settled()
 
     def connect(self) -> Client:
         return Client(self)
@@ -206,9 +198,9 @@ class WholeBroker:
         )
 
     async def close(self) -> None:
-        self.services.coordinators.close()
+        self.parts.coordinators.close()
         await self.dispatcher.finish(1)
-        await self.services.controller.close()
+        await self.parts.controller.close()
         self._log_dirs.close(clean=False)
         self._workers.shutdown()
         self._poller.close()

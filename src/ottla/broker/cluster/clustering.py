@@ -111,7 +111,7 @@ class Clustering:
         replicas.on_damage = self.tell_offline
         if replicas.damaged:
             self.tell_offline()
-        self.replica_fetchers = ReplicaFetchers(node, replicas, self.membership, self.peers)
+        self.replica_fetchers = ReplicaFetchers(node, replicas, self.membership, self.peers.open)
         self.isr_changes = IsrChanges(
             replicas, node.clock, self.control.alter_partitions, lambda: self.membership.broker_epoch
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.broker_settings import BrokerSettings
@@ -19,7 +20,6 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.peers import Peers
     from ottla.broker.node import Node
     from ottla.controller.cluster.membership import Membership
 
@@ -28,17 +28,20 @@ logger = logging.getLogger(__name__)
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 
+OpenPeer = Callable[[int, str], Peer]
+"""Makes a connection of one's own to a broker, for a purpose."""
+
 Place = tuple[int, int]  # the leader, and which of the connections to it
 
 
 class ReplicaFetchers:
     """All that this broker copies from others."""
 
-    def __init__(self, node: Node, replicas: ReplicaSet, membership: Membership, peers: Peers) -> None:
+    def __init__(self, node: Node, replicas: ReplicaSet, membership: Membership, open_peer: OpenPeer) -> None:
         self._node = node
         self._replicas = replicas
         self._membership = membership
-        self._peers = peers
+        self._open_peer = open_peer
         self.node_id = node.id
         self.clock = node.clock
         self.fetchers: dict[Place, ReplicaFetcher] = {}
@@ -68,7 +71,7 @@ class ReplicaFetchers:
         return self._membership.broker_epoch
 
     def open(self, leader_id: int, number: int) -> Peer:
-        return self._peers.open(leader_id, f"fetcher-{number}")
+        return self._open_peer(leader_id, f"fetcher-{number}")
 
     # ---- roles
 
