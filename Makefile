@@ -6,10 +6,13 @@ SOURCES := $(shell find src -name '*.py')
 FIRST := cli,compile
 EXTRAS := cli,test,check,compile,bench,pipelines
 DATA ?= data
+TWO := -n 2 --dist loadfile  # files keep together: they share a broker, a cluster or a Spark
 
 .PHONY: install run test check unit pure conformance cluster pipelines clients faults bench clean
 
-install: $(VENV)/compiled $(VENV)/everything
+# One core compiles while the other one fetches Spark.
+install: $(VENV)/installed
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything
 
 # What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
@@ -28,7 +31,7 @@ $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
 	touch $@
 
 # Spark, clients of others, checkers: for tests and for those who develop.
-$(VENV)/everything: $(VENV)/installed | $(VENV)/compiled
+$(VENV)/everything: $(VENV)/installed
 	@echo "setting up for tests: packages of the system, if any are missing"
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
@@ -45,34 +48,34 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_house.py
 
 unit: install
-	$(BIN)/pytest tests/unit tests/fuzz
+	$(BIN)/pytest tests/unit tests/fuzz $(TWO)
 
 # The very same files without their compiled twins. Logs made for a dialogue or a simulation fit only these.
 pure: install
-	OTTLA_PURE=1 $(BIN)/pytest tests/unit/protocol tests/unit/storage tests/unit/network tests/unit/replication tests/unit/broker
-	OTTLA_PURE=1 $(BIN)/pytest tests/dialogues tests/simulation -n 2 --dist loadfile
+	OTTLA_PURE=1 $(BIN)/pytest $(addprefix tests/unit/,protocol storage network replication broker) tests/dialogues tests/simulation $(TWO)
 
 # From here on with real processes. A machine that stands still for seconds fails one of them now and then: such a test
 # gets a second try, and the report names it. Long rounds (make faults), units and simulations get none.
 conformance: install
-	$(BIN)/pytest tests/conformance tests/faults -n 2 --dist loadfile --reruns 1 -rfER
+	$(BIN)/pytest tests/conformance tests/faults $(TWO) --reruns 1 -rfER
 
 # A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
 cluster: install
-	$(BIN)/pytest tests/cluster --reruns 1 -rfER
+	$(BIN)/pytest tests/cluster $(TWO) --reruns 1 -rfER
 
-# Real Spark against a real broker.
+# Real Spark against a real broker. Both wait a lot: two sessions of Spark side by side are done much sooner than one.
 pipelines: install
-	$(BIN)/pytest tests/pipelines --reruns 1 -rfER
+	$(BIN)/pytest tests/pipelines $(TWO) --reruns 1 -rfER
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages
 
 faults: install
 	$(BIN)/pytest tests/faults tests/cluster tests/pipelines -m faults
-	OTTLA_PURE=1 $(BIN)/pytest tests/simulation/cluster tests/simulation/brokers -m faults
+	OTTLA_PURE=1 $(BIN)/pytest tests/simulation -m faults $(TWO)
 
 bench: install
 	$(BIN)/python -m bench

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.broker.handlers.table import BROKER_HANDLERS, HANDLERS
+from ottla.broker.handlers.table import APIS
 from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.layout import Field, Type, fields_in
 from ottla.protocol.schema import ZERO_UUID, layout_of
@@ -115,13 +115,20 @@ class LongRequest(NamedTuple):
     request: Any
 
     @property
+    def is_array(self) -> bool:
+        """Or a long text."""
+        rows: Any = self.request
+        for name in self.path:
+            rows = getattr(rows[0] if isinstance(rows, list) else rows, name, None)
+        return isinstance(rows, list)
+
+    @property
     def label(self) -> str:
         return f"{self.api.name} v{self.version} {'.'.join(self.path)} {self.naming.value}"
 
 
 def served_apis(*, in_cluster: bool = False) -> list[Api]:
-    keys = [*HANDLERS, *(BROKER_HANDLERS if in_cluster else ())]
-    return [ALL_APIS[key] for key in keys]
+    return [ALL_APIS[row.key] for row in APIS if in_cluster or not row.is_between_brokers]
 
 
 def long_requests(api: Api, count: int, world: World) -> Iterator[LongRequest]:

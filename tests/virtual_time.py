@@ -70,7 +70,9 @@ class _QuietSelector(_NoSelector):
 
     def _is_anything_left(self) -> bool:
         """A descriptor of epoll is readable when one of those that it watches is ready."""
-        return bool(select.select([self.poller._epoll.fileno()], [], [], QUIET_SECONDS)[0])
+        watch = select.poll()
+        watch.register(self.poller._epoll.fileno(), select.POLLIN)
+        return bool(watch.poll(QUIET_SECONDS * 1000))
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self.poller.register(fileobj, events, data)

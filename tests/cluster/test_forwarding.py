@@ -143,7 +143,11 @@ def test_settings_through_any_broker(cluster: Cluster, place: int, name: str) ->
                 resource_type=TOPIC, resource_name=name, configs=[AlterableConfig(name="segment.ms", value="99999")]
             ),
             AlterConfigsResource(resource_type=BROKER, resource_name=me, configs=[]),
-            AlterConfigsResource(resource_type=BROKER, resource_name="", configs=[]),
+            AlterConfigsResource(
+                resource_type=BROKER,
+                resource_name="",
+                configs=[AlterableConfig(name="min.insync.replicas", value="2")],  # the one that cannot be removed
+            ),
         ]
     )
     assert [row.error_code for row in ask(broker, older, AlterConfigsResponse).responses] == [0, 0, 0]

@@ -62,3 +62,10 @@ def test_features_come_only_with_their_apis(peer: Peer, bootstrap: str, version:
         assert API_OF_FEATURE.get(name, 18) in served, f"{name} without its API"
     if finalized:
         assert answer.finalized_features_epoch >= 0
+
+
+def test_eligible_leader_replicas_are_announced(peer: Peer) -> None:
+    answer = peer.ask(ApiVersionsRequest(client_software_name="conformance", client_software_version="1.0"), 4)
+    name = "eligible.leader.replicas.version"
+    assert [(row.min_version, row.max_version) for row in answer.supported_features if row.name == name] == [(0, 1)]
+    assert [row.max_version_level for row in answer.finalized_features if row.name == name] == [1]

@@ -407,3 +407,34 @@ def test_other_kinds_of_resources_cannot_be_changed(peer: Peer) -> None:
     assert replace(peer, (LOGGER, "1", [("root", "INFO")])) == [(42, "Unknown resource type 8")]
     assert change(peer, (GROUP, "", [("a", SET, "b")])) == [(42, "Default group resources are not allowed.")]
     assert change(peer, (CLIENT_METRICS, "", [("a", SET, "b")])) == [(42, "Subscription name can't be empty")]
+
+
+# ---- one min.insync.replicas for all (KIP-966)
+
+MINIMUM = "min.insync.replicas"
+BROKER_LEVEL = (40, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
+CLUSTER_LEVEL = (40, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
+
+
+def test_the_cluster_has_one_minimum_that_can_be_changed_and_not_removed(peer: Peer) -> None:
+    try:
+        entry = wait_for(peer, BROKER, "", MINIMUM, "1")
+        assert (entry.config_source, entry.read_only, synonyms_of(entry)) == (
+            DYNAMIC_DEFAULT,
+            False,
+            [(MINIMUM, "1", DYNAMIC_DEFAULT)],
+        )
+        assert change(peer, (BROKER, "", [(MINIMUM, SET, "2")])) == [OK]
+        entry = wait_for(peer, BROKER, "1", MINIMUM, "2")
+        assert synonyms_of(entry) == [(MINIMUM, "2", DYNAMIC_DEFAULT), (MINIMUM, "1", DEFAULT)]
+        assert change(peer, (BROKER, "", [(MINIMUM, DELETE, None)])) == [CLUSTER_LEVEL]
+        assert replace(peer, (BROKER, "", [("log.retention.ms", "100000")])) == [CLUSTER_LEVEL]
+        for operation in ((MINIMUM, SET, "2"), (MINIMUM, DELETE, None)):
+            assert change(peer, (BROKER, "1", [operation])) == [BROKER_LEVEL]
+        assert replace(peer, (BROKER, "1", [(MINIMUM, "2")])) == [BROKER_LEVEL]
+        refused = "Invalid value 0 for configuration min.insync.replicas: Value must be at least 1"
+        for name in ("", "1"):
+            assert change(peer, (BROKER, name, [(MINIMUM, SET, "0")])) == [(42, refused)]
+    finally:
+        assert change(peer, (BROKER, "", [(MINIMUM, SET, "1")])) == [OK]
+        wait_for(peer, BROKER, "1", MINIMUM, "1")

@@ -137,13 +137,14 @@ def test_the_new_protocol_goes_with_its_feature(broker_factory: BrokerFactory) -
     broker = broker_factory()
     with Peer(broker.bootstrap) as peer:
         make_topics(peer)
-        assert finalized(peer) == {"group.version": 1, "transaction.version": 2}
+        others = {"transaction.version": 2, "eligible.leader.replicas.version": 1}
+        assert finalized(peer) == {"group.version": 1, **others}
         set_level(peer, "group.version", 0, upgrade_type=2)
-        assert finalized(peer) == {"transaction.version": 2}
+        assert finalized(peer) == others
         assert GroupCalls(peer, "g").consumer_join("A", ["t"]).error == UNSUPPORTED_VERSION
     broker.restart()
     with Peer(broker.bootstrap) as peer:
-        assert finalized(peer) == {"transaction.version": 2}
+        assert finalized(peer) == others
         set_level(peer, "group.version", 1, upgrade_type=1)
         assert GroupCalls(peer, "g").consumer_join("A", ["t"]).error == 0
 

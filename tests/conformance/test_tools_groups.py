@@ -21,7 +21,7 @@ from conformance.in_process import run_here
 from conformance.java_tools import JavaTools
 from conformance.peer import Peer
 from conformance.test_tools_admin import NO_BROKER, run
-from ottla.cli.kafka.java_order import hash_map_order
+from ottla.cli.java.order import hash_map_order
 
 GROUPS, LISTING, TRANSACTIONS = "kafka-consumer-groups.sh", "kafka-groups.sh", "kafka-transactions.sh"
 ASSIGNED_SECONDS_MAX = 30

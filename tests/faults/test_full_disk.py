@@ -133,7 +133,7 @@ def cpu_ticks(pid: int) -> int:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(3))
-def test_a_full_disk_is_survived(broker_factory: BrokerFactory, small_disk: Path, seed: int) -> None:
+def test_a_full_disk_is_survived(small_disk: Path, broker_factory: BrokerFactory, seed: int) -> None:
     filler = Filler(small_disk)
     broker = broker_factory(log_dirs=small_disk / "data", **CHORES)
     writer = Writer(seed)
@@ -157,7 +157,7 @@ def test_a_full_disk_is_survived(broker_factory: BrokerFactory, small_disk: Path
 @pytest.mark.parametrize("small_disk", ["nr_inodes=70"], indirect=True)
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 @pytest.mark.parametrize("seed", range(3))
-def test_no_room_for_another_file(broker_factory: BrokerFactory, small_disk: Path, seed: int, way: str) -> None:
+def test_no_room_for_another_file(small_disk: Path, broker_factory: BrokerFactory, seed: int, way: str) -> None:
     """Rolling fails half-way, small batches still fit into the old segment: a restart must not mix that up."""
     spares = [small_disk / f"spare-{number}" for number in range(20 + seed)]
     for spare in spares:
@@ -183,7 +183,7 @@ def test_no_room_for_another_file(broker_factory: BrokerFactory, small_disk: Pat
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(3))
-def test_metadata_survives_a_full_disk(broker_factory: BrokerFactory, small_disk: Path, seed: int) -> None:
+def test_metadata_survives_a_full_disk(small_disk: Path, broker_factory: BrokerFactory, seed: int) -> None:
     filler = Filler(small_disk)
     broker = broker_factory(log_dirs=small_disk / "data", **CHORES)
     writer = Writer(seed)
@@ -210,7 +210,7 @@ def test_metadata_survives_a_full_disk(broker_factory: BrokerFactory, small_disk
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", range(4))
 def test_a_broker_that_dies_on_a_full_disk_comes_back(
-    broker_factory: BrokerFactory, small_disk: Path, seed: int
+    small_disk: Path, broker_factory: BrokerFactory, seed: int
 ) -> None:
     """Also a start on a full disk ends in a served broker or in one line; never in damage."""
     filler = Filler(small_disk)
@@ -249,7 +249,7 @@ def test_a_broker_that_dies_on_a_full_disk_comes_back(
 @pytest.mark.parametrize("way", ["kill9", "stop"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_start_on_a_full_disk_heals_by_itself(
-    broker_factory: BrokerFactory, small_disk: Path, tmp_path: Path, seed: int, way: str
+    small_disk: Path, broker_factory: BrokerFactory, tmp_path: Path, seed: int, way: str
 ) -> None:
     """What could not be opened or made for want of room is, as soon as there is some: no second start is needed."""
     filler = Filler(small_disk)
@@ -276,7 +276,7 @@ def test_a_start_on_a_full_disk_heals_by_itself(
 @pytest.mark.faults
 @pytest.mark.parametrize("way", ["goes on", "kill9", "stop"])
 def test_a_topic_can_be_deleted_when_not_a_byte_is_left(
-    broker_factory: BrokerFactory, small_disk: Path, way: str
+    small_disk: Path, broker_factory: BrokerFactory, way: str
 ) -> None:
     """The way out: it needs a little room in the metadata store, which is kept for that. A start needs it as well."""
     filler = Filler(small_disk)
@@ -320,7 +320,7 @@ def test_a_partition_without_a_folder_comes_back(
 
 
 @pytest.mark.faults
-def test_an_idempotent_producer_waits_for_room(broker_factory: BrokerFactory, small_disk: Path) -> None:
+def test_an_idempotent_producer_waits_for_room(small_disk: Path, broker_factory: BrokerFactory) -> None:
     """librdkafka tries again by itself: everything arrives once."""
     filler = Filler(small_disk)
     broker = broker_factory(log_dirs=small_disk / "data")

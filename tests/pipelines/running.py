@@ -20,8 +20,8 @@ from ottla.pipelines.steps.table import STEPS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUN_SECONDS_MAX = 120.0
-READ_SECONDS_MAX = 20.0
+RUN_SECONDS_MAX = 300.0
+READ_SECONDS_MAX = 60.0
 
 
 class Message(NamedTuple):

@@ -70,7 +70,7 @@ def lose_the_next_ten(command: Command) -> None:  # noqa: F811
         answer.result()
 
 
-def make_the_topic_anew(command: Command) -> None:  # noqa: F811
+def make_the_topic_anew(command: Command, count: int = 5) -> None:  # noqa: F811
     admin = admin_of(command)
     admin.delete_topics([f"{command.name}-in"])[f"{command.name}-in"].result()
     deadline = time.monotonic() + 20
@@ -78,13 +78,22 @@ def make_the_topic_anew(command: Command) -> None:  # noqa: F811
         assert time.monotonic() < deadline
         time.sleep(0.1)
     command.make_topic()
-    fill(command, 100, 105)
+    fill(command, 100, 100 + count)
+
+
+def make_the_topic_anew_and_longer(command: Command) -> None:  # noqa: F811
+    make_the_topic_anew(command, 12)
 
 
 @pytest.mark.parametrize(
     ("lose", "words", "left"),
     [
         (lose_the_next_ten, "offset 10 is not in the log, which holds 20 to 25", range(20, 25)),
+        (
+            make_the_topic_anew_and_longer,
+            "was read up to offset 10, but its topic was deleted and made anew",
+            range(100, 112),
+        ),
         pytest.param(
             make_the_topic_anew,
             "was read up to offset 10, but now it ends at 5",

@@ -22,6 +22,8 @@ from ottla.pipelines.source.planner import Planner
 from ottla.pipelines.source.reading import read_range
 
 SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}
+# A producer that the machine holds still for a moment would put everything into two batches: one for each fetch.
+SMALL_BATCHES = {"batch.num.messages": 500}
 
 
 def make_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
@@ -79,7 +81,7 @@ def test_large_records_are_read_even_when_fetches_are_small(bootstrap: str) -> N
 def test_a_broker_that_restarts_costs_time_but_no_record(broker_factory: BrokerFactory, is_killed: bool) -> None:
     broker = broker_factory()
     topic = make_topic(broker.bootstrap)
-    produce(broker.bootstrap, topic, 50_000, lambda number: b"v%d" % number)
+    produce(broker.bootstrap, topic, 50_000, lambda number: b"v%d" % number, **SMALL_BATCHES)
     wanted = options(broker.bootstrap, topic, **SMALL_FETCHES)
     offsets: list[int] = []
     for index, batch in enumerate(read_range(only_range(wanted), wanted)):
@@ -96,7 +98,7 @@ def test_a_broker_that_restarts_costs_time_but_no_record(broker_factory: BrokerF
 def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
     topic = make_topic(bootstrap)
-    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number)
+    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **SMALL_BATCHES)
     wanted = options(bootstrap, topic, **SMALL_FETCHES)
     batches = read_range(only_range(wanted), wanted)
     next(batches)
@@ -104,6 +106,17 @@ def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch
         Admin(client).delete_topics([topic])
     with pytest.raises(DataLossError, match=f"{topic}-0 offsets 0 to 20000: the topic or partition does not exist"):
         list(batches)
+
+
+def test_what_was_on_its_way_when_the_topic_was_deleted_is_read_whole(bootstrap: str) -> None:
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **{"linger.ms": 1000})  # two batches
+    wanted = options(bootstrap, topic, **SMALL_FETCHES)
+    batches = read_range(only_range(wanted), wanted)
+    first = next(batches)
+    with Client(bootstrap) as client:
+        Admin(client).delete_topics([topic])
+    assert [len(each) for each in (first, *batches)] == [10_000, 10_000]
 
 
 def test_the_rest_of_a_deleted_topic_is_left_out_when_that_is_allowed(

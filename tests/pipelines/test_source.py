@@ -19,7 +19,7 @@ from ottla.pipelines.source import read_topic, read_topic_stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-QUERY_SECONDS_MAX = 120
+QUERY_SECONDS_MAX = 300
 KEPT = {"retention.ms": "-1"}  # records with times of 1970 would age out while a slow machine runs the test
 
 

@@ -140,6 +140,11 @@ class SimulatedBroker:
         self.transactions_log.crash()
         self._start()
 
+    def refuse_writes(self, for_ms: int) -> None:
+        self.world.tell(f"for {for_ms} ms too few replicas are in sync")
+        self.offsets_log.refuse(for_ms)
+        self.transactions_log.refuse(for_ms)
+
     def _tick(self) -> None:
         self.group_shard.tick()
         self.transaction_shard.tick()

@@ -63,6 +63,8 @@ def meddle_with_group(
     if world.now_ms >= end_ms:
         return
     choice = world.random.random()
+    if world.chance(0.2):
+        broker.refuse_writes(world.random.randint(20, 600))
     if choice < 0.25:
         broker.crash()
     elif choice < 0.6 or not members:

@@ -112,6 +112,13 @@ BUGS = [
         "    if False:\n",
     ),
     PlantedBug(
+        "a change that could not be written is taken for seen",
+        "consumer_members",
+        "groups/consumer_plan.py",
+        "        if not self.records:",
+        "        if True:",
+    ),
+    PlantedBug(
         "a new topic size goes unnoticed",
         "consumer_members",
         "groups/consumer_plan.py",

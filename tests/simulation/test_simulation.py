@@ -8,13 +8,22 @@ from pathlib import Path
 import pytest
 from tests.simulation.planted_bugs import BUGS, PlantedBug, hunt
 
-SCENARIOS = {"exactly_once": 800, "classic_members": 700, "consumer_members": 500}
+SCENARIOS = {"exactly_once": 400, "classic_members": 400, "consumer_members": 300}
+FAULTS_FACTOR = 20  # so many more seeds in `make faults`
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_seed_breaks_a_promise(scenario: str) -> None:
     module = import_module(f"tests.simulation.{scenario}")
     for seed in range(SCENARIOS[scenario]):
+        module.simulate(seed)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_seed_of_many_breaks_a_promise(scenario: str) -> None:
+    module = import_module(f"tests.simulation.{scenario}")
+    for seed in range(SCENARIOS[scenario], FAULTS_FACTOR * SCENARIOS[scenario]):
         module.simulate(seed)
 
 

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
+from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import counts
 from ottla.protocol.batches import read_batch_header, read_records
 
 TRACE_LINES = 60
@@ -31,6 +33,7 @@ class World:
         self._digest = blake2b(digest_size=8)
         self._queue: list[tuple[int, int, Event]] = []
         self._count = 0
+        self._failed_before = counts.failed
 
     def tell(self, line: str) -> None:
         line = f"{self.now_ms - 1_000_000:>7} {line}"
@@ -52,6 +55,7 @@ class World:
             at_ms, _, event = heapq.heappop(self._queue)
             self.now_ms = max(self.now_ms, at_ms)
             event()
+            assert counts.failed == self._failed_before, "somebody failed at what it was told: the log says who"
         self.now_ms = max(self.now_ms, end_ms)
 
     @property
@@ -84,20 +88,32 @@ class Network:
 
 
 class SimulatedPartition:
-    """What a shard needs of a partition: appends are replicated some time later, and a crash may lose what was not."""
+    """What a shard needs of a partition: appends are replicated some time later, and a crash may lose what was not.
+
+    For a while it may refuse them, because too few replicas are in sync.
+    """
 
     def __init__(self, world: World, topic: str, index: int = 0) -> None:
         self._world = world
         self.name = TopicPartition(topic, index)
         self.is_leader = True
-        self.has_too_few_in_sync = False
+        self._refuses_until_ms = 0
         self.leader_epoch = self.leading_since = 0
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.high_watermark = 0
         self._waiting: list[tuple[int, Any]] = []
 
+    @property
+    def has_too_few_in_sync(self) -> bool:
+        return self._world.now_ms < self._refuses_until_ms
+
+    def refuse(self, for_ms: int) -> None:
+        self._refuses_until_ms = self._world.now_ms + for_ms
+
     def append_own(self, batch: bytearray, _: int) -> int:
+        if self.has_too_few_in_sync:
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)  # as clients are told
         self.batches.append(bytes(batch))
         self.end_offset += read_batch_header(batch, 0).record_count
         if self._world.chance(0.5):

@@ -101,11 +101,6 @@ class BrokerSettings(
         value: int = key.value(self.texts[name]) if name in self.texts else key.effective(self)
         return value
 
-    @property
-    def without_effect(self) -> tuple[str, ...]:
-        """The keys that the file sets and that nothing acts on."""
-        return tuple(name for name in self.explicit if name in self.keys and self.keys[name].unused)
-
     def __repr__(self) -> str:
         changes = len(self.cluster_default) + len(self.own)
         return f"<BrokerSettings node {self.node_id}: {len(self.explicit)} set, {changes} changed at run time>"

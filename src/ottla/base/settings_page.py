@@ -50,8 +50,8 @@ DIFFERENCES: Final = """\
   6000, not 18000: a broker that stands still is replaced after that time, a dead one at once.
 * Only PLAINTEXT listeners are opened so far. A listener of another protocol stops the start.
 * A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
-* `min.insync.replicas` can be changed for one broker; Kafka with eligible leader replicas refuses that, and shows the
-  key as changed for all brokers from the beginning.
+* `min.insync.replicas` in the file counts when a cluster is new: from then on all brokers have one value, which is
+  changed at run time (`ottla configs`), as in Kafka 4.3 with eligible leader replicas.
 * `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are applied when they are set; Kafka's default of 100 KiB
   would switch the system's own tuning off.
 * Properties files are read as UTF-8 where they are valid UTF-8, else as Latin-1 as Java does.

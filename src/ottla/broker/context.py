@@ -9,7 +9,7 @@ from ottla.broker.responder import Responder
 from ottla.network.connection import ClientFacts
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.parts import BrokerParts
 
 
 class Context:
@@ -17,7 +17,7 @@ class Context:
 
     def __init__(
         self,
-        broker: Services,
+        broker: BrokerParts,
         responder: Responder,
         client: ClientFacts,
         api_key: int,

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
-from ottla.broker.long_messages import encoded_apart, free
+from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long
+from ottla.broker.parts import BrokerParts
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
-from ottla.broker.services import Services
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import SendProbe
 from ottla.network.connection import Connection
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 API_VERSIONS: Final = 18
 UNMEASURED: Final = 0
+ITEMS_AT_ONCE: Final = 1_000  # array items of a request that is decoded on the loop
+ROWS_AT_ONCE: Final = 250  # the same where each of them is a partition to be read from or written to
 LARGE_FRAME_BYTES: Final = 64 << 10  # so large a request names thousands of things, unless it brings records
 
 
@@ -52,6 +54,9 @@ class Served:
         self.max_version = api.max_version
         self.request = api.request
         self.overlaps = row.overlaps
+        self.handle_long = row.handle_long or self.handle
+        self.encodes_apart = row.handle_long is not None
+        self.items_at_once = ROWS_AT_ONCE if row.overlaps else ITEMS_AT_ONCE
         self.is_before_login = row.is_before_login
         self.is_eager = row.is_eager
         self.meter = counters.meter(api.key, api.name, api.max_version)
@@ -64,27 +69,42 @@ class Served:
             found = self._decoders[version] = decoder_for(self.request, version)
         return found
 
+    def decode_now(self, version: int, frame: memoryview, position: int) -> Any | None:
+        """The request; None if it is long, or malformed behind its first hundreds of items: a worker looks at it then.
+
+        What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
+        """
+        size = len(frame)
+        if size > LARGE_FRAME_BYTES and not self.overlaps:
+            return None
+        try:
+            return self.decoder(version)(frame, position, self.items_at_once)[0]
+        except ProtocolError:
+            if size <= self.items_at_once:
+                raise
+            return None
+
 
 class Dispatcher:
     """Knows the APIs; the connections call it with whole frames."""
 
     def __init__(
         self,
-        services: Services,
+        parts: BrokerParts,
         rows: Iterable[ServedApi],
         unsupported_answer: Callable[[], Any],
         poller: Poller,
     ) -> None:
-        self._services = services
+        self._parts = parts
         self._poller = poller
         rows = list(rows)
-        self._served = {row.key: Served(row, ALL_APIS[row.key], services.counters) for row in rows}
+        self._served = {row.key: Served(row, ALL_APIS[row.key], parts.counters) for row in rows}
         self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
         self._loop = asyncio.get_running_loop()
         ranges = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
-        services.served_apis = [served for served in ranges if served[0] in APIS]
-        services.broker_apis = [served for served in ranges if served[0] not in APIS]
-        services.apis = {row.key: row for row in rows}
+        parts.served_apis = [served for served in ranges if served[0] in APIS]
+        parts.broker_apis = [served for served in ranges if served[0] not in APIS]
+        parts.apis = {row.key: row for row in rows}
 
     # ---- FrameHandler
 
@@ -107,7 +127,7 @@ class Dispatcher:
         received_ns = self._poller.answered_ns
         responder = Responder(connection, served.answering, version, header.correlation_id, received_ns)
         context = Context(
-            self._services,
+            self._parts,
             responder,
             connection.client,
             served.key,
@@ -115,14 +135,13 @@ class Dispatcher:
             header.correlation_id,
             header.client_id,
         )
-        if len(frame) > LARGE_FRAME_BYTES and not served.overlaps:
-            responder.run(self._decode_and_handle(served, bytes(frame), header.body_position, context))
+        try:
+            request = served.decode_now(version, frame, header.body_position)
+        except ProtocolError as error:
+            return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
+        if request is None:
+            responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
         else:
-            try:
-                # What follows the message is ignored, as Kafka does: librdkafka sends three bytes more in Metadata v13.
-                request, _ = served.decoder(version)(frame, header.body_position)
-            except ProtocolError as error:
-                return self._refuse(connection, f"malformed {served.api.name} v{version} request: {error}")
             answer = served.handle(request, context)
             if served.is_eager:
                 responder.run_eagerly(answer)
@@ -164,11 +183,11 @@ class Dispatcher:
 
     # ---- large requests
 
-    async def _decode_and_handle(self, served: Served, frame: bytes, position: int, context: Context) -> Any:
+    async def _decode_and_handle(self, served: Served, frame: bytearray, position: int, context: Context) -> Any:
         """A request that names a million topics takes half a second to decode: a worker does that."""
         responder = context.responder
         decoder = served.decoder(context.api_version)
-        workers = self._services.workers
+        workers = self._parts.workers
         try:
             held = await self._loop.run_in_executor(workers, decode_apart, decoder, frame, position)
         except ProtocolError as error:
@@ -176,8 +195,12 @@ class Dispatcher:
             logger.info("closing the connection from %s: %s", context.client_host, reason)
             return responder.fail(reason)
         try:
-            answer = served.handle(held[0], context)
-            return await answer if served.is_async else answer
+            answer = served.handle_long(held[0], context)
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            if served.encodes_apart and is_long(answer):
+                answer = await in_worker(workers, encode_and_free, answer, context.api_version)
+            return answer
         finally:
             self._loop.run_in_executor(workers, free, held.pop())  # to free a million objects takes its time, too
 
@@ -191,7 +214,7 @@ class Dispatcher:
         return f"<Dispatcher {len(self._served)} APIs>"
 
 
-def decode_apart(decoder: Decoder, frame: bytes, position: int) -> list[Any]:
+def decode_apart(decoder: Decoder, frame: bytearray, position: int) -> list[Any]:
     """In a worker: the one request of a large frame. No collection may stop everybody to look at what is being made."""
     gc.disable()
     try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -22,10 +23,13 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
+from ottla.broker.long_messages import encode_and_free, in_worker, is_long
 from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
 from ottla.broker.responder import Responder
+from ottla.broker.slices import Turn, in_slices
+from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -47,6 +51,7 @@ READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 FOLLOWERS_SINCE: Final = 11  # consumers of this version may read from them, too (KIP-392)
 NO_RECORDS: Final = b""
+PARTITIONS_AT_ONCE: Final = 250
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
 Result = tuple[FetchPartition, PartitionData]
@@ -79,6 +84,7 @@ class Fetch:
         self.found_bytes = 0
         self.has_error = False
         self._waiting: WaitingFetch | None = None
+        self._woken: asyncio.Future[None] | None = None  # the same for one that reads in slices
         self._deadline: asyncio.TimerHandle | None = None
         self._until = 0.0  # by the clock of the loop
         self._has_moved = False  # a high watermark, by telling how far a follower is
@@ -93,6 +99,8 @@ class Fetch:
         """The response, or the responder if it comes later."""
         if self.replica is not None:
             self._end_earlier_waits()
+        elif len(self.partitions) > PARTITIONS_AT_ONCE:
+            return self.context.responder.run_beside(self._run_in_slices(max_wait_ms))
         results = self._read_all()
         if self._rebuild is not None:
             return self._read_after(self._rebuild, results)
@@ -106,6 +114,61 @@ class Fetch:
         _release(results)
         self._until = self._loop.time() + max_wait_ms / 1000
         return self._wait()
+
+    async def _run_in_slices(self, max_wait_ms: int) -> Answer | EncodedBody:
+        """A consumer of hundreds of partitions: others are served while it reads."""
+        turn = Turn()
+        until = self._loop.time() + max(0, max_wait_ms) / 1000
+        while True:
+            # It hangs itself on the partitions before it reads them: something may be written to them meanwhile.
+            waiting = WaitingFetch(self.min_bytes, self._wake_long)
+            self._woken = self._loop.create_future()
+            await self._hang_on_partitions(waiting, turn)
+            results = await self._read_all_in_slices(turn)
+            has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
+            if not has_enough and self._loop.time() < until:
+                _release(results)
+                results = []
+                await asyncio.wait([self._woken], timeout=until - self._loop.time())
+            else:
+                has_enough = True
+            await self._leave_partitions(waiting, turn)
+            if self.context.responder.is_gone:
+                _release(results)
+                return self.context.responder
+            if self._rebuild is not None:
+                _release(results)
+                self._rebuilds_left -= 1
+                await self.context.broker.index_rebuilds.wait_for(self._rebuild)
+            elif has_enough:
+                return await self._encoded_apart(self._answer_or_prepare(results))
+
+    async def _encoded_apart(self, answer: Answer) -> Answer | EncodedBody:
+        if not isinstance(answer, FetchResponse) or not is_long(answer):
+            return answer
+        return await in_worker(self.context.broker.workers, encode_and_free, answer, self.context.api_version)
+
+    def _wake_long(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def _hang_on_partitions(self, waiting: WaitingFetch, turn: Turn) -> None:
+        self.context.responder.wait(self)
+        async for asked in in_slices(self.partitions, turn):
+            with suppress(KafkaError):  # told when it is read
+                self._partition(asked).wait_for_records(waiting)
+
+    async def _leave_partitions(self, waiting: WaitingFetch, turn: Turn) -> None:
+        self.context.responder.stop_waiting(self)
+        async for asked in in_slices(self.partitions, turn):
+            if asked.partition is not None:
+                asked.partition.forget(waiting)
+
+    async def _read_all_in_slices(self, turn: Turn) -> list[Result]:
+        self.found_bytes = 0
+        self.has_error = False
+        self._rebuild = None
+        return [result async for asked in in_slices(self.partitions, turn) for result in self._read_one(asked)]
 
     def _has_missed(self) -> bool:
         """Who waited for the high watermark that this fetch has moved may have written to a partition that we had read
@@ -169,6 +232,7 @@ class Fetch:
 
     def cancel(self) -> None:
         """The connection is gone: wait no longer."""
+        self._wake_long()
         if self._waiting is not None:
             self._waiting.is_done = True
             self._stop_waiting()
@@ -190,14 +254,16 @@ class Fetch:
         self.has_error = False
         self._rebuild = None
         results: list[Result] = []
-        pool = self.context.broker.replicas.log_dirs.pool
         for asked in self.partitions:
-            data = self._read(asked, 0 if pool.is_lent_out else max(0, self.max_bytes - self.found_bytes))
-            if data is not None:
-                results.append((asked, data))
+            results += self._read_one(asked)
         if self.replica is not None:
             self.replica.has_told = True
         return results
+
+    def _read_one(self, asked: FetchPartition) -> list[Result]:
+        is_lent_out = self.context.broker.replicas.log_dirs.pool.is_lent_out
+        data = self._read(asked, 0 if is_lent_out else max(0, self.max_bytes - self.found_bytes))
+        return [] if data is None else [(asked, data)]
 
     def _read(self, asked: FetchPartition, bytes_left: int) -> PartitionData | None:
         """What to tell about one partition; None = nothing new in this session."""
@@ -218,6 +284,9 @@ class Fetch:
             aborted = _aborted(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
+        except AssertionError:  # one bad partition must not stop the others
+            logger.exception("cannot read %s", partition.name)
+            return self._error_data(asked, Error.UNKNOWN_SERVER_ERROR, is_served=True)
         except (RebuildNeededError, TransactionIndexWrongError) as needed:
             if self._rebuilds_left == 0:  # the disk lies faster than we mend
                 return self._error_data(asked, Error.KAFKA_STORAGE_ERROR, is_served=True)
@@ -244,7 +313,7 @@ class Fetch:
         """
         if error is not Error.OFFSET_OUT_OF_RANGE or self.rack or self.replica is not None:
             return error
-        is_sure = partition.is_leader and not self.context.broker.coordinators.must_check_leadership
+        is_sure = partition.is_leader and not self.context.broker.must_check_leadership
         return error if is_sure else Error.NOT_LEADER_OR_FOLLOWER
 
     def _require_replica(self, partition: Partition, leader_epoch: int) -> None:

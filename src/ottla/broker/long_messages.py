@@ -43,9 +43,9 @@ async def in_worker(workers: Executor, work: Callable[..., R], *arguments: Any) 
 
 
 def encode_and_free(response: Any, version: int) -> EncodedBody:
-    body = EncodedBody(bytes(encode(response, version)))
+    encoded = encode(response, version)
     free(response)
-    return body
+    return EncodedBody(encoded, encoded.holes)
 
 
 def is_long(message: Any) -> bool:

@@ -12,7 +12,6 @@ import gc
 import json
 import logging
 import os
-import random
 import signal
 import socket
 import sys
@@ -24,12 +23,12 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
+from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.cluster.automatic_id import with_node_id
 from ottla.broker.cluster.drain_before_stop import drain_before_stop
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.file_limits import raise_file_limit
 from ottla.broker.handlers.api_versions import unsupported_version
 from ottla.broker.handlers.table import APIS
@@ -40,9 +39,11 @@ from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
 from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
+from ottla.broker.monitoring.observed import Observed
 from ottla.broker.monitoring.start import start_monitor
+from ottla.broker.node import Node
+from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
-from ottla.broker.services import Services
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -127,8 +128,8 @@ class Broker:
             if not settings.zookeeper_connect:
                 check_metadata_store(settings, log_dirs)
             log_dirs.tell_failures()
-            services = self._assemble(log_dirs)
-            await self._serve_in_time(services, asyncio.timeout(start_seconds_max(settings)))
+            assembly = self._assemble(log_dirs)
+            await self._serve_in_time(assembly, asyncio.timeout(start_seconds_max(settings)))
         except BaseException:
             log_dirs.close(clean=False)
             raise
@@ -141,82 +142,68 @@ class Broker:
 
     # ---- putting together
 
-    def _assemble(self, log_dirs: LogDirs) -> Services:
+    def _assemble(self, log_dirs: LogDirs) -> Assembly:
+        """What does not need to know yet what the metadata are."""
         settings = self._file_settings
-        live = LiveSettings(settings)
-        images = ImageHolder()
-        if settings.zookeeper_connect:
-            from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
-
-            self._cluster = Clustering(settings.zookeeper_connect, settings, live, self._clock, images)
-            controller: ControllerService = self._cluster.controller
-        else:
-            store = EmbeddedStore(Path(settings.log_dirs[0]))
-            controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=images)
+        node = Node(settings.node_id, LiveSettings(settings), self._clock, ImageHolder(), self._workers)
         flusher = Flusher(self._workers)
         replicas = ReplicaSet(settings.node_id, log_dirs, flusher.start, flusher.start_rolled)
         replicas.lag_ms_max = settings.replica_lag_time_max_ms
         replicas.tells_watermark = settings.replica_selector_class is not None
-        publisher = Publisher(settings.node_id, replicas, live, self._clock, self._workers)
-        return Services(
-            node_id=settings.node_id,
-            live=live,
-            clock=self._clock,
-            images=images,
-            controller=controller,
-            replicas=replicas,
-            publisher=publisher,
-            flusher=flusher,
-            fetch_sessions=FetchSessions(
-                settings.max_incremental_fetch_session_cache_slots,
-                first_id=random.randrange(1, 2**30),  # noqa: S311 (so that a restart does not repeat ids; no secret)
-            ),
-            workers=self._workers,
-        )
+        publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
+        if settings.zookeeper_connect:
+            from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
-    async def _serve_in_time(self, services: Services, patience: asyncio.Timeout) -> None:
+            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller)
+            controller: ControllerService = self._cluster.controller
+        else:
+            store = EmbeddedStore(Path(settings.log_dirs[0]))
+            live = node.live
+            controller = ControllerService(store, self._clock, live, live.check_topic_configs, images=node.images)
+        return assemble(node, replicas, publisher, flusher, controller, self._cluster)
+
+    async def _serve_in_time(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         """Only a start that took too long is told as one: whatever else times out has its own reason."""
         try:
             async with patience:
-                await self._serve(services, patience)
+                await self._serve(assembly, patience)
         except TimeoutError:
             if not patience.expired():
                 raise
             message = "the start took longer than server.max.startup.time.ms allows: raise it"
             raise StartError(message) from None
 
-    async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
+    async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
+        node, parts = assembly.node, assembly.parts
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
-        dispatcher = Dispatcher(services, served, unsupported_version, self._poller)
+        dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
-        services.live.on_change(lambda changed: connections.limit(connection_limits(changed)))
-        services.live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
-        cordon_folders(services.replicas.log_dirs, settings)
-        services.live.on_change(lambda changed: cordon_folders(services.replicas.log_dirs, changed))
+        self._follow_settings(assembly, connections)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)
         ]
-        self._monitor = monitor = await open_monitor(services, connections, self._poller)
-        await self._get_image(services, advertised_endpoints(settings, listeners))
-        failed_folders = self._watch_folders(services)
-        loading = LogLoading(services)
+        self._monitor = monitor = await open_monitor(assembly.observed(connections, self._poller))
+        await self._get_image(assembly, advertised_endpoints(settings, listeners))
+        failed_folders = self._watch_folders(assembly)
+        loading = LogLoading(node, assembly.replicas, assembly.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)
         failed_folders.report(loading.missing())
-        services.publisher.on_image(MetadataImage(), services.image)
-        services.images.on_image(services.publisher.on_image)
-        services.images.on_image(services.coordinators.on_image)
-        await services.publisher.settled()
+        assembly.publisher.on_image(MetadataImage(), node.image)
+        node.images.on_image(assembly.publisher.on_image)
+        node.images.on_image(parts.coordinators.on_image)
+        await assembly.publisher.settled()
         if cluster is not None:
-            cluster.serve(services)
-        services.coordinators.follow()
-        services.moves.resume()
-        housekeeping = Housekeeping(services)
+            cluster.serve()
+        parts.coordinators.follow()
+        parts.moves.resume()
+        housekeeping = Housekeeping(node, assembly.replicas, assembly.flusher, assembly.checkpoints)
         housekeeping.start()
-        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, RoomWatch(services, loading).look)
-        cleaning = Cleaning(services)
+        room_watch = RoomWatch(node, assembly.replicas, assembly.publisher, loading)
+        housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
+        cleaning = Cleaning(node, assembly.replicas, assembly.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         for listener in listeners:
             listener.start()
@@ -229,61 +216,68 @@ class Broker:
         await self._stopping.wait()
         if self._failure is not None:
             raise BrokerFailedError(self._failure)
-        await self._begin_stop(services, listeners)
+        await self._begin_stop(parts, listeners)
         housekeeping.stop()
         await cleaning.stop()
-        services.coordinators.close()
+        assembly.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
-        await self._end_stop(services, connections)
+        await self._end_stop(assembly, connections)
 
-    async def _get_image(self, services: Services, endpoints: dict[str, Endpoint]) -> None:
+    def _follow_settings(self, assembly: Assembly, connections: ConnectionSet) -> None:
+        """What was set in the file, and what is changed while we run."""
+        live, log_dirs = assembly.node.live, assembly.replicas.log_dirs
+        live.on_change(lambda changed: connections.limit(connection_limits(changed)))
+        live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
+        cordon_folders(log_dirs, self._file_settings)
+        live.on_change(lambda changed: cordon_folders(log_dirs, changed))
+
+    async def _get_image(self, assembly: Assembly, endpoints: dict[str, Endpoint]) -> None:
         """Learn what the metadata are: from the other brokers, or from the store of a broker that is alone."""
         settings = self._file_settings
-        log_dirs = services.replicas.log_dirs
+        log_dirs = assembly.replicas.log_dirs
         jmx_port = self._monitor.port if self._monitor is not None else -1
         if self._cluster is not None:
-            me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
-            await self._cluster.join(services, self._poller, me)
+            await self._cluster.join(BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port))
         else:
-            await services.controller.start(
+            await assembly.controller.start(
                 endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
             )
-        log_dirs.claim(services.cluster_id)
+        log_dirs.claim(assembly.node.image.cluster_id)
 
-    def _watch_folders(self, services: Services) -> FailedFolders:
+    def _watch_folders(self, assembly: Assembly) -> FailedFolders:
         cluster = self._cluster
         return FailedFolders(
-            services.replicas,
-            services.controller,
+            assembly.replicas,
+            assembly.controller,
             Path(self._file_settings.log_dirs[0]) if cluster is None else None,
             self._give_up,
-            (lambda: cluster.tell_offline(services)) if cluster is not None else None,
+            cluster.tell_offline if cluster is not None else None,
         )
 
-    async def _begin_stop(self, services: Services, listeners: list[Listener]) -> None:
+    async def _begin_stop(self, parts: BrokerParts, listeners: list[Listener]) -> None:
         """Others lead what we lead, then nobody new is let in."""
         tell_systemd("STOPPING=1")
         if self._cluster is not None:
-            await self._cluster.hand_over(services)
-            await drain_before_stop(services.counters)
+            await self._cluster.hand_over()
+            await drain_before_stop(parts.counters)
         logger.info("stopping: answering what was accepted")
         if self._monitor is not None:
             self._monitor.note_stopping()
         for listener in listeners:
             listener.close()
-        services.moves.stop()
+        parts.moves.stop()
 
-    async def _end_stop(self, services: Services, connections: ConnectionSet) -> None:
+    async def _end_stop(self, assembly: Assembly, connections: ConnectionSet) -> None:
         """All requests are answered; what is left are answers on their way, and our place in the cluster."""
         if self._cluster is not None:
             await self._cluster.stop()
-            await services.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
+            await assembly.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
         await connections.drain(DRAIN_SECONDS_MAX)
         if self._cluster is not None:
             await self._cluster.leave()
         else:
-            await services.controller.close()
+            await assembly.controller.close()
 
     def _give_up(self, reason: str) -> None:
         """End now, with what is on disk as it is: the next start recovers it."""
@@ -348,11 +342,11 @@ def settle_garbage_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-async def open_monitor(services: Services, connections: ConnectionSet, poller: Poller) -> Monitor | None:
+async def open_monitor(observed: Observed) -> Monitor | None:
     try:
-        return await start_monitor(services, connections, poller)
+        return await start_monitor(observed)
     except OSError as error:
-        settings = services.settings
+        settings = observed.node.settings
         raise StartError(
             f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
             f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."

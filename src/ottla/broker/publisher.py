@@ -20,6 +20,7 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.tasks import tell
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.replicas.roles import role_of
@@ -27,6 +28,7 @@ from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
+from ottla.storage import files
 from ottla.storage.folder_jobs import DoomedFolder, NewLog
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Publisher:
         self._work: deque[Steps] = deque()
         self._worker: asyncio.Task[None] | None = None
         self.failed: set[tuple[str, int]] = set()  # partitions that the disk did not let us make
+        self.without_room: set[TopicPartition] = set()  # those of them for which there was no room
 
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         self._image = new
@@ -86,10 +89,10 @@ class Publisher:
         self._go_on()
 
     async def retry(self) -> None:
-        """There is room on a disk: make what could not be made. Logs that are there but not open are not ours."""
-        names = [TopicPartition(*name) for name in sorted(self.failed) if name not in self._replicas.recovering]
+        """There is room on a disk: make what could not be made."""
+        names, self.without_room = self.without_room, set()
         if names:
-            self._work.append(self._open_all(names))
+            self._work.append(self._open_all(sorted(names)))
             self._go_on()
             await self.settled()
 
@@ -237,10 +240,12 @@ class Publisher:
     def _note_failure(self, each: Wanted, error: Exception) -> None:
         logger.error("cannot open partition %s: %s", each.name, error)
         self.failed.add(each.name)
+        if isinstance(error, OSError) and files.is_passing(error):
+            self.without_room.add(each.name)
 
     def _give_role(self, replica: Partition, each: Wanted) -> None:
         replica.log.settings = each.settings
-        replica.take_role(role_of(each.state), self._clock.monotonic_ms())
+        tell(replica.take_role, role_of(each.state), self._clock.monotonic_ms())
 
 
 def rename_all(doomed: list[DoomedFolder]) -> Steps:

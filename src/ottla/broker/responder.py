@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any
 
 from ottla.base import tasks
 from ottla.base.eager import Ended, begin
@@ -30,8 +30,6 @@ from ottla.protocol.codec import Encoded
 from ottla.protocol.headers import encode_response_frame
 
 logger = logging.getLogger(__name__)
-
-NANOSECONDS_PER_MS: Final = 1_000_000
 
 
 class Answering:
@@ -59,6 +57,7 @@ class Responder:
         self._received_ns = received_ns
         self._kept_ns = 0
         self._place: PendingReply | None = None
+        self._works = 0  # that are under way: one may begin another
         self.is_done = False
         self.throttle_ms = 0  # told with the answer; then nothing is taken from this connection for so long
 
@@ -104,6 +103,7 @@ class Responder:
     def run_beside(self, work: Coroutine[Any, Any, Any]) -> Responder:
         """The same, while requests that may overlap with this one go on."""
         self.keep()
+        self._works += 1
         at_work = self._api.at_work
         task = tasks.start(self._run(work), self._api.name, self._on_failure)
         at_work.add(task)
@@ -112,7 +112,9 @@ class Responder:
 
     async def _run(self, work: Coroutine[Any, Any, Any]) -> None:
         answer = await work
-        self.let_others_start()
+        self._works -= 1
+        if self._works == 0:
+            self.let_others_start()
         self.settle(answer)
 
     def _on_failure(self) -> None:
@@ -129,7 +131,7 @@ class Responder:
         """Send this response, behind all replies to earlier requests."""
         assert not self.is_done, f"a request is answered once: {self!r}"
         self.is_done = True
-        if self.throttle_ms:
+        if self.throttle_ms and hasattr(response, "throttle_time_ms"):  # not if it is encoded already
             response.throttle_time_ms = self.throttle_ms
         if not self._api.overlaps:
             self._api.counters.note_answer(self._api.key, response)

@@ -25,6 +25,7 @@ class ServedApi(NamedTuple):
 
     key: int
     handle: Handler
+    handle_long: Handler | None = None  # the same for a request of thousands of items: a coroutine that works in slices
     overlaps: bool = False  # with others on the same connection: only Produce and Fetch, as in Kafka
     refuse: Refuse | None = None  # only the controller can do this: the answer when it cannot be asked
     is_passed_on: bool = False  # as a whole, by a broker that is not the controller; else by its own handler, in part

@@ -14,7 +14,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 
 SLICE_SECONDS: Final = 0.003
-PIECE_ROWS: Final = 200  # so many can be decided, written and remembered in such a time
+PIECE_ROWS: Final = 100  # so many can be decided, written and remembered in such a time
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:

@@ -20,9 +20,9 @@ from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import Error
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientError, RefusedError, refusal
+from ottla.client.errors import ClientError, RefusedError
 from ottla.client.versions import best_version, offered_versions
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import layout_of
 
 TIMEOUT_MS = 30_000
@@ -84,12 +84,6 @@ class Client:
     ) -> R:
         """Ask one certain broker, on request in no newer version than `version_max`."""
         return self._call(lambda: self._broker(broker_id), request, response, check, version_max)
-
-    def call_leader(
-        self, topic: str, partition: int, request: object, response: type[R], check: Check[R] | None = None
-    ) -> R:
-        """Ask the leader of a partition."""
-        return self._call(lambda: self._broker(self._leader(topic, partition)), request, response, check)
 
     def connection_to(self, broker_id: int) -> Connection:
         """The connection to one certain broker, for whoever sends ahead of the answers."""
@@ -188,17 +182,6 @@ class Client:
         if controller_id < 0:
             raise ClientError(NO_CONTROLLER_TEXT, Error.NOT_CONTROLLER)
         return self._broker(controller_id)
-
-    def _leader(self, topic: str, partition: int) -> int:
-        wanted = MetadataRequestTopic(name=topic)
-        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
-        for found in self._send(self._any_broker(), request, MetadataResponse).topics:
-            for candidate in found.partitions:
-                if candidate.partition_index == partition and candidate.leader_id >= 0:
-                    return candidate.leader_id
-            if found.error_code:
-                raise refusal(found.error_code)
-        raise refusal(Error.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader at the moment")
 
     def _broker(self, broker_id: int) -> Connection:
         for broker in self.cluster().brokers:

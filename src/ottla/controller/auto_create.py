@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import INTERNAL_TOPICS
@@ -54,7 +55,7 @@ class AutoCreation:
             return None
         future = self._waiting[name] = asyncio.get_running_loop().create_future()
         if self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+            self._worker = tasks.start(self._work(), "topics that were asked for")
         return future
 
     def _take_allowance(self) -> bool:
@@ -76,6 +77,8 @@ class AutoCreation:
                     await self._create([NewTopic(name) for name in batch])
                 except KafkaError as refusal:
                     logger.warning("cannot create %d topics that were asked for: %s", len(batch), refusal)
+                except Exception:  # others wait behind these
+                    logger.exception("cannot create %d topics that were asked for", len(batch))
                 finally:
                     for name in batch:
                         self._waiting.pop(name).set_result(None)

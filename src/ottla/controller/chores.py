@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 
@@ -42,7 +43,7 @@ class Chores:
 
     def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = tasks.keep_running(self._run, self._name)
 
     def stop(self) -> None:
         """What is under way is cut off at its next wait."""

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 from uuid import UUID
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
@@ -65,6 +66,9 @@ class ControllerOptions(Protocol):
 
     @property
     def delete_topic_enable(self) -> bool: ...
+
+    @property
+    def min_insync_replicas(self) -> int: ...
 
 
 class ControllerService:
@@ -141,6 +145,7 @@ class ControllerService:
             broker,
             new_cluster_id=cluster_id or tree.encode_uuid(self.new_uuid()),
             now_ms=self._clock.now_ms(),
+            minimum=self._options.min_insync_replicas,
         )
         try:
             await self._store.multi(decision.operations)
@@ -262,15 +267,10 @@ class ControllerService:
 
     async def _shielded(self, work: Coroutine[Any, Any, R]) -> R:
         """Once begun, a change ends: a client that goes away must not leave the store ahead of the image."""
-        task = asyncio.ensure_future(work)
+        task = tasks.ask(work, "a change of the metadata")
         self._running.add(task)
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
-
-    def _on_done(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever waited has been told; if nobody waits any more, nobody needs to know
 
     async def _run_change(self, decide: Decide[R], validate_only: bool, size: int) -> tuple[R, int]:
         async with self._one_at_a_time:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.controller import tree
+from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import decide_leaders
 from ottla.controller.image import BrokerImage, MetadataImage
@@ -21,10 +22,12 @@ def decide_start(
     *,
     new_cluster_id: str,
     now_ms: int,
+    minimum: int = 1,
 ) -> Decision[int]:
     """Register, take the controller's place and lead; the reply is the number of partitions with a new leader epoch.
 
-    The epoch inside `broker` is not known yet: it is the number of this very transaction.
+    The epoch inside `broker` is not known yet: it is the number of this very transaction. `minimum` is what the
+    broker's file says about min.insync.replicas.
     """
     operations: list[StoreOperation] = [CreateNode(path) for path in tree.SKELETON if path not in nodes]
     if tree.CLUSTER_ID not in nodes:
@@ -38,8 +41,9 @@ def decide_start(
     operations.append(epoch_operation(nodes.get(tree.CONTROLLER_EPOCH), epoch))
     operations.extend(left_over_deletions(nodes))
     alive = image.with_brokers({**image.brokers, broker.id: broker}).with_controller(broker.id, epoch)
-    leaders = decide_leaders(alive, broker.id)
-    return Decision((*operations, *leaders.operations), leaders.image, leaders.reply)
+    settled = decide_minimum(alive, minimum)
+    leaders = decide_leaders(settled.image, broker.id)
+    return Decision((*operations, *settled.operations, *leaders.operations), leaders.image, leaders.reply)
 
 
 def epoch_operation(node: Node | None, epoch: int) -> StoreOperation:

@@ -4,6 +4,9 @@ The order is always: decide, append, apply, and, when the high watermark has pas
 answered in the order of their records; one without records is answered at once, or, if it only reads, after all that
 was appended before it.
 
+Should the machine not take in what was written, it is not what the log says any more: the shard is given up, and
+whoever asks next has it loaded anew. A mistake in a decision harms nobody but who asked.
+
 A shard belongs to one unbroken time of leadership. When that ends nobody knows what becomes of the records that are
 not committed: whoever waits, for them or inside the machine, is told NOT_COORDINATOR and asks the new coordinator.
 
@@ -56,13 +59,15 @@ class Shard(Generic[M]):
         self._on_settled = on_settled
         self._codec = codec
         self._leading_since = partition.leading_since
+        self._is_sound = True  # the machine is what the log says
         self._waiting: deque[tuple[int, int, Decision]] = deque()  # last offset, since when
         self._is_releasing = False
 
     @property
     def is_ours(self) -> bool:
         """Still the leader, and without a break since the machine was loaded: nobody else has written to the log."""
-        return self.partition.is_leader and self.partition.leading_since == self._leading_since
+        partition = self.partition
+        return self._is_sound and partition.is_leader and partition.leading_since == self._leading_since
 
     def run(self, decision: Decision) -> None:
         """Make a decision of the machine happen."""
@@ -72,14 +77,23 @@ class Shard(Generic[M]):
             except KafkaError as error:
                 self._settle_refused(decision, error.error)
                 return
-            for record in decision.records:
-                self.machine.apply(record.key, record.value, decision.stamp)
+            self._apply(decision, last_offset)
             self._waiting.append((last_offset, self._now_ms(), decision))
             self._release()
         elif decision.is_read and self._waiting:
             self._waiting.append((self._waiting[-1][0], self._now_ms(), decision))
         else:
             self._deliver(decision)
+
+    def _apply(self, decision: Decision, last_offset: int) -> None:
+        try:
+            assert not self._waiting or last_offset > self._waiting[-1][0], f"{self} goes back to {last_offset}"
+            for record in decision.records:
+                self.machine.apply(record.key, record.value, decision.stamp)
+        except Exception:
+            self._is_sound = False
+            self.abandon()
+            raise
 
     def _append(self, records: list[Record], stamp: Stamp | None) -> int:
         if not self.is_ours:  # also if we lead again: the log has changed, this machine has not

@@ -65,8 +65,6 @@ class ClassicGroups(Rebalancing):
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             return _refuse_join(request, Error.GROUP_MAX_SIZE_REACHED, reply_to)
-        if group.state is State.DEAD:
-            return _refuse_join(request, Error.COORDINATOR_NOT_AVAILABLE, reply_to)
         if not group.supports(request.protocol_type, request.protocols):
             return _refuse_join(request, Error.INCONSISTENT_GROUP_PROTOCOL, reply_to)
         decision = Decision()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.base.errors import Error
-from ottla.groups.classic_group import ClassicGroup, Member, State
+from ottla.groups.classic_group import ClassicGroup, Member
 from ottla.protocol.messages.groups import (
     JoinGroupResponse,
     LeaveGroupResponse,
@@ -28,8 +28,6 @@ class Client(NamedTuple):
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Error:
     """Whether this is a member, and, for a static one, still the one that has the name."""
-    if group.state is State.DEAD:
-        return Error.COORDINATOR_NOT_AVAILABLE
     if instance_id is not None:
         known = group.member_of_instance.get(instance_id)
         if known is None:

@@ -6,7 +6,6 @@ Pure bookkeeping without time or replies; classic.py decides what happens when. 
       ▲                 ▲        │                              │                                      │
       └─nobody joined───┼────────┘                              │ join, leave, failure                 │
                         └───────────────────────────────────────┴──────────────────────────────────────┘
-    every state ──► DEAD (its partition is gone, or the group was deleted)
 """
 
 from __future__ import annotations
@@ -25,15 +24,13 @@ class State(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
 LEADS_TO = {
-    State.EMPTY: {State.PREPARING_REBALANCE, State.DEAD},
-    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD},
-    State.COMPLETING_REBALANCE: {State.STABLE, State.PREPARING_REBALANCE, State.DEAD},
-    State.STABLE: {State.PREPARING_REBALANCE, State.DEAD},
-    State.DEAD: {State.DEAD},
+    State.EMPTY: {State.PREPARING_REBALANCE},
+    State.PREPARING_REBALANCE: {State.COMPLETING_REBALANCE, State.EMPTY},
+    State.COMPLETING_REBALANCE: {State.STABLE, State.PREPARING_REBALANCE},
+    State.STABLE: {State.PREPARING_REBALANCE},
 }
 CAN_REBALANCE = {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE}
 
@@ -101,6 +98,7 @@ class ClassicGroup:
     # ---- members
 
     def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, f"{member} is in {self} already"
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
@@ -120,6 +118,7 @@ class ClassicGroup:
 
     def rename_static(self, instance_id: str, member_id: str) -> Member:
         """A static member came back under a new id and takes over what its old self had."""
+        assert member_id not in self.members, f"{member_id} is in {self} already"
         old_id = self.member_of_instance[instance_id]
         member = self.members.pop(old_id)
         member.member_id = member_id
@@ -195,6 +194,7 @@ class ClassicGroup:
 
     def start_generation(self, now_ms: int) -> None:
         """All who will come have come."""
+        assert (self.leader_id in self.members) == bool(self.members), f"{self} is led by {self.leader_id}"
         self.generation += 1
         if self.members:
             self.protocol = self.elect_protocol()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.base.errors import Error
+from ottla.base.tasks import tell
 from ottla.coordination.deadlines import Deadlines
 from ottla.coordination.machine import Decision, Reply
 from ottla.groups.classic_answers import joined, refused_join, refused_sync
@@ -79,6 +80,7 @@ class Rebalancing:
             return
         for member in group.members.values():
             self._answer_join(group, member, decision, now_ms)
+        assert len(group.unsynced) == len(group.members), f"{group} waits for {group.unsynced}"
         self._set(Timer("sync", group.group_id), now_ms + group.rebalance_timeout_ms)
 
     def _answer_join(self, group: ClassicGroup, member: Member, decision: Decision, now_ms: int) -> None:
@@ -132,7 +134,7 @@ class Rebalancing:
             group = self.groups.get(timer.group_id)
             if group is not None:
                 decision = Decision()
-                self._on_timer(timer, group, decision, now_ms)
+                tell(self._on_timer, timer, group, decision, now_ms)  # one bad group must not stop the others
                 decisions.append(decision)
         return decisions
 

@@ -37,6 +37,10 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2  # it waits for what others have not given up
 
 
+# Any state may follow any, because a new target may ask anything of anybody. What differs is the epoch.
+HAS_TARGET_EPOCH = {MemberState.STABLE, MemberState.UNRELEASED_PARTITIONS}  # who has yet to give up keeps its epoch
+
+
 class ConsumerMember:
     """One member: what it subscribes to, and where it stands."""
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.coordination.machine import Record
 from ottla.groups.assignors import ASSIGNORS, Subscriber
 from ottla.groups.catalog import Catalog, fingerprint
-from ottla.groups.consumer_group import Assignment, ConsumerGroup, ConsumerMember
+from ottla.groups.consumer_group import HAS_TARGET_EPOCH, Assignment, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer_records import (
     current_record,
     epoch_record,
@@ -113,6 +113,9 @@ class Plan:
             lambda topic_id, partition: owners.get((topic_id, partition)) in (None, *mine),
         )
         if step != where_it_stands(self._member):
+            epoch = self._target_epoch if step.state in HAS_TARGET_EPOCH else self._member.epoch
+            assert self._member.epoch <= step.epoch == epoch, f"{self._member} cannot go to epoch {step.epoch}"
+            assert bool(step.pending_revocation) == (step.state not in HAS_TARGET_EPOCH), step
             self.records.append(current_record(self._group.group_id, self._member.member_id, step))
         return step
 

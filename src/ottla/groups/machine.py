@@ -35,7 +35,7 @@ from ottla.protocol.messages.groups import (
 
 LEGACY_OFFSET_COMMIT = 0
 CLASSIC = "classic"
-FORGOTTEN_AT_ONCE = 200
+FORGOTTEN_AT_ONCE = 100
 
 
 class GroupMachine(OffsetMachine):

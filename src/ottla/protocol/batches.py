@@ -290,11 +290,6 @@ def recompress(batch: bytes | bytearray | memoryview, codec: int, level: int | N
     return assemble_batch(header, compress(codec, payload, level))
 
 
-def produced_codec(records: bytes | bytearray | memoryview) -> int:
-    """The codec of a batch that nobody has checked yet: Produce before v7 must not carry zstd."""
-    return records[ATTRIBUTES_POSITION + 1] & CODEC_MASK if len(records) >= HEADER_BYTES else 0
-
-
 def decompressed_bytes_max(message_bytes_max: int) -> int:
     """What a produced batch may decompress to: a few kilobytes must not become gigabytes."""
     wanted = max(DECOMPRESSED_BYTES_FLOOR, message_bytes_max * DECOMPRESSED_RATIO_MAX)

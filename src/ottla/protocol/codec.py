@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Decoder = Callable[[memoryview, int], tuple[Any, int]]
+Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, "Encoded"], "Encoded"]
 
 _decoders: dict[tuple[type, int], Decoder] = {}
@@ -57,10 +57,11 @@ class Encoded(bytearray):
 class EncodedBody:
     """A message that is bytes already, for answers that are put together from kept pieces."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "holes")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes | bytearray, holes: list[tuple[int, FileRange]] | None = None) -> None:
         self.body = body
+        self.holes = holes or []  # as in Encoded
 
 
 def encode(message: Any, version: int) -> Encoded:
@@ -93,7 +94,7 @@ def decode_whole(cls: type[T], version: int, buffer: memoryview, position: int =
 
 
 def decoder_for(cls: type, version: int) -> Decoder:
-    """The generated function (buffer, position) -> (message, position after it)."""
+    """The generated function (buffer, position, items allowed = ITEMS_MAX) -> (message, position after it)."""
     found = _decoders.get((cls, version))
     if found is None:
         found = _decoders[cls, version] = make_decoder(cls, version, _is_flexible(cls, version))[0]
@@ -118,7 +119,9 @@ def source_of(cls: type, version: int) -> str:
 
 
 def _append_body(message: EncodedBody, out: Encoded) -> Encoded:
+    before = len(out)
     out += message.body
+    out.holes += [(before + position, file_range) for position, file_range in message.holes]
     return out
 
 

@@ -30,11 +30,11 @@ NAMES: Final = {
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> tuple[Callable[..., Any], Source]:
-    """A function (buffer, position) -> (message, position after it)."""
+    """A function (buffer, position) -> (message, position after it); a third argument says how many items may come."""
     source = DecoderSource(f"{cls.__name__} v{version}", version, flexible)
-    source.put(0, "def decode(buf, pos):")
+    source.put(0, f"def decode(buf, pos, room={ITEMS_MAX}):")
     source.put(1, "try:")
-    source.put(2, f"end = len(buf); room = {ITEMS_MAX}")
+    source.put(2, "end = len(buf)")
     made = source.read_struct(2, cls, "")
     source.flush(2)
     source.put(2, f"return {made}, pos")

@@ -21,8 +21,11 @@ from ottla.protocol.primitives import STRING_BYTES_MAX
 from ottla.protocol.schema import INT32_MAX
 from ottla.protocol.source import Source
 
+SENTENCE: Final = "error_message"  # how fields end that are for people
 SHORT_ARRAY: Final = 8  # shorter arrays of numbers (replicas, mostly) have a ready-made struct each
-NAMES: Final = {name: getattr(primitives, name) for name in ("ENCODE_ERRORS", "too_long", "uvarint", "write_tags")} | {
+NAMES: Final = {
+    name: getattr(primitives, name) for name in ("ENCODE_ERRORS", "cut_short", "too_long", "uvarint", "write_tags")
+} | {
     "FileRange": FileRange,
     "pack": struct.pack,
 }
@@ -175,6 +178,8 @@ class EncoderSource(Source):
             return
         if kind == "string":
             self.put(depth, "v = v.encode()")
+            if self.field.endswith(SENTENCE):  # it may quote a name that is as long as a string can be
+                self.put(depth, f"if len(v) > {STRING_BYTES_MAX}: v = cut_short(v)")
         self.write_length(depth, "len(v)", "h" if kind == "string" else "i")
         self.put(depth, "out += v")
 

@@ -96,11 +96,6 @@ def response_header_bytes(api_key: int, version: int) -> int:
     return 5 if version >= _flexible_since.get(api_key, 32767) else 4
 
 
-def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """A response header without the frame's size."""
-    return correlation_id.to_bytes(4, "big", signed=True).ljust(response_header_bytes(api_key, version), b"\0")
-
-
 def encode_response_frame(api_key: int, version: int, correlation_id: int, response: Any) -> Encoded:
     """A whole response as it goes out: size, header and body in one buffer, with the holes of the body."""
     flexible = version >= _flexible_since.get(api_key, 32767) and api_key != API_VERSIONS_KEY

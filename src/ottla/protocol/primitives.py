@@ -133,6 +133,11 @@ def too_long(announced: int) -> ProtocolError:
     return ProtocolError(f"string of {announced} bytes, at most {STRING_BYTES_MAX} are allowed")
 
 
+def cut_short(text: bytes) -> bytes:
+    """The beginning of a text that is too long for a string: whole characters of it."""
+    return text[:STRING_BYTES_MAX].decode(errors="ignore").encode()
+
+
 def not_a_length(length: int) -> ProtocolError:
     return ProtocolError("null in a field that cannot be null" if length == -1 else f"negative length {length}")
 

@@ -8,6 +8,8 @@ Rule 3: a replica joins only when its log reaches both the high watermark and th
 that it may still have to cut records off which it got from an earlier leader.
 Rule 4: who is left out stays in until the controller has confirmed it. One proposal at a time.
 Rule 5: fetches of an earlier life of a broker (by its epoch) count for nothing.
+Rule 6: what can only be a mistake of ours is asserted where it would begin to count; whoever asks about this partition
+is told UNKNOWN_SERVER_ERROR then, and the others go on.
 """
 
 from __future__ import annotations
@@ -114,6 +116,7 @@ class Leading:
         }
 
     def _commit(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        assert partition_epoch >= self.partition_epoch, f"{self} goes back to partition epoch {partition_epoch}"
         for broker_id in self.isr:
             follower = self.followers.get(broker_id)
             if follower is not None and broker_id not in isr:
@@ -152,6 +155,8 @@ class Leading:
         now_ms: int,
     ) -> None:
         """A follower asks for records from this offset on: so it has everything before. `end_offset` is ours."""
+        assert 0 <= offset <= end_offset, f"{follower} has {offset} of {end_offset}"
+        assert self.followers.get(follower.broker_id) is follower, f"{follower} is none of {self}"
         self.now_ms = max(self.now_ms, now_ms)
         if broker_epoch > follower.broker_epoch:
             follower.broker_epoch = broker_epoch
@@ -188,6 +193,7 @@ class Leading:
 
         Replicas that are about to join are waited for too: else, under load, they would never reach the watermark.
         """
+        assert self.maximal_isr.issuperset(self.isr), f"{self} waits for {sorted(self.maximal_isr)} alone"
         lowest = own_offset
         for broker_id, follower in self.followers.items():
             if follower.end_offset < lowest and (broker_id in self.maximal_isr or self._is_fresh(follower)):
@@ -255,6 +261,7 @@ class Leading:
         ids = frozenset(broker_id for broker_id, _ in isr)
         if ids == frozenset(self.isr) and not self.is_recovering:
             return None
+        assert self.node_id in ids, f"{self} leaves itself out"
         self.pending = IsrProposal(
             topic_id, topic, partition, self.leader_epoch, tuple(isr), self.partition_epoch, self.isr
         )

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
@@ -21,7 +21,7 @@ from ottla.base.tasks import tell
 from ottla.metrics.traffic import TopicTraffic
 from ottla.replication.following_replica import UNDAMAGED, FollowingReplica, Told
 from ottla.replication.leading import Follower, IsrProposal, Leading, Offsets
-from ottla.replication.replica import NO_EPOCH
+from ottla.replication.replica import NO_EPOCH, ReplicaRead
 from ottla.replication.role import NO_LEADER, Role
 from ottla.replication.waiting import WaitingProduce
 from ottla.storage.log import Appended, Log
@@ -30,15 +30,6 @@ UNKNOWN: Final = -1
 TO_HIGH_WATERMARK: Final = -1
 LAG_MS_MAX: Final = 30_000
 NO_ROLE: Final = Role(NO_LEADER, NO_EPOCH, (), (), -1)
-
-
-class ReplicaRead(NamedTuple):
-    """What a leader has for a follower."""
-
-    file_range: FileRange | None
-    high_watermark: int
-    log_start_offset: int
-    diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
 class Partition(FollowingReplica):
@@ -85,6 +76,7 @@ class Partition(FollowingReplica):
         self._flush_if_due()  # a crash may have left records that are not on the disk: they count only when they are
         if self.leader_id != self.node_id or role.leader != self.node_id:
             self.leading_since = role.leader_epoch if role.leader == self.node_id else NO_EPOCH
+        assert role.leader_epoch >= self.leader_epoch, f"{self} goes back to leader epoch {role.leader_epoch}"
         self.leader_id = role.leader
         self.leader_epoch = role.leader_epoch
         self.in_sync = role.isr
@@ -354,6 +346,7 @@ class Partition(FollowingReplica):
             self._advance_with_followers(self._leading, new_bytes)
             return
         end_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset
+        assert end_offset <= self.log.end_offset, f"{self} has flushed up to {end_offset}"
         if end_offset > self.high_watermark and len(self.in_sync) <= 1:
             self.high_watermark = end_offset
             if self._fetches is not None:
@@ -373,6 +366,7 @@ class Partition(FollowingReplica):
         self._move_high_watermark(leading)
 
     def _move_high_watermark(self, leading: Leading) -> None:
+        assert self.is_leader, f"{self} has followers"
         if len(self.in_sync) < self.min_in_sync:
             return  # as with KIP-966: what too few have is not committed
         own_offset = self.log.recovery_point if self.is_flushing else self.log.end_offset

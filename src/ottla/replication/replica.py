@@ -5,7 +5,7 @@ Who leads and how far the others are is Partition's business, which builds on th
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
@@ -16,6 +16,15 @@ from ottla.replication.waiting import WaitingFetch, WaitingProduce
 from ottla.storage.log import Log
 
 NO_EPOCH: Final = -1
+
+
+class ReplicaRead(NamedTuple):
+    """What a leader has for a follower."""
+
+    file_range: FileRange | None
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None  # an epoch of ours and where it ends: up to there the logs may agree
 
 
 class Replica:
@@ -55,6 +64,7 @@ class Replica:
 
     def read(self, offset: int, max_bytes: int, minimum_one: bool, is_read_committed: bool) -> FileRange | None:
         """A range of whole batches that consumers may see, or None when there is nothing new."""
+        assert self.high_watermark <= self.log.end_offset, f"{self.name} has committed more than it has"
         end_offset = self.last_stable_offset if is_read_committed else self.high_watermark
         if offset >= end_offset and self.log.log_start_offset <= offset <= self.log.end_offset:
             if offset > self.high_watermark and self.leader_id != self.node_id:
@@ -125,8 +135,9 @@ class Replica:
         before = self.high_watermark
         if offset <= before:
             return
-        self.high_watermark = offset
         end_offset = self.log.end_offset
+        assert offset <= end_offset, f"{self.name} cannot have committed {offset}, it ends at {end_offset}"
+        self.high_watermark = offset
         visible_bytes = self._hidden_bytes
         if offset < end_offset:
             visible_bytes = visible_bytes * (offset - before) // (end_offset - before)

@@ -7,6 +7,9 @@ rebuilt from the log; that is why it is written without waiting for the disk, an
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable
+from functools import partial
 
 from ottla.storage import files
 from ottla.storage.checkpoints import CheckpointError, format_lines, parse_lines
@@ -21,12 +24,15 @@ NO_OFFSET = -1
 class LeaderEpochs:
     """Pairs of (epoch, start offset), both strictly rising."""
 
-    __slots__ = ("directory", "entries", "is_unsynced")
+    __slots__ = ("_lock", "_version", "_written", "directory", "entries", "is_unsynced")
 
     def __init__(self, directory: str, entries: list[tuple[int, int]] | None = None) -> None:
         self.directory = directory
         self.entries = entries or []
         self.is_unsynced = False
+        self._version = 0  # of the entries
+        self._written = 0  # and of those in the file
+        self._lock = threading.Lock()
 
     @property
     def latest_epoch(self) -> int:
@@ -85,23 +91,37 @@ class LeaderEpochs:
             self.entries = kept
             self.write()
 
-    def truncate_from_start(self, start_offset: int) -> None:
+    def truncate_from_start(self, start_offset: int, *, writes: bool = True) -> None:
         """Forget epochs that ended before the log starts; the one that it starts in begins there now."""
         before = [entry for entry in self.entries if entry[1] <= start_offset]
         if not before or (before[-1][1] == start_offset and len(before) == 1):
             return
         after = [entry for entry in self.entries if entry[1] > start_offset]
         self.entries = [(before[-1][0], start_offset), *after]
-        self.write()
+        self._version += 1
+        if writes:
+            self.write()
 
     def write(self) -> None:
         """Store the entries; a failure costs nothing yet, the next write or a rebuild from the log repairs it."""
+        self._version += 1
+        self.begin_write()()
+
+    def begin_write(self) -> Callable[[], None]:
+        """The same for any thread: what is to be called there. Of two writers the one with newer entries wins."""
         self.is_unsynced = True
         text = format_lines(f"{epoch} {start_offset}" for epoch, start_offset in self.entries)
-        try:
-            files.replace_file(self.path(), text.encode(), durable=False)
-        except OSError as error:
-            logger.warning("Cannot write %s: %s", self.path(), error)
+        return partial(self._write, self.path(), text.encode(), self._version)
+
+    def _write(self, path: str, data: bytes, version: int) -> None:
+        with self._lock:
+            if version <= self._written:
+                return
+            try:
+                files.replace_file(path, data, durable=False)
+                self._written = version
+            except OSError as error:
+                logger.warning("Cannot write %s: %s", path, error)
 
     def path(self) -> str:
         return f"{self.directory}/{FILE_NAME}"

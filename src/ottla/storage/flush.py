@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 
 from ottla.storage import files
+from ottla.storage.snapshots import SnapshotJob
 
 
 class FlushJob:
@@ -19,6 +20,7 @@ class FlushJob:
         self.end_offset = end_offset
         self.truncations = truncations  # of the log so far: a truncation meanwhile makes the result void
         self.descriptors: list[int] = []  # of log files, duplicated: theirs may be closed meanwhile
+        self.snapshot: SnapshotJob | None = None  # to be written first
         self.paths: list[str] = []  # of smaller files and folders; one that is deleted meanwhile needs no sync
         self.is_done = False
         self.error: OSError | None = None
@@ -26,6 +28,8 @@ class FlushJob:
     def run(self) -> None:
         """Sync everything; runs in any thread, and is done whatever happens: the outcome is in `error`."""
         try:
+            if self.snapshot is not None:
+                self.snapshot.run()
             for descriptor in self.descriptors:
                 files.sync(descriptor)
             for path in self.paths:

@@ -279,6 +279,7 @@ class Log(LogFiles):
             raise self.write_failed(error) from error
 
     def _write_run(self, records: memoryview, run: list[BatchHeader]) -> None:
+        assert run[0].base_offset >= self.end_offset, f"{self} cannot go on at {run[0].base_offset}"
         try:
             position = self._active.append_run(records)
         except OSError as error:
@@ -346,6 +347,7 @@ class Log(LogFiles):
     def _write(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Put one batch with its offsets into the active segment, or into a new one, and remember its producer."""
         last_offset = header.base_offset + header.last_offset_delta
+        assert self.end_offset == header.base_offset <= last_offset, f"{self} cannot go on at {header.base_offset}"
         try:
             segment = self._active
             if self._must_roll(segment, header, last_offset, now_ms):

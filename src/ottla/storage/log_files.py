@@ -21,16 +21,16 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.storage import files
 from ottla.storage.descriptors import DescriptorPool
+from ottla.storage.dropping import DropJob
 from ottla.storage.epochs import LeaderEpochs
 from ottla.storage.flush import FlushJob
 from ottla.storage.index import POSITION_MASK
 from ottla.storage.partition_metadata import FILE_NAME as PARTITION_METADATA
-from ottla.storage.partition_metadata import write_topic_id
 from ottla.storage.producers import Producers
 from ottla.storage.retention import delete_hidden_segments, delete_old_segments
 from ottla.storage.scan import BatchScan
 from ottla.storage.segment import Segment, create_segment
-from ottla.storage.snapshots import remove_snapshots, write_snapshot
+from ottla.storage.snapshots import SnapshotJob
 from ottla.storage.transaction_check import Outcome
 from ottla.storage.truncation import truncate_fully, truncate_to
 
@@ -42,14 +42,18 @@ class LogFiles:
 
     __slots__ = (
         "_active",
+        "_drop_job",
+        "_dropped",
         "_is_directory_unsynced",
         "_is_disk_full",
         "_is_new",
+        "_is_snapshot_pending",
         "_latest_epoch",
         "_limit_offset",
         "_name",
         "_producers",
         "_settings",
+        "_snapshot_job",
         "_truncations",
         "cleaned_offset",
         "deleted_segments",
@@ -117,6 +121,10 @@ class LogFiles:
         self._latest_epoch = epochs.latest_epoch
         self._is_directory_unsynced = False
         self._is_new = False
+        self._snapshot_job: SnapshotJob | None = None  # the last one
+        self._dropped: list[tuple[int, Segment]] = []  # taken out of the log, their files not renamed yet
+        self._drop_job: DropJob | None = None  # that is under way
+        self._is_snapshot_pending = False  # it waits for the next flush
         self._is_disk_full = False
         self._truncations = 0
         self._limit_offset = -1
@@ -236,7 +244,7 @@ class LogFiles:
         old.seal_indexes()
         if old.size == 0 and old.base_offset == self.end_offset:
             return old
-        self.write_producer_snapshot()
+        self._prepare_snapshot()
         if self._settings.preallocate:
             old.open_descriptor()
             old.cut_torn_bytes()  # gives the room back that it did not need
@@ -253,29 +261,33 @@ class LogFiles:
         logger.info("Rolled a new segment at offset %d of %s", segment.base_offset, self._name)
         return segment
 
+    def _prepare_snapshot(self) -> None:
+        """Take down the producers as of the end of the log; the next flush writes them, in any thread."""
+        if self.end_offset not in (0, self.snapshot_offset):
+            self._snapshot_job = SnapshotJob(self.directory, self.end_offset, self.producers, self.recovery_point)
+            self._is_snapshot_pending = True
+            self._is_directory_unsynced = True
+
     def write_producer_snapshot(self) -> None:
-        """Store the producers as of the end of the log. A failure is told and costs a replay later, no more."""
-        if self.end_offset in (0, self.snapshot_offset):
-            return
-        try:
-            write_snapshot(self.directory, self.end_offset, self.producers)
-            remove_snapshots(self.directory, self.end_offset, self.recovery_point)
-        except OSError as error:
-            logger.warning("Cannot write the producer snapshot of %s: %s", self._name, error)
-            return
-        self.snapshot_offset = self.end_offset
-        self._is_directory_unsynced = True
+        """The same at once. A failure is told and costs a replay later, no more."""
+        self._prepare_snapshot()
+        job = self._take_snapshot_job()
+        if job is not None:
+            job.run()
+            self._note_snapshot(job)
+
+    def _take_snapshot_job(self) -> SnapshotJob | None:
+        is_pending, self._is_snapshot_pending = self._is_snapshot_pending, False
+        return self._snapshot_job if is_pending else None
+
+    def _note_snapshot(self, job: SnapshotJob) -> None:
+        if job.is_written:
+            self.snapshot_offset = max(self.snapshot_offset, job.offset)
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader of this epoch writes from here on."""
         self.epochs.assign(epoch, start_offset)
         self._latest_epoch = self.epochs.latest_epoch
-
-    def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write down which topic the folder belongs to."""
-        write_topic_id(self.directory, topic_id)
-        self.topic_id = topic_id
-        self.mark_new()
 
     def mark_new(self) -> None:
         """The folder itself and its partition.metadata need a sync with the next flush."""
@@ -284,7 +296,7 @@ class LogFiles:
 
     # --- shortening ---------------------------------------------------------------------------------------------
 
-    def raise_log_start_offset(self, offset: int) -> None:
+    def raise_log_start_offset(self, offset: int, *, writes_epochs: bool = True) -> None:
         """Hide everything below; segments that are hidden as a whole go with delete_old_segments."""
         if offset > self.end_offset:
             raise KafkaError(
@@ -292,10 +304,20 @@ class LogFiles:
             )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
+            self.epochs.truncate_from_start(offset, writes=writes_epochs)
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Delete what the topic's retention does not keep; the number of segments."""
+        count = self._delete_old_segments(now_ms, high_watermark)
+        self.finish_drops()
+        return count
+
+    def begin_deleting(self, now_ms: int, high_watermark: int) -> DropJob | None:
+        """The same in steps: run the job in any thread, and hand it to end_drop(). None if there is nothing to do."""
+        self._delete_old_segments(now_ms, high_watermark)
+        return self._begin_drop()
+
+    def _delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         if self.failure is not None:
             return 0
         try:
@@ -307,19 +329,47 @@ class LogFiles:
         """Delete what lies below the log start offset, now and not with the next retention; the number of segments."""
         if self.failure is not None:
             raise self.refusal()
-        try:
-            return delete_hidden_segments(self, now_ms, high_watermark)
-        except OSError as error:
-            raise self.write_failed(error) from error
+        count = delete_hidden_segments(self, now_ms, high_watermark)
+        self.finish_drops()
+        return count
 
     def drop_segments(self, count: int, now_ms: int) -> None:
-        """Take the oldest segments out of the log; their files go after a delay, their readers may finish."""
+        """Take the oldest segments out of the log; their files go after a delay, their readers may finish.
+
+        The files are still there under their names until finish_drops(), or a DropJob, has renamed them.
+        """
         due_ms = now_ms + self._settings.file_delete_delay_ms
         for segment in self.segments[:count]:
-            segment.rename_to_deleted()
             segment.close()
-            self.deleted_segments.append((due_ms, segment))
+            self._dropped.append((due_ms, segment))
         del self.segments[:count]
+
+    def _begin_drop(self) -> DropJob | None:
+        if self._drop_job is not None:
+            return None  # another one is under way; the next round takes the rest
+        if self._dropped:
+            dropped, self._dropped = self._dropped, []
+            self._drop_job = DropJob(self.epochs.begin_write(), dropped)
+        return self._drop_job
+
+    def end_drop(self, job: DropJob) -> None:
+        """Take a finished job back. What was not renamed is tried again, if that may help."""
+        if job is not self._drop_job:
+            return  # finish_drops() was faster
+        self._drop_job = None
+        self.epochs.is_unsynced = True  # a flush may have been faster than the job
+        self.deleted_segments += job.renamed
+        self._dropped = [*job.left, *self._dropped]
+        if job.error is not None:
+            raise self.write_failed(job.error) from job.error
+
+    def finish_drops(self) -> None:
+        """Give the files of segments that were taken out their new names now, whoever has begun with it."""
+        while self._drop_job is not None or self._dropped:
+            job = self._drop_job or self._begin_drop()
+            assert job is not None
+            job.run()
+            self.end_drop(job)
 
     def replace_segments(self, old: list[Segment], new: Segment, now_ms: int) -> None:
         """A cleaned segment, whose files are in place, follows others, whose files have been renamed."""
@@ -378,9 +428,12 @@ class LogFiles:
         self._shorten(truncate_fully, offset)
 
     def _shorten(self, shorten: Callable[[LogFiles, int], None], offset: int) -> None:
+        self.finish_drops()  # a new segment may get the name of one of them
         self._truncations += 1
         self._limit_offset = -1
         self.outcomes.clear()
+        if self._snapshot_job is not None:
+            self._snapshot_job.cancel()
         try:
             shorten(self, offset)
         except OSError as error:
@@ -393,6 +446,7 @@ class LogFiles:
             self.cleaned_offset = min(self.cleaned_offset, self.end_offset)
             self._latest_epoch = self.epochs.latest_epoch
             self._is_directory_unsynced = True
+        assert self.log_start_offset <= self.end_offset == offset, f"{self} was to end at {offset}"
 
     # --- flushing and closing -----------------------------------------------------------------------------------
 
@@ -424,11 +478,14 @@ class LogFiles:
         except OSError as error:
             job.close()
             raise self.write_failed(error) from error
+        job.snapshot = self._take_snapshot_job()
         self._add_folder(job)
         return job if job.descriptors or job.paths else None
 
     def end_flush(self, job: FlushJob) -> None:
         """Take a finished job back on the thread that owns the log. A failed sync puts the log out of service."""
+        if job.snapshot is not None and job.truncations == self._truncations:
+            self._note_snapshot(job.snapshot)
         if job.error is not None:
             self.fail(f"cannot sync {self.directory}: {job.error}")
             raise self.refusal()
@@ -446,7 +503,9 @@ class LogFiles:
 
     def _add_folder(self, job: FlushJob) -> None:
         if self._is_directory_unsynced:
-            if self.snapshot_offset >= 0:
+            if job.snapshot is not None:
+                job.paths.append(job.snapshot.path)
+            elif self.snapshot_offset >= 0:
                 job.paths.append(files.segment_path(self.directory, self.snapshot_offset, files.SNAPSHOT_SUFFIX))
             job.paths.append(self.directory)
             self._is_directory_unsynced = False
@@ -461,6 +520,7 @@ class LogFiles:
         """Write everything so that the next start need not look at the log: what remains is to sync it."""
         if self.failure is not None:
             raise self.refusal()
+        self.finish_drops()
         try:
             self._active.seal_indexes()
         except OSError as error:
@@ -496,6 +556,7 @@ class LogFiles:
                 files.close(descriptor)
             segment.has_unsynced_indexes = segment is self._active
         self.move_to_folder(directory)
+        self.epochs.write()  # what was copied may be older than what a DropJob is about to write into the old folder
         self._truncations += 1  # a flush that is under way syncs the old files: its result is void
         self.recovery_point = min(self.recovery_point, synced_offset)
         self.snapshot_offset = -1

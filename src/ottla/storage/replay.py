@@ -59,6 +59,8 @@ def load_newest_snapshot(directory: str, snapshots: list[int], producers: Produc
         path = files.segment_path(directory, snapshot_offset, files.SNAPSHOT_SUFFIX)
         try:
             decode_snapshot(files.read_whole(path), producers)
+        except FileNotFoundError:
+            continue  # it was damaged, and we have been here before
         except SnapshotError as error:
             logger.warning("Found a corrupted producer snapshot %s (%s), rebuilding it from the log", path, error)
             producers.clear()

@@ -82,7 +82,7 @@ def delete_while(log: LogFiles, now_ms: int, high_watermark: int, why: str, is_d
     if count == len(log.segments):
         log.roll(now_ms)
     gone = log.segments[:count]
-    log.raise_log_start_offset(log.segments[count].base_offset)
+    log.raise_log_start_offset(log.segments[count].base_offset, writes_epochs=False)  # whoever renames the files does
     log.drop_segments(count, now_ms)
     logger.info("Deleted %d segments of %s up to offset %d: %s", count, log.partition, log.log_start_offset, why)
     return len(gone)

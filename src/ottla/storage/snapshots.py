@@ -7,13 +7,17 @@ The CRC32C covers what follows it. Only the newest batch of each producer is kep
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
+import threading
 
 from crc32c import crc32c
 
 from ottla.storage import files
 from ottla.storage.producers import NO_OFFSET, NO_SEQUENCE, Producer, ProducerBatch, Producers
+
+logger = logging.getLogger("ottla.storage.snapshots")
 
 VERSION = 1
 HEAD = struct.Struct(">hIi")
@@ -25,10 +29,42 @@ class SnapshotError(Exception):
     """A snapshot file that is not what we or Kafka write."""
 
 
-def write_snapshot(directory: str, offset: int, producers: Producers) -> None:
-    files.replace_file(
-        files.segment_path(directory, offset, files.SNAPSHOT_SUFFIX), encode_snapshot(producers), durable=False
-    )
+class SnapshotJob:
+    """The producers as of an offset, to be written by any thread, and older snapshots to be removed.
+
+    cancel() comes before the log is cut: a snapshot of records that are gone must not appear afterwards.
+    """
+
+    def __init__(self, directory: str, offset: int, producers: Producers, recovery_point: int) -> None:
+        self.path = files.segment_path(directory, offset, files.SNAPSHOT_SUFFIX)
+        self.offset = offset
+        self.is_written = False
+        self._directory = directory
+        self._data = encode_snapshot(producers)
+        self._recovery_point = recovery_point
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """A failure is told and costs a replay later, no more."""
+        with self._lock:
+            if self._is_cancelled:
+                return
+            try:
+                files.replace_file(self.path, self._data, durable=False)
+                self.is_written = True
+                remove_snapshots(self._directory, self.offset, self._recovery_point)
+            except FileNotFoundError:
+                return  # the folder was moved or deleted meanwhile
+            except OSError as error:
+                logger.warning("Cannot write the producer snapshot %s: %s", self.path, error)
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._is_cancelled = True
+
+    def __repr__(self) -> str:
+        return f"<SnapshotJob {self.path}>"
 
 
 def encode_snapshot(producers: Producers) -> bytes:

@@ -20,7 +20,7 @@ from ottla.testing.folders import Folder
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
 
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 60.0
 DATA = "data"
 OUTPUT = "broker.log"
 

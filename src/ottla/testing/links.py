@@ -24,6 +24,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ottla.base import tasks
+
 HOST = "127.0.0.1"
 ZOOKEEPER = 0  # as the number of a node; brokers have their ids
 PIECE_BYTES = 64 * 1024
@@ -87,8 +89,8 @@ class Door:
         except OSError:
             return reset(writer)
         pumps = [
-            asyncio.ensure_future(pump(reader, far_writer, self.links.flow(source, self.target))),
-            asyncio.ensure_future(pump(far_reader, writer, self.links.flow(self.target, source))),
+            tasks.ask(pump(reader, far_writer, self.links.flow(source, self.target)), "a link"),
+            tasks.ask(pump(far_reader, writer, self.links.flow(self.target, source)), "a link"),
         ]
         is_orderly = False
         try:
@@ -211,7 +213,7 @@ class Links:
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: Flow) -> bool:
     """Bytes of one connection in one direction, until its end has got through; whether that was a proper end."""
     pieces: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(PIECES_MAX)
-    feeding = asyncio.ensure_future(feed(reader, pieces, flow))
+    feeding = tasks.ask(feed(reader, pieces, flow), "a link")
     loop = asyncio.get_running_loop()
     try:
         while True:

@@ -259,8 +259,7 @@ class TransactionMachine:
         if transaction is None or not is_current:
             return Decision()
         after = transaction.copy()
-        is_commit = transaction.state is State.PREPARE_COMMIT
-        after.move_to(State.COMPLETE_COMMIT if is_commit else State.COMPLETE_ABORT)
+        after.move_to(State.COMPLETE_COMMIT if transaction.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT)
         after.partitions = set()
         after.last_update_ms = now_ms
         if transaction.next_producer_id != NO_PRODUCER_ID:
@@ -290,11 +289,15 @@ class TransactionMachine:
     def _change(self, after: Transaction, reply: Reply | None = None) -> Decision:
         after.is_pending = True
         before = self.transactions.get(after.transactional_id, after)
+        assert before is after or not before.is_pending, f"{before} has a change on its way"
+        is_newer = after.producer_id != before.producer_id or after.producer_epoch >= before.producer_epoch
+        assert is_newer, f"{before} goes back to epoch {after.producer_epoch}"
+        assert not after.partitions or after.state not in ENDED, f"{after} has ended"
         after.previous_producer_id = before.producer_id
         after.has_next = before.has_next and after.state is State.COMPLETE_COMMIT
-        event = Changed(after.transactional_id)
         self._on_the_way[after.transactional_id] = after
-        return Decision([transaction_record(after)], [reply] if reply is not None else [], event)
+        replies = [reply] if reply is not None else []
+        return Decision([transaction_record(after)], replies, Changed(after.transactional_id))
 
     def apply(self, key: bytes, value: bytes | None, stamp: Stamp | None) -> None:  # noqa: ARG002
         transactional_id = read_key(key)

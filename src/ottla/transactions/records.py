@@ -11,7 +11,6 @@ from ottla.protocol.schema import layout_of
 from ottla.transactions.transaction import State, Transaction
 
 KIND = 0
-PLAIN_VERSION = 0
 FLEXIBLE_VERSION = 1  # what transaction version 1 and later write
 
 _NUMBER = Struct(">h")

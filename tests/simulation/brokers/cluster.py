@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ottla.broker.services import Services
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.network import Network
 from tests.simulation.brokers.node_loop import NodeLoop
@@ -25,7 +26,6 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.main import Broker
-from ottla.broker.services import Services
 from ottla.storage.log_dirs import LogDirs
 
 PORT: Final = 9092

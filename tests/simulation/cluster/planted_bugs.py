@@ -40,6 +40,7 @@ LEADING = "replication/leading.py"
 LOG = "storage/log.py"
 ISR = "controller/decisions/isr.py"
 SETTLING = "controller/decisions/leader_election.py"
+BROKER_EPOCHS = "controller/decisions/broker_epochs.py"
 
 BUGS = [
     PlantedBug(
@@ -157,7 +158,7 @@ BUGS = [
         "a wiped replica is eligible",
         (
             Change(
-                SETTLING,
+                BROKER_EPOCHS,
                 "eligible=tuple(broker for broker in old.eligible if broker not in lost),",
                 "eligible=(*old.eligible, *gone),",
             ),

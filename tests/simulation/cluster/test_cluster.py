@@ -13,7 +13,7 @@ from tests.simulation.cluster.faults import THEMES
 from tests.simulation.cluster.planted_bugs import BUGS, ROOT, SEEDS_MAX, PlantedBug, hunt
 from tests.simulation.cluster.play import simulate
 
-SEEDS = 2_000
+SEEDS = 1_000
 SEEDS_OF_FAULTS = 30_000
 PIECE = 50
 

@@ -84,8 +84,6 @@ def test_the_quick_starts_file_is_one_node(write: object) -> None:
     assert [str(listener) for listener in settings.advertised_listeners] == ["PLAINTEXT://localhost:9092"]
     assert settings.log_dirs == ("/tmp/kraft-combined-logs",)
     assert settings.explicit["num.io.threads"] == "8"
-    assert "num.network.threads" in settings.without_effect
-    assert "num.partitions" not in settings.without_effect
 
 
 def test_overrides_win_over_the_file(write: object) -> None:

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import virtual_time
-from ottla.base.broker_settings import BrokerSettings
 from ottla.base.security import Operation, ResourceType
 from ottla.base.topic_keys import validate_topic_overrides
 from ottla.broker.cluster.control import Control
@@ -17,7 +16,7 @@ from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.network.connection import ClientFacts
 from ottla.protocol.codec import EncodedBody, decode_whole
 from ottla.protocol.messages.metadata import MetadataResponse
-from virtual_time import LoopClock
+from unit.broker.nodes import node
 
 LISTENERS = {"PLAINTEXT": Endpoint("127.0.0.1", 9092), "OUTSIDE": Endpoint("broker.example", 9093)}
 Right = tuple[Operation, ResourceType, str]
@@ -28,22 +27,24 @@ class Broker:
 
     def __init__(self, directory: Path, **settings: str) -> None:
         texts = {key.replace("_", "."): value for key, value in settings.items()}
-        self.settings = BrokerSettings({"broker.id": "1", "node.id": "1", **texts})
+        me = node({"broker.id": "1", **texts})
+        self.settings = me.settings
+        self.clock = me.clock
         self.controller = ControllerService(
             EmbeddedStore(directory),
-            LoopClock(),
+            me.clock,
             self.settings,
             lambda configs: validate_topic_overrides(self.settings, configs),
+            images=me.images,
         )
         self.metadata_topics = MetadataTopics()
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.publisher = SimpleNamespace(settled=nothing)
-        self.clock = LoopClock()
         self.cluster = None
         self.forwarding = None
         self.broker_apis = [(58, 0, 0)]
-        self.control = Control(self)  # type: ignore[arg-type]
+        self.control = Control(me, self.controller)
 
     @property
     def image(self) -> MetadataImage:

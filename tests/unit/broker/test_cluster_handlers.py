@@ -34,9 +34,11 @@ def test_what_is_served_is_told_and_only_features_that_are_there(tmp_path: Path)
         answer = await Client(broker).ask(api_versions.handle, request, 4)
         assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == broker.served_apis
         supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-        assert supported == [("group.version", 0, 1), ("transaction.version", 0, 2)]
+        eligible = "eligible.leader.replicas.version"
+        assert supported == [("group.version", 0, 1), ("transaction.version", 0, 2), (eligible, 0, 1)]
         finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
-        assert (finalized, answer.finalized_features_epoch) == ([("group.version", 1), ("transaction.version", 2)], 0)
+        assert finalized == [("group.version", 1), ("transaction.version", 2), (eligible, 1)]
+        assert answer.finalized_features_epoch == 0
 
     with_broker(tmp_path, play)
 

@@ -94,13 +94,14 @@ def test_proposals_reach_the_controller_and_the_verdicts_come_back_in_order(tmp_
 def test_what_the_controller_itself_wants_takes_no_journey(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
         two.cluster.is_controller, two.cluster.controller = True, Duties()
-        two.controller = one.controller
-        assert await two.control.alter_partitions(PROPOSALS) == [GIVEN, FENCED, GIVEN]
-        assert await two.control.controlled_shutdown(1000) == [TopicPartition("orders", 3)]
-        assert len(await two.control.allocate_producer_ids()) == 1000
-        assert (await two.control.create_topics([NewTopic("orders", 1)]))[0].error is Error.NONE
-        two.cluster = None
-        assert await two.control.controlled_shutdown(1000) == []
+        here = control.Control(two.node, one.controller, two.cluster, two.link)
+        assert await here.alter_partitions(PROPOSALS) == [GIVEN, FENCED, GIVEN]
+        assert await here.controlled_shutdown(1000) == [TopicPartition("orders", 3)]
+        assert len(await here.allocate_producer_ids()) == 1000
+        assert (await here.create_topics([NewTopic("orders", 1)]))[0].error is Error.NONE
+        assert repr(here) == "<Control here>"
+        alone = control.Control(two.node, one.controller)
+        assert await alone.controlled_shutdown(1000) == []
         assert one.seen == []
 
     with_two_brokers(tmp_path, play)
@@ -166,7 +167,6 @@ def test_leaderships_are_moved_before_a_broker_stops(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as caught:
             await two.control.controlled_shutdown(100)
         assert caught.value.error is Error.NOT_CONTROLLER
-        two.control.close()
 
     with_two_brokers(tmp_path, play)
 
@@ -178,7 +178,7 @@ def test_what_only_brokers_use_is_refused_to_others(tmp_path: Path, key: int) ->
             return (operation.name, kind.name, name) != ("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.authorizer = Nobody()
+        one.parts.authorizer = Nobody()
         one.cluster.controller = duties = Duties()
         request, response = REQUESTS[key]
         answer = await two.peers.call(1, request, response)

@@ -6,14 +6,8 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
-from ottla.broker.coordinators.coordinators import (
-    group_settings,
-    group_times,
-    offsets_topic,
-    refuse,
-    transaction_settings,
-    transactions_topic,
-)
+from ottla.broker.coordinators.coordinators import group_settings, group_times, refuse, transaction_settings
+from ottla.broker.coordinators.internal_topics import offsets_topic, transactions_topic
 from ottla.controller.image import MetadataImage
 from ottla.groups.settings import ConsumerTimes, GroupSettings
 from ottla.protocol.messages.group_offsets import (

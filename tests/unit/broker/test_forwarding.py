@@ -93,7 +93,7 @@ def test_the_client_counts_and_not_the_broker_that_passed_the_request_on(tmp_pat
             return principal != "User:mallory"
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.authorizer = Authorizer()
+        one.parts.authorizer = Authorizer()
         assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == 0
         assert (ANONYMOUS, "127.0.0.1", "CLUSTER_ACTION") in asked
         assert ("User:alice", "10.1.2.3", "CREATE") in asked
@@ -114,7 +114,7 @@ def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
             return False
 
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.services.authorizer = Nobody()
+        one.parts.authorizer = Nobody()
         assert (await Asker(two).ask(ORDERS, 7)).topics[0].error_code == Error.UNKNOWN_SERVER_ERROR
         assert "orders" not in one.image.topics
 
@@ -123,7 +123,7 @@ def test_a_broker_that_may_not_is_told_so(tmp_path: Path) -> None:
 
 def test_who_has_become_the_controller_answers_itself(tmp_path: Path) -> None:
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        two.controller, two.publisher = one.controller, one.services.publisher  # type: ignore[attr-defined]
+        two.controller, two.publisher = one.controller, one.parts.publisher  # type: ignore[attr-defined]
         two.cluster.controller_id = -1
         waiting = asyncio.ensure_future(Asker(two).ask(ORDERS, 7))
         await asyncio.sleep(0.05)
@@ -227,7 +227,7 @@ def test_settings_of_the_broker_go_to_the_controller_and_its_loggers_stay(
         ]
         assert levels == {"ottla.network": "DEBUG"}
         assert one.image.broker_configs["2"] == {"num.io.threads": "9"}
-        assert one.image.broker_configs[""] == {"num.io.threads": "10"}
+        assert one.image.broker_configs[""] == {"min.insync.replicas": "1", "num.io.threads": "10"}
         trial = IncrementalAlterConfigsRequest(
             resources=[config(TOPIC, "orders", "retention.ms", "7")], validate_only=True
         )
@@ -334,10 +334,10 @@ def test_peers_that_nobody_knows_are_told_without_asking(tmp_path: Path) -> None
             await two.peers.call(9, ORDERS, APIS[19].response)
         assert await two.peers.probe(1)
         assert await two.peers.probe(9), "nobody can say that it is dead"
-        dead = two.image.brokers[1]._replace(
-            id=4, endpoints={"PLAINTEXT": two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)}
-        )
-        assert not await two.peers.probe_broker(dead)
+        endpoint = two.image.brokers[1].endpoints["PLAINTEXT"]._replace(port=1)
+        dead = two.image.brokers[1]._replace(id=4, endpoints={"PLAINTEXT": endpoint})
+        two.images.publish(two.image.with_brokers({**two.image.brokers, 4: dead}))
+        assert not await two.peers.probe(4)
         own = two.peers.open(1, "fetcher-0")
         assert own.client_id == "broker-1-fetcher-0"
         own.close()

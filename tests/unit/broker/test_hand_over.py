@@ -1,14 +1,15 @@
 """Controlled shutdown: a stopping broker asks as often, and waits as long, as the settings say."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 import virtual_time
-from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.clustering import Clustering
+from ottla.controller.image import BrokerImage, MetadataImage
+from unit.broker.nodes import node
 
 RETRIES = "controlled.shutdown.max.retries"
 BACKOFF = "controlled.shutdown.retry.backoff.ms"
@@ -23,15 +24,12 @@ class Stage:
         self.slept: list[float] = []
         self.stepped_down = 0
         self.membership = SimpleNamespace(is_in_touch=lambda: is_in_touch, step_down=self._step_down, controller_id=2)
-        self.services = SimpleNamespace(
-            settings=BrokerSettings(settings),
-            node_id=1,
-            image=SimpleNamespace(brokers=dict.fromkeys(range(1, 2 + others))),
-            control=SimpleNamespace(controlled_shutdown=self._controlled_shutdown),
-        )
+        self.control = SimpleNamespace(controlled_shutdown=self._controlled_shutdown)
+        brokers = {id_: BrokerImage(id_, {}, None, 0) for id_ in range(1, 2 + others)}
+        self._node = node(settings, image=MetadataImage(brokers=brokers))
 
-    async def _ask_to_stop(self, services: Any) -> object:
-        return await Clustering._ask_to_stop(cast("Clustering", self), services)
+    async def _ask_to_stop(self) -> object:
+        return await Clustering._ask_to_stop(cast("Clustering", self))
 
     async def _step_down(self) -> None:
         self.stepped_down += 1
@@ -44,13 +42,13 @@ class Stage:
         return answer
 
     def hand_over(self, monkeypatch: pytest.MonkeyPatch) -> "Stage":
-        async def is_left_alone(_services: object, seconds: float) -> bool:
+        async def is_left_alone(_node: object, seconds: float) -> bool:
             self.slept.append(seconds)
             return False
 
         with monkeypatch.context() as patch:
             patch.setattr("ottla.broker.cluster.clustering.is_left_alone", is_left_alone)
-            virtual_time.run(Clustering.hand_over(cast("Clustering", self), cast("Any", self.services)))
+            virtual_time.run(Clustering.hand_over(cast("Clustering", self)))
         return self
 
 

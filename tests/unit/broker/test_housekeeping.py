@@ -8,6 +8,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.topic_settings import NEVER_MS, TopicSettings
 from ottla.broker.logs.housekeeping import Housekeeping, _is_flush_due
+from unit.broker.nodes import node
 
 
 class Noting(Housekeeping):
@@ -17,11 +18,11 @@ class Noting(Housekeeping):
         async def nothing() -> None:
             raise AssertionError
 
-        checkpoints = SimpleNamespace(
+        checkpoints: Any = SimpleNamespace(
             write_recovery_points=nothing, write_start_offsets=nothing, write_high_watermarks=nothing
         )
-        services: Any = SimpleNamespace(settings=settings, flusher=None, clock=None, checkpoints=checkpoints)
-        super().__init__(services)
+        unused: Any = None
+        super().__init__(node(settings), unused, unused, checkpoints)
         self.times_ms: dict[str, tuple[int, int]] = {}
 
     def every(self, name: str, first_ms: int, interval_ms: Any, chore: Any) -> None:

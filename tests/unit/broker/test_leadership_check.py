@@ -15,6 +15,7 @@ from ottla.broker.cluster import leadership_check
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError
+from unit.broker.nodes import node
 
 ME = 1
 
@@ -32,16 +33,12 @@ class Stand:
         self.looks = 0
         self.is_in_touch = True
         self.partitions: dict[TopicPartition, Any] = {}
-        self.services: Any = SimpleNamespace(
-            node_id=ME,
-            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
-            settings=SimpleNamespace(zookeeper_session_timeout_ms=6000, replica_fetch_wait_max_ms=500),
-            image=MetadataImage(brokers={ME: me(7)}),
-            cluster=SimpleNamespace(locate=self.locate, is_in_touch=lambda: self.is_in_touch),
-            replicas=SimpleNamespace(partitions=self.partitions),
-            publisher=SimpleNamespace(settled=self.settled),
-        )
-        self.check = LeadershipCheck(self.services)
+        times = {"zookeeper.session.timeout.ms": "6000", "replica.fetch.wait.max.ms": "500"}
+        clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        self.node = node(times, id_=ME, clock=clock, image=MetadataImage(brokers={ME: me(7)}))
+        membership: Any = SimpleNamespace(locate=self.locate, is_in_touch=lambda: self.is_in_touch)
+        replicas: Any = SimpleNamespace(partitions=self.partitions)
+        self.check = LeadershipCheck(self.node, membership, replicas, self.settled)
         self.check.start()
 
     async def locate(self, _: int) -> Any:
@@ -96,7 +93,7 @@ def test_whoever_has_lost_its_registration_waits_for_a_new_image(
         await asyncio.sleep(0.02)
         assert stand.check.is_pending()
         stand.registered = me(9)
-        stand.services.image = MetadataImage(brokers={ME: me(9)})
+        stand.node.images.publish(MetadataImage(brokers={ME: me(9)}))
         await asyncio.sleep(0.02)
         assert not stand.check.is_pending()
 

@@ -12,10 +12,18 @@ from uuid import UUID
 import virtual_time
 from ottla.base.names import TopicPartition
 from ottla.broker.logs.log_loading import LogLoading, Unclean, measure
-from ottla.controller.image import PartitionImage, TopicImage
+from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.storage.log_dir import FoundLog
+from unit.broker.nodes import node
 
 TOPIC = TopicImage("topic", UUID(int=1), ())
+
+
+def loading_with(threads: int = 1) -> LogLoading:
+    """Of no folders at all: what is to be recovered is given by the test."""
+    replicas: Any = SimpleNamespace(log_dirs=None, recovering=set())
+    me = node({"num.recovery.threads.per.data.dir": str(threads)})
+    return LogLoading(me, replicas, cast("Any", None), lambda _: None)
 
 
 def found(folder: Path, number: int, sizes: dict[int, int], recovery_point: int = 0) -> FoundLog:
@@ -45,10 +53,9 @@ def test_a_folder_that_is_gone_is_left_to_whoever_opens_it(tmp_path: Path) -> No
 
 def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
     order: list[tuple[str, int]] = []
-    services = SimpleNamespace(replicas=SimpleNamespace(log_dirs=None))
 
     async def run() -> None:
-        loading = LogLoading(cast("Any", services))
+        loading = loading_with()
         queue = deque(Unclean([FoundLog(TopicPartition("topic", n), "", False, 0, 0)], TOPIC) for n in range(6))
 
         async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
@@ -69,9 +76,6 @@ def test_one_thread_takes_the_smallest_and_another_the_largest() -> None:
 
 
 def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
-    settings = SimpleNamespace(num_recovery_threads_per_data_dir=2)
-    live = SimpleNamespace(under=lambda _: settings)
-    services = SimpleNamespace(replicas=SimpleNamespace(log_dirs=None), live=live, image=None, workers=None)
     at_work: dict[str, int] = {}
     most: dict[str, int] = {}
     unclean = []
@@ -87,7 +91,7 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
         at_work[folder] -= 1
 
     async def run() -> None:
-        loading = LogLoading(cast("Any", services))
+        loading = loading_with(threads=2)
         loading._recover = recover  # type: ignore[method-assign]
         await loading._start_recovery(unclean)
         await asyncio.gather(*loading._tasks)
@@ -98,10 +102,6 @@ def test_each_folder_has_its_own_threads(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
-    settings = SimpleNamespace(num_recovery_threads_per_data_dir=1)
-    live = SimpleNamespace(under=lambda _: settings)
-    replicas = SimpleNamespace(log_dirs=None, recovering=set())
-    services = SimpleNamespace(replicas=replicas, live=live, image=None, workers=None)
     begun: list[int] = []
 
     async def recover(copies: list[FoundLog], _topic: TopicImage) -> None:
@@ -110,7 +110,7 @@ def test_a_stop_ends_the_wait_and_what_has_not_begun(tmp_path: Path) -> None:
         await asyncio.Event().wait()
 
     async def run() -> None:
-        loading = LogLoading(cast("Any", services))
+        loading = loading_with(threads=1)
         loading._recover = recover  # type: ignore[method-assign]
         await loading._start_recovery([Unclean([found(tmp_path, number, {0: 10})], TOPIC) for number in range(5)])
         async with asyncio.timeout(1):
@@ -128,19 +128,15 @@ def test_a_folder_of_a_deleted_topic_makes_room_for_the_new_one_of_its_name() ->
     new = TopicImage("topic", UUID(int=2), (PartitionImage(1, 0, (1,), (1,)),))
     opened: list[TopicPartition] = []
     aside: list[FoundLog] = []
-    services = SimpleNamespace(
-        node_id=1,
-        image=SimpleNamespace(topics={"topic": new}),
-        live=SimpleNamespace(of_topic=lambda _image, _name: None),
-        publisher=SimpleNamespace(open_soon=opened.append),
-        replicas=SimpleNamespace(
-            recovering=set(), log_dirs=SimpleNamespace(set_aside=lambda found: aside.append(found) or "aside")
-        ),
+    publisher: Any = SimpleNamespace(open_soon=opened.append)
+    replicas: Any = SimpleNamespace(
+        recovering=set(), log_dirs=SimpleNamespace(set_aside=lambda found: aside.append(found) or "aside")
     )
+    me = node(image=MetadataImage(topics={"topic": new}))
     old_folder = FoundLog(TopicPartition("topic", 0), "folder", False, 0, 0)
     log = SimpleNamespace(abandon=lambda: None, topic_id=UUID(int=1))
 
-    LogLoading(cast("Any", services))._take(old_folder, cast("Any", log), TOPIC)
+    LogLoading(me, replicas, publisher, lambda _: None)._take(old_folder, cast("Any", log), TOPIC)
 
     assert aside == [old_folder]
     assert opened == [TopicPartition("topic", 0)]

@@ -10,6 +10,7 @@ from ottla.metrics.beans import Bean, find, parse_pattern
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.traffic import TrafficSet
 from ottla.network.traffic import ListenerTraffic
+from unit.broker.nodes import node
 
 
 class Stand:
@@ -30,15 +31,12 @@ class Stand:
             out=[b"x"],
             waiting=self.waiting,
         )
-        defaults = {"metrics_num_samples": 2, "metrics_sample_window_ms": 30_000}
-        services = SimpleNamespace(
-            replicas=SimpleNamespace(traffic=self.traffic),
-            counters=self.counters,
-            fetch_sessions=SimpleNamespace(evictions=3, partition_count=9, __len__=lambda: 2),
-            settings=SimpleNamespace(**(defaults | settings)),
-        )
-        connections = SimpleNamespace(traffic={"PLAINTEXT": self.listener}, connections=[connection])
-        self.beans = TrafficBeans(services, connections)  # type: ignore[arg-type]
+        texts = {"metrics.num.samples": "2", "metrics.sample.window.ms": "30000"}
+        texts |= {key.replace("_", "."): str(value) for key, value in settings.items()}
+        replicas: Any = SimpleNamespace(traffic=self.traffic)
+        sessions: Any = SimpleNamespace(evictions=3, partition_count=9, __len__=lambda: 2)
+        connections: Any = SimpleNamespace(traffic={"PLAINTEXT": self.listener}, connections=[connection])
+        self.beans = TrafficBeans(node(texts), replicas, self.counters, sessions, connections)
 
     def tick(self, seconds: float = 5.0) -> None:
         self.now_s += seconds

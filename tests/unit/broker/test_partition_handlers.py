@@ -12,15 +12,19 @@ from uuid import UUID
 import pytest
 
 import virtual_time
+from long_requests import Maker, Naming, World
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
-from ottla.broker.coordinators.coordinators import offsets_topic, require_brokers, transactions_topic
+from ottla.broker.coordinators.internal_topics import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
+from ottla.broker.handlers.table import APIS
 from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
+from ottla.broker.served_api import ServedApi
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.network.connection import ClientFacts
 from ottla.network.peer import SOFTWARE_NAME
+from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.messages.cluster import DescribeQuorumRequest
 from ottla.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -71,6 +75,7 @@ def broker_with(replicas: Any, **parts: Any) -> Any:
         replicas=replicas,
         clock=LoopClock(),
         image=parts.pop("image", image()),
+        must_check_leadership=parts.pop("must_check_leadership", False),
         why_not_here=lambda *_: KafkaError(Error.NOT_LEADER_OR_FOLLOWER),
         **parts,
     )
@@ -229,6 +234,37 @@ def test_brokers_learn_that_a_transaction_is_over_and_people_get_kafkas_code(mon
     assert markers(monkeypatch, [2], "client") == [Error.UNKNOWN_SERVER_ERROR]
 
 
+class Refused(Asking):
+    """A client that may do nothing, and calls itself a broker."""
+
+    def __init__(self, broker: Any, api_version: int) -> None:
+        super().__init__(broker, api_version, software=SOFTWARE_NAME)
+
+    def may(self, *_: object) -> bool:
+        return False
+
+
+def test_who_calls_himself_a_broker_may_not_write_markers_for_that() -> None:
+    topics = [WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+    marker = WritableTxnMarker(
+        producer_id=1, producer_epoch=2, transaction_result=True, topics=topics, coordinator_epoch=3
+    )
+    broker = broker_with(None)  # nothing to write to: whoever tried would fail
+    request = WriteTxnMarkersRequest(markers=[marker])
+    response = virtual_time.run(write_txn_markers.handle(request, Refused(broker, 2)))  # type: ignore[arg-type]
+    assert response.markers[0].topics[0].partitions[0].error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("row", [row for row in APIS if row.is_between_brokers], ids=lambda row: str(row.key))
+def test_nor_may_he_ask_what_brokers_ask_each_other(row: ServedApi) -> None:
+    api = ALL_APIS[row.key]
+    world = World([("t", TOPIC_ID)], ("t", TOPIC_ID), 1)
+    for version in range(api.min_version, api.max_version + 1):
+        request = Maker(version, ("nothing",), Naming.EXISTING, 1, world).make(api.request)
+        answer = virtual_time.run(row.handle(request, Refused(broker_with(None), version)))
+        assert answer.error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+
+
 # ---- FindCoordinator, internal topics, quorums
 
 
@@ -237,10 +273,7 @@ class Coordinating:
 
     def __init__(self, found: MetadataImage) -> None:
         self._image = found
-        self.must_check_leadership = False
-
-    def offsets_topic(self) -> object:
-        return "offsets"
+        self.internal_topics = SimpleNamespace(offsets=lambda: "offsets")
 
     async def ensure_topic(self, _: object) -> TopicImage:
         return self._image.topics["__consumer_offsets"]
@@ -271,9 +304,8 @@ def test_the_coordinator_is_the_leader_at_the_listener_that_was_asked(
 
 def test_a_broker_in_doubt_names_no_coordinator() -> None:
     known = image(1, "__consumer_offsets")
-    coordinators = Coordinating(known)
-    coordinators.must_check_leadership = True
-    context: Any = Asking(broker_with(None, image=known, coordinators=coordinators), 4)
+    broker = broker_with(None, image=known, coordinators=Coordinating(known), must_check_leadership=True)
+    context: Any = Asking(broker, 4)
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     (row,) = virtual_time.run(find_coordinator.handle(request, context)).coordinators
     assert row.error_code == Error.COORDINATOR_NOT_AVAILABLE
@@ -295,6 +327,6 @@ def test_an_internal_topic_is_not_made_while_too_few_brokers_are_alive(caplog: p
 
 def test_a_cluster_has_no_quorum_to_describe() -> None:
     broker = broker_with(None, cluster=object())
-    answer = asyncio.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
+    answer = virtual_time.run(describe_quorum.handle(DescribeQuorumRequest(topics=[]), Asking(broker, 2)))  # type: ignore[arg-type]
     assert answer.error_code == Error.UNSUPPORTED_VERSION
     assert "ZooKeeper" in (answer.error_message or "")

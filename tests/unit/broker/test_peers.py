@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.broker.cluster.peers import Peers, inter_broker_endpoint
+from ottla.broker.cluster.peers import Peers, PurposeCalls, inter_broker_endpoint
 from ottla.controller.image import BrokerImage, Endpoint
 from ottla.network import peer as peer_module
 from ottla.network.peer import PeerError
@@ -101,8 +101,19 @@ def test_a_broker_in_a_new_life_is_reached_anew(tmp_path: Path) -> None:
         two.images.publish(two.image.with_brokers({}))
         with pytest.raises(PeerError, match="not known"):
             await two.peers.call(1, QUESTION, AllocateProducerIdsResponse)
-        early = two.peers.open_to(reborn, "poll")
-        await early.call(QUESTION, AllocateProducerIdsResponse)
-        early.close()
+
+    with_two_brokers(tmp_path, play)
+
+
+def test_each_purpose_has_a_connection_of_its_own_until_all_are_closed(tmp_path: Path) -> None:
+    async def play(_: ControllerBroker, two: AskingBroker) -> None:
+        calls = PurposeCalls(two.peers)
+        for purpose in ("markers", "partitions", "markers"):
+            await calls.call(1, purpose, QUESTION, AllocateProducerIdsResponse)
+        assert repr(two.peers) == "<Peers 0 shared, 2 own>"
+        calls.close()
+        assert repr(two.peers) == "<Peers 0 shared, 0 own>"
+        with pytest.raises(PeerError, match="broker 1 is not known"):
+            await PurposeCalls(None).call(1, "markers", QUESTION, AllocateProducerIdsResponse)
 
     with_two_brokers(tmp_path, play)

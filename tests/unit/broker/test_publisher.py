@@ -13,7 +13,6 @@ from uuid import UUID
 import pytest
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
 from ottla.base.names import TopicPartition
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.publisher import Publisher
@@ -22,6 +21,7 @@ from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.log_dirs import LogDirs
+from virtual_time import LoopClock
 
 ME = 1
 
@@ -40,10 +40,10 @@ class Stand:
 
     def __init__(self, *folders: Path) -> None:
         settings = BrokerSettings({"broker.id": "1", "node.id": "1", "log.dirs": ",".join(map(str, folders))})
-        self.log_dirs = LogDirs.open(tuple(map(str, folders)), node_id=ME, clock=SystemClock())
+        self.log_dirs = LogDirs.open(tuple(map(str, folders)), node_id=ME, clock=LoopClock())
         self.replicas = ReplicaSet(ME, self.log_dirs, lambda _: None, lambda _: None)
         self.workers = Workers(2)
-        self.publisher = Publisher(ME, self.replicas, LiveSettings(settings), SystemClock(), self.workers)
+        self.publisher = Publisher(ME, self.replicas, LiveSettings(settings), LoopClock(), self.workers)
         self.image = MetadataImage()
 
     def show(self, image: MetadataImage) -> None:
@@ -64,7 +64,7 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work()
 
     asyncio.run(main())
@@ -190,3 +190,15 @@ def test_only_a_topic_that_is_gone_is_deleted_and_not_one_whose_node_cannot_be_r
         assert stand.replicas.partitions["b", 0].log is log
 
     asyncio.run(play())
+
+
+def test_what_another_folder_is_in_the_way_of_is_not_tried_again_and_again(stand: Stand, tmp_path: Path) -> None:
+    (tmp_path / "a" / "t-0").mkdir()
+
+    async def work() -> None:
+        stand.show(image_of(t=1))
+        await stand.publisher.settled()
+
+    run(work)
+    assert stand.publisher.failed == {("t", 0)}
+    assert not stand.publisher.without_room

@@ -17,6 +17,7 @@ from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.role import Role
+from unit.broker.nodes import node
 from unit.replication.stand import NOW_MS, TOPIC_ID, Stand, batch, take_bytes
 from virtual_time import LoopClock
 
@@ -325,19 +326,8 @@ def test_an_old_batch_that_arrives_after_a_new_role_is_not_taken(play):
 def test_each_leader_has_as_many_fetchers_as_the_settings_say(tmp_path):
     async def main():
         stand = Stand(tmp_path)
-        settings = SimpleNamespace(num_replica_fetchers=3)
-        services = SimpleNamespace(
-            node_id=2,
-            clock=LoopClock(),
-            settings=settings,
-            replicas=SimpleNamespace(partitions={}, on_role=None),
-            images=SimpleNamespace(on_image=lambda _: None),
-            live=SimpleNamespace(on_change=lambda _: None),
-            leader_quota=None,
-            cluster=None,
-            peers=None,
-        )
-        fetchers = ReplicaFetchers(services)
+        replicas = SimpleNamespace(partitions={}, on_role=None)
+        fetchers = ReplicaFetchers(node({"num.replica.fetchers": "3"}, id_=2), replicas, None, None)
         numbers = set()
         for index in range(30):
             partition = stand.at[2]
@@ -350,21 +340,16 @@ def test_each_leader_has_as_many_fetchers_as_the_settings_say(tmp_path):
     virtual_time.run(main())
 
 
+def unreachable(broker_id, _):
+    raise PeerError(f"broker {broker_id} is not known")
+
+
 def test_fetchers_follow_the_roles_of_partitions(tmp_path):
     async def main():
         stand = Stand(tmp_path)
-        services = SimpleNamespace(
-            node_id=2,
-            clock=LoopClock(),
-            settings=BrokerSettings(SETTINGS),
-            replicas=SimpleNamespace(partitions={0: stand.at[2]}, on_role=None),
-            images=SimpleNamespace(on_image=lambda _: None),
-            live=SimpleNamespace(on_change=lambda _: None),
-            leader_quota=None,
-            cluster=None,
-            peers=None,
-        )
-        fetchers = ReplicaFetchers(services)
+        replicas = SimpleNamespace(partitions={0: stand.at[2]}, on_role=None)
+        membership, peers = SimpleNamespace(broker_epoch=-1), SimpleNamespace(open=unreachable)
+        fetchers = ReplicaFetchers(node(SETTINGS, id_=2), replicas, membership, peers)
         followed = lambda leader: len(fetchers.fetchers[leader, 0].plan.followed)  # noqa: E731
         stand.elect(1)
         assert followed(1) == 1

@@ -2,16 +2,22 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from ottla.base.names import TopicPartition
 from ottla.broker.monitoring.replication_beans import ReplicationBeans
 from ottla.metrics.beans import find, parse_pattern
+from unit.broker.nodes import node
 
 
-def services(**parts):
+def replication_beans(clustering=None):
     total = SimpleNamespace(replication_bytes_in=700, replication_bytes_out=30)
-    alone = {"isr_changes": None, "replica_fetchers": None}
     replicas = SimpleNamespace(traffic=SimpleNamespace(total=lambda: total))
-    return SimpleNamespace(node_id=1, replicas=replicas, **(alone | parts))
+    return ReplicationBeans(node(), replicas, clustering)
+
+
+def clustered(isr_changes=None, replica_fetchers=None):
+    return SimpleNamespace(isr_changes=isr_changes, replica_fetchers=replica_fetchers)
 
 
 def read(beans, pattern):
@@ -20,7 +26,7 @@ def read(beans, pattern):
 
 
 def test_changes_of_in_sync_replicas_are_counted_and_have_rates():
-    beans = ReplicationBeans(services(isr_changes=SimpleNamespace(failures=2, expands=10, shrinks=5)))
+    beans = replication_beans(clustered(isr_changes=SimpleNamespace(failures=2, expands=10, shrinks=5)))
     beans.tick(5.0)
     (expands,) = read(beans, "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec")
     (shrinks,) = read(beans, "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec")
@@ -28,8 +34,9 @@ def test_changes_of_in_sync_replicas_are_counted_and_have_rates():
     assert shrinks["Count"] == 5
 
 
-def test_a_broker_that_is_alone_has_no_fetchers_and_its_in_sync_replicas_never_change():
-    beans = ReplicationBeans(services())
+@pytest.mark.parametrize("clustering", [None, clustered()], ids=["alone", "before it serves"])
+def test_a_broker_that_is_alone_has_no_fetchers_and_its_in_sync_replicas_never_change(clustering):
+    beans = replication_beans(clustering)
     assert read(beans, "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec")[0]["Count"] == 0
     assert read(beans, "kafka.server:type=ReplicaFetcherManager,*") == []
     assert read(beans, "kafka.server:type=BrokerTopicMetrics,*") == []
@@ -39,7 +46,7 @@ def test_fetchers_tell_how_far_behind_they_are():
     followed = SimpleNamespace(lag=42, partition=SimpleNamespace(name=TopicPartition("orders", 3)))
     plan = SimpleNamespace(followed={0: followed}, failed_count=1)
     fetcher = SimpleNamespace(number=0, leader_id=2, plan=plan)
-    beans = ReplicationBeans(services(replica_fetchers=SimpleNamespace(fetchers={0: fetcher}, lag_max=42)))
+    beans = replication_beans(clustered(replica_fetchers=SimpleNamespace(fetchers={0: fetcher}, lag_max=42)))
     beans.tick(5.0)
     fetcher_keys = "clientId=ReplicaFetcherThread-0-2,topic=orders,partition=3"
     assert read(beans, f"kafka.server:type=FetcherLagMetrics,name=ConsumerLag,{fetcher_keys}") == [{"Value": 42}]

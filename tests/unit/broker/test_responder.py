@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +13,14 @@ from ottla.base import tasks
 from ottla.broker.dispatch import LARGE_FRAME_BYTES, Dispatcher
 from ottla.broker.responder import Responder
 from ottla.broker.served_api import ServedApi
-from ottla.metrics.counters import BrokerCounters
 from ottla.network.buffers import Buffers
 from ottla.network.connection import ClientFacts, Connection
+from ottla.network.poller import Poller
 from ottla.protocol.codec import encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from unit.broker.nodes import node, parts
 from unit.network.scripted import NotingPoller, ScriptedTransport
 from virtual_time import run
 
@@ -46,15 +46,13 @@ class Stand:
 
     def __init__(self) -> None:
         self.transport, self.poller = ScriptedTransport(), NotingPoller()
-        self.poller.answered_ns = 0  # type: ignore[attr-defined]
         self.contexts: list[Any] = []
         self.handle: Callable[[Any, Any], Any] = lambda request, context: HeartbeatResponse()
         rows = [
             ServedApi(FETCH, self._fetch, overlaps=True),
             ServedApi(HEARTBEAT, self._note),
         ]
-        services = SimpleNamespace(counters=BrokerCounters(), workers=None)
-        self.dispatcher = Dispatcher(services, rows, lambda: None, self.poller)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(parts(node()), rows, lambda: None, Poller())
         self.connection = Connection(
             self.transport,
             7,
@@ -208,6 +206,30 @@ def test_beside_a_request_that_is_alone_nothing_starts() -> None:
     play(scene)
 
 
+def test_work_that_begins_other_work_lets_nobody_start_before_that_is_done() -> None:
+    async def scene(stand: Stand) -> None:
+        async def inner() -> FetchResponse:
+            await asyncio.sleep(2)
+            return FetchResponse()
+
+        async def outer(responder: Responder) -> Responder:
+            await asyncio.sleep(1)
+            return responder.run(inner())
+
+        stand.send(FETCH)
+        first = stand.contexts[0].responder
+        first.run(outer(first))
+        stand.send(FETCH)
+        await asyncio.sleep(2)
+        assert len(stand.contexts) == 1
+        await asyncio.sleep(2)
+        assert stand.answered() == [1]
+        stand.contexts[1].responder.answer(FetchResponse())
+        assert stand.answered() == [1, 2]
+
+    play(scene)
+
+
 @pytest.mark.parametrize("size", [10, LARGE_FRAME_BYTES + 1], ids=["small", "decoded by a worker"])
 def test_a_handler_that_fails_closes_its_connection(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:
@@ -227,6 +249,7 @@ def test_a_handler_that_fails_closes_its_connection(size: int, caplog: pytest.Lo
 
 def test_a_request_that_everybody_forgot_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(stand: Stand) -> None:
+        gc.collect()
         before = tasks.counts.failed
         stand.send(FETCH)
         assert stand.connection.pending

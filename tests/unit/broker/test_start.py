@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+import virtual_time
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.assembly import Assembly
 from ottla.broker.main import Broker, StartError
-from ottla.broker.services import Services
 from ottla.network.poller import Poller
 
 
@@ -18,7 +19,7 @@ class Stage(Broker):
     work_seconds = 0.0
     problem: Exception | None = None
 
-    async def _serve(self, services: Services, patience: asyncio.Timeout) -> None:
+    async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         if self.is_started:
             patience.reschedule(None)
         await asyncio.sleep(self.work_seconds)
@@ -38,7 +39,7 @@ def run(folder: Path, **what: object) -> None:
             for bound in stage._sockets:
                 bound.close()
 
-    asyncio.run(play())
+    virtual_time.run(play())
 
 
 def test_a_start_that_takes_too_long_is_told_as_one(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from ottla.protocol.messages.transaction_steps import (
 )
 from ottla.transactions.machine import SendMarkers
 from ottla.transactions.transaction import Identity
+from unit.broker.nodes import node
 
 ME, OTHER = 1, 2
 WHO = Identity(7, 3)
@@ -79,10 +80,9 @@ class Machine:
 
 def verification(leader: int, machine: Any, others: Others | None = None, **settings: int) -> TransactionVerification:
     topic = TopicImage(TOPIC, UUID(int=1), (PartitionImage(leader, 0, (1,), (1,)),))
-    times = {"add_partitions_to_txn_retry_backoff_ms": 2, "add_partitions_to_txn_retry_backoff_max_ms": 10}
-    services = SimpleNamespace(
-        node_id=ME, image=MetadataImage(topics={TOPIC: topic}), settings=SimpleNamespace(**(times | settings))
-    )
+    times = {"add.partitions.to.txn.retry.backoff.ms": "2", "add.partitions.to.txn.retry.backoff.max.ms": "10"}
+    times |= {key.replace("_", "."): str(value) for key, value in settings.items()}
+    me = node(times, id_=ME, image=MetadataImage(topics={TOPIC: topic}))
 
     def shard(_: str) -> Any:
         if isinstance(machine, KafkaError):
@@ -91,7 +91,7 @@ def verification(leader: int, machine: Any, others: Others | None = None, **sett
 
     runtime = SimpleNamespace(topic=TOPIC, shard=shard, now_ms=lambda: 0, run=lambda _, decision: decision())
     messengers = PartitionMessengers(others.call if others is not None else Others(lambda _: None).call)
-    return TransactionVerification(services, runtime, messengers)  # type: ignore[arg-type]
+    return TransactionVerification(me, runtime, messengers)  # type: ignore[arg-type]
 
 
 def ask(asked: TransactionVerification, is_verifying: bool) -> dict[Place, Error]:

@@ -6,18 +6,18 @@ from typing import Any
 
 import virtual_time
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.assembly import assemble
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.broker.cluster.forwarding import Forwarding, forwarded, opened
 from ottla.broker.cluster.peers import Peers
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.handlers import api_versions
 from ottla.broker.handlers.table import APIS
 from ottla.broker.logs.flusher import Flusher
+from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
-from ottla.broker.services import Services
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -32,6 +32,7 @@ from ottla.protocol.headers import decode_request_header
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.log_dirs import LogDirs
 from unit.broker.handler_stand import LISTENERS
+from unit.broker.nodes import node
 from virtual_time import LoopClock
 
 CONTROLLER = 1
@@ -67,32 +68,23 @@ class ControllerBroker:
         replicas = ReplicaSet(1, log_dirs, flusher.start, flusher.start_rolled)
         store = EmbeddedStore(directory)
         controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
-        self.services = Services(
-            node_id=CONTROLLER,
-            live=live,
-            clock=clock,
-            images=images,
-            controller=controller,
-            replicas=replicas,
-            publisher=Publisher(CONTROLLER, replicas, live, clock, self._workers),
-            flusher=flusher,
-            fetch_sessions=FetchSessions(10, first_id=1),
-            workers=self._workers,
-        )
+        publisher = Publisher(CONTROLLER, replicas, live, clock, self._workers)
+        node = Node(CONTROLLER, live, clock, images, self._workers)
+        self.parts = assemble(node, replicas, publisher, flusher, controller, None).parts
         self.cluster = Membership(CONTROLLER, True)
-        self.services.cluster = self.cluster  # type: ignore[assignment]
-        self._dispatcher = Dispatcher(self.services, APIS, api_versions.unsupported_version, poller)
+        self.parts.cluster = self.cluster  # type: ignore[assignment]
+        self._dispatcher = Dispatcher(self.parts, APIS, api_versions.unsupported_version, poller)
         self._log_dirs = log_dirs
         self.seen: list[int] = []  # the key of each request
         self.is_silent = False
 
     @property
     def controller(self) -> ControllerService:
-        return self.services.controller
+        return self.parts.controller
 
     @property
     def image(self) -> MetadataImage:
-        return self.services.image
+        return self.parts.image
 
     def on_frame(self, connection: Connection, frame: memoryview) -> bool:
         key = decode_request_header(frame).api_key
@@ -114,17 +106,19 @@ class AskingBroker:
     """A broker that is not the controller: what its handlers and its own calls need."""
 
     def __init__(self, settings: Any, images: ImageHolder, poller: Poller) -> None:
+        self.node = node(settings, id_=ASKER, images=images)
         self.node_id = ASKER
         self.settings = settings
         self.images = images
-        self.clock = LoopClock()
+        self.clock = self.node.clock
         self.cluster: Any = Membership(CONTROLLER, False)
         self.peers = Peers(settings, images, poller)
-        self.forwarding = Forwarding(ControllerLink(ASKER, self.peers, self.cluster), 5_000)
+        self.link = ControllerLink(ASKER, self.peers, self.cluster)
+        self.forwarding = Forwarding(self.link, 5_000)
         self.authorizer: object | None = None
         self.controller: Any = None
         self.apis = {row.key: row for row in APIS}
-        self.control = Control(self)  # type: ignore[arg-type]
+        self.control = Control(self.node, self.controller, self.cluster, self.link)
 
     @property
     def image(self) -> MetadataImage:

@@ -10,17 +10,17 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.commands.log_dirs import size_text
+from ottla.cli.java.errors import java_class, java_text
+from ottla.cli.java.options import OptionError
+from ottla.cli.java.order import partition_order
 from ottla.cli.kafka.broker_api_versions import version_lines
 from ottla.cli.kafka.cluster import endpoint_lines
 from ottla.cli.kafka.features import feature_lines, result_lines
-from ottla.cli.kafka.java_errors import java_class, java_text
-from ottla.cli.kafka.java_order import partition_order
 from ottla.cli.kafka.log_dirs import as_json, existing_brokers, parse_brokers
 from ottla.cli.kafka.metadata_quorum import replication_lines, status_lines
-from ottla.cli.kafka.options import OptionError
-from ottla.cli.kafka.storage import random_id
+from ottla.cli.metadata.storage import random_id
 from ottla.cli.metadata.storage_folders import format_folder, info_lines, unformatted
+from ottla.cli.tables import size_text
 from ottla.cli.topics.report import old_line, parse_id
 from ottla.client.cluster import Feature, Features, Quorum
 from ottla.client.errors import ClientError, refusal

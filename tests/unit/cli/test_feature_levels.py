@@ -12,7 +12,7 @@ from ottla.cli.cluster.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
 
 
 @pytest.mark.parametrize(

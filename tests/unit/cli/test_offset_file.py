@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
 from ottla.cli.records.offset_file import parse_offsets, read_offsets
 
 

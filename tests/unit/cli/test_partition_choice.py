@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.cli.commands.offsets import parse_moment
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
 from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
 from ottla.cli.terminal import UsageError
 from ottla.client.admin import Partition, Topic

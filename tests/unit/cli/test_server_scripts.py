@@ -9,7 +9,7 @@ import pytest
 from ottla.cli.commands import broker
 from ottla.cli.kafka import server_start
 from ottla.cli.kafka.server_start import parse_overrides
-from ottla.cli.kafka.server_stop import find_brokers, is_broker
+from ottla.cli.running.broker_processes import find_brokers, is_broker
 from ottla.cli.terminal import ToolError
 
 

@@ -179,18 +179,6 @@ def topic_row(name: str, code: int = 0, leader: int = 2) -> MetadataResponseTopi
     return MetadataResponseTopic(name=name, error_code=code, partitions=[partition] if not code else [])
 
 
-def test_the_leader_of_a_partition_is_asked(cluster: Cluster) -> None:
-    def metadata(request: MetadataRequest) -> MetadataResponse:
-        answer = cluster.metadata(request)
-        answer.topics = [topic_row("a")]
-        return answer
-
-    cluster.answers[MetadataRequest] = metadata
-    cluster.answers[CreateTopicsRequest] = lambda _: created()  # any request will do
-    client_of(cluster).call_leader("a", 0, CreateTopicsRequest(topics=[]), CreateTopicsResponse)
-    assert cluster.ports_asked_for(CreateTopicsRequest) == [9092]
-
-
 def test_topics_are_sorted_and_missing_ones_left_out(cluster: Cluster) -> None:
     rows = [topic_row("b"), topic_row("a"), topic_row("c", Error.UNKNOWN_TOPIC_OR_PARTITION)]
     cluster.answers[MetadataRequest] = lambda _: MetadataResponse(topics=rows)

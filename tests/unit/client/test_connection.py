@@ -12,8 +12,7 @@ from ottla.client.addresses import Address
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.client.versions import offered_versions
-from ottla.protocol.codec import encode
-from ottla.protocol.headers import encode_response_header
+from ottla.protocol.headers import encode_response_frame
 from ottla.protocol.messages.cluster import ApiVersion, ApiVersionsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
@@ -56,7 +55,7 @@ def framed(body: bytes) -> bytes:
 
 
 def response(key: int, version: int, correlation_id: int, message: object) -> bytes:
-    return framed(encode_response_header(key, version, correlation_id) + encode(message, version))
+    return bytes(encode_response_frame(key, version, correlation_id, message))
 
 
 @pytest.fixture

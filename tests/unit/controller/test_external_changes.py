@@ -107,7 +107,7 @@ def test_settings_that_a_tool_has_written_count() -> None:
     stand.tree.multi(
         [
             SetNode("/config/topics/t", tree.encode_config({"retention.ms": "7"})),
-            CreateNode("/config/brokers/<default>", tree.encode_config({"log.retention.ms": "8"})),
+            SetNode("/config/brokers/<default>", tree.encode_config({"log.retention.ms": "8"})),
             CreateNode("/config/groups/g%2E1", tree.encode_config({"x": "9"})),
         ]
     )

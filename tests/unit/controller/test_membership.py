@@ -554,11 +554,13 @@ def test_a_lower_minimum_ends_eligibility_in_the_write_that_lowers_it() -> None:
         note = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
         scene.ensemble.multi([CreateNode("/isr_change_notification/isr_change_", note, is_sequential=True)])
         await until(lambda: (found := one.image.partition("t", 0)) is not None and found.eligible == (2,))
+        assert one.image.broker_configs[""] == {"min.insync.replicas": "2"}, "as the file of the first controller says"
         writes = scene.ensemble.transactions
 
         def lower(image: MetadataImage) -> Decision[None]:
             config = {"min.insync.replicas": "1"}
-            return Decision((CreateNode("/config/brokers/<default>"),), image.with_broker_config("", config), None)
+            written = SetNode("/config/brokers/<default>", tree.encode_config(config))
+            return Decision((written,), image.with_broker_config("", config), None)
 
         await one.controller.change(lower)
         partition = one.image.partition("t", 0)

@@ -17,6 +17,7 @@ from ottla.coordination.machine import Decision, Reply
 from ottla.coordination.runtime import Runtime
 from ottla.groups.classic_answers import Client
 from ottla.groups.machine import GroupMachine
+from ottla.groups.records import offset_record
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -299,3 +300,36 @@ def test_in_doubt_nothing_is_due_and_after_it_whoever_was_turned_away_has_time_a
         runtime.close()
 
     virtual_time.run(scene())
+
+
+class Forgetful:
+    """A machine that does not take in what was written."""
+
+    def apply(self, *_: object) -> None:
+        raise ValueError("a bug")
+
+    def resign(self) -> list[Reply]:
+        return []
+
+    def next_wakeup_ms(self) -> int | None:
+        return None
+
+
+def test_a_machine_that_cannot_take_in_what_was_written_is_loaded_anew(replicas: Replicas) -> None:
+    """What it remembers is not what the log says: whoever waits asks again, and gets what was written."""
+
+    async def scene(stand: Stand) -> None:
+        stand.commit(5)
+        shard = stand.runtime.shard(GROUP)
+        shard.machine = Forgetful()  # type: ignore[assignment]
+        with pytest.raises(ValueError, match="a bug"):
+            stand.runtime.run(shard, Decision([offset_record(GROUP, "t", 0, None)]))
+        assert stand.heard == ["NOT_COORDINATOR"]
+        assert stand.problem() is Error.COORDINATOR_LOAD_IN_PROGRESS
+        replicate(stand.partition)
+        await until_ready(stand)
+        stand.commit(7)
+        replicate(stand.partition)
+        assert stand.heard == ["NOT_COORDINATOR", "NONE"]
+
+    play(replicas, scene)

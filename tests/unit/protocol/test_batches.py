@@ -24,7 +24,6 @@ from ottla.protocol.batches import (
     control_record_type,
     crc_is_right,
     decompressed_bytes_max,
-    produced_codec,
     read_batch_header,
     read_records,
     recompress,
@@ -476,8 +475,3 @@ def test_a_topic_with_log_append_time_takes_any_timestamp_but_not_the_bit() -> N
         check(raw_batch(attributes=LOG_APPEND_TIME), **rules)
     assert caught.value.error is Error.INVALID_TIMESTAMP
     assert caught.value.record_errors
-
-
-def test_the_codec_of_an_unchecked_batch_can_be_seen() -> None:
-    assert [produced_codec(build_batch(RECORDS, codec=codec)) for codec in CODECS] == list(CODECS)
-    assert produced_codec(b"short") == 0

@@ -411,7 +411,7 @@ def test_generated_functions_are_made_once() -> None:
 
 def test_the_generated_source_can_be_read() -> None:
     text = source_of(Numbers, 0)
-    assert "def decode(buf, pos):" in text
+    assert "def decode(buf, pos, room=1000000):" in text
     assert "def encode(m, out):" in text
     assert text.count("unpack") == 1, "all numbers are read by one call"
 

@@ -10,7 +10,8 @@ from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
 from ottla.protocol.batches import Record, build_batch
 from ottla.replication.following import FetchPosition
-from ottla.replication.partition import Partition, ReplicaRead
+from ottla.replication.partition import Partition
+from ottla.replication.replica import ReplicaRead
 from ottla.replication.role import Role
 from ottla.storage.descriptors import DescriptorPool
 from ottla.storage.log import create_log

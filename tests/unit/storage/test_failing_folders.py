@@ -158,3 +158,22 @@ def test_cordoned_folders_get_nothing_as_long_as_there_are_others(dirs: LogDirs)
     assert {folder_name(dirs.create(name(number), TOPIC_ID, SETTINGS)) for number in range(3)} == {"two"}
     dirs.cordoned = {log_dir.path for log_dir in dirs.dirs}
     assert folder_name(dirs.create(name(3), TOPIC_ID, SETTINGS)) == "one"
+
+
+def test_a_late_flush_of_a_deleted_log_takes_nobody_with_it(dirs: LogDirs) -> None:
+    """Somebody had it in hand when it went: that its files are gone is no failure of the disk."""
+    log = dirs.create(name(0), TOPIC_ID, TopicSettings(file_delete_delay_ms=0))
+    other = dirs.create(name(1), TOPIC_ID, SETTINGS)
+    dirs.prefer(name(2), str(Path(log.directory).parent))
+    beside = dirs.create(name(2), TOPIC_ID, SETTINGS)
+    append(log)
+    dirs.delete(log)
+    dirs.remove_deleted(NOW_MS + 1)
+
+    with pytest.raises(KafkaError):
+        log.flush()
+
+    assert dirs.is_whole
+    append(beside)
+    append(other)
+    dirs.close(clean=False)

@@ -179,3 +179,36 @@ def test_a_range_can_be_sent_while_its_segment_is_deleted(tmp_path: Path, disk: 
     file_range.release()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_snapshot_is_written_with_the_flush_of_a_rolled_segment(tmp_path: Path, disk: Disk) -> None:
+    """Not by the append that rolled it: a busy disk would hold up everybody."""
+    log = new_log(tmp_path)
+    for _ in range(4):
+        append(log)
+        log.roll(NOW_MS)
+        assert not (tmp_path / "topic-0" / f"{log.end_offset:020d}.snapshot").exists()
+        job = log.begin_flush(only_rolled=True)
+        assert job is not None
+        job.run()
+        log.end_flush(job)
+        assert log.snapshot_offset == log.end_offset
+        assert f"{log.end_offset:020d}.snapshot" in disk.synced
+    assert [path.name for path in sorted((tmp_path / "topic-0").glob("*.snapshot"))] == [
+        f"{offset:020d}.snapshot" for offset in (3, 4)
+    ]
+
+
+def test_a_snapshot_of_records_that_were_cut_off_is_never_written(tmp_path: Path, disk: Disk) -> None:
+    log = new_log(tmp_path)
+    append(log, 3)
+    log.roll(NOW_MS)
+    job = log.begin_flush(only_rolled=True)
+    assert job is not None
+    log.truncate_to(1)
+    job.run()
+    log.end_flush(job)
+    append(log, 5)
+
+    assert not list((tmp_path / "topic-0").glob("*.snapshot"))
+    assert log.snapshot_offset == -1

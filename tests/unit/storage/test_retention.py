@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -182,3 +183,73 @@ def test_truncating_fully_starts_at_a_new_offset(tmp_path: Path) -> None:
         "leader-epoch-checkpoint",
     ]
     assert append(log, 0) == 100
+
+
+# ---- in steps, so that the owner of the log never waits for the disk
+
+
+def log_files(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (directory / "topic-0").glob("*.log"))
+
+
+def test_retention_touches_no_file_before_a_worker_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled_log(tmp_path, retention_ms=3500, file_delete_delay_ms=500)
+    with monkeypatch.context() as disk:
+        for name in ("open_file", "rename", "unlink"):
+            disk.setattr(files, name, lambda *_: pytest.fail("the owner of the log waits for the disk"))
+        job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    assert job is not None
+    assert bases(log) == [4, 6, 8]
+    assert log.log_start_offset == 4
+    assert log_files(tmp_path) == [0, 2, 4, 6, 8]
+    assert log.begin_deleting(NOW_MS + 7000, log.end_offset) is None, "one job at a time"
+
+    job.run()
+    log.end_drop(job)
+
+    assert log_files(tmp_path) == [4, 6, 8]
+    assert len(log.take_deleted(NOW_MS + 7500)) == 8
+    assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n1 4\n2 8\n"
+
+
+def test_a_log_that_begins_anew_does_not_lose_its_file_to_retention(tmp_path: Path) -> None:
+    """The worker has not come yet: it must not take the new segment of the same name for the old one."""
+    log = filled_log(tmp_path, retention_ms=3500)
+    job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    assert job is not None
+    log.truncate_fully_and_start_at(2)
+    append(log, 10)
+
+    job.run()
+    log.end_drop(job)
+
+    assert log_files(tmp_path) == [2]
+    assert base_offset_at(log, 2) == 2
+
+
+def test_a_log_is_closed_without_what_it_does_not_keep(tmp_path: Path) -> None:
+    log = filled_log(tmp_path, retention_ms=3500)
+    assert log.begin_deleting(NOW_MS + 7000, log.end_offset) is not None
+    log.close()
+    assert log_files(tmp_path) == [4, 6, 8]
+
+
+def test_a_disk_that_refuses_the_renames_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled_log(tmp_path, retention_ms=3500)
+    job = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    assert job is not None
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "rename", full)
+        job.run()
+        with pytest.raises(KafkaError):
+            log.end_drop(job)
+    again = log.begin_deleting(NOW_MS + 7000, log.end_offset)
+    assert again is not None
+    again.run()
+    log.end_drop(again)
+    assert log_files(tmp_path) == [4, 6, 8]
+    assert log.failure is None

@@ -45,8 +45,8 @@ def reopened(directory: Path, end_offset: int, *, is_clean: bool = True) -> Log:
     )
 
 
-def closed_log(directory: Path, seed: int) -> Served:
-    """Transactions of three producers through each other over several segments; (offset, producer) of the committed."""
+def closed_log(directory: Path, seed: int) -> tuple[Served, int]:
+    """Transactions of three producers through each other; offset and producer of what was committed, and the end."""
     chosen = random.Random(seed)
     log = new_log(directory, SETTINGS)
     under_way: dict[int, list[int]] = {}
@@ -74,7 +74,7 @@ def closed_log(directory: Path, seed: int) -> Served:
         end_transaction(log, producer, is_abort=False)
         committed += [(offset, producer) for offset in offsets]
     log.close()
-    return sorted(committed)
+    return sorted(committed), log.end_offset
 
 
 def check(log: Log, file_range: FileRange) -> bool:
@@ -152,11 +152,10 @@ def drop_entry(path: Path, chosen: random.Random) -> None:
 def test_readers_of_committed_records_get_these_and_no_others(
     tmp_path: Path, seed: int, damage: Callable[[Path, random.Random], None], is_clean: bool
 ) -> None:
-    expected = closed_log(tmp_path / "log", seed)
+    expected, end_offset = closed_log(tmp_path / "log", seed)
     chosen = random.Random(seed)
     indexes = sorted((tmp_path / "log").glob("*.txnindex"))
     damage(chosen.choice(indexes), chosen)
-    end_offset = reopened(tmp_path / "log", 10**6, is_clean=False).end_offset
 
     log = reopened(tmp_path / "log", end_offset, is_clean=is_clean)
 
@@ -190,8 +189,7 @@ def test_a_transaction_index_that_is_gone_alone_is_noticed_and_told(
 
 
 def test_what_fits_the_log_is_not_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    expected = closed_log(tmp_path / "log", 3)
-    end_offset = reopened(tmp_path / "log", 10**6, is_clean=False).end_offset
+    expected, end_offset = closed_log(tmp_path / "log", 3)
     log = reopened(tmp_path / "log", end_offset)
 
     caplog.clear()

@@ -12,73 +12,79 @@ import logging
 from typing import Final
 
 from ottla.base import tasks
-from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.broker.cluster.control import Control
+from ottla.broker.cluster.controller_link import ControllerLink
+from ottla.broker.cluster.forwarding import Forwarding
+from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
 from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
-from ottla.broker.configs.live_settings import LiveSettings
+from ottla.broker.node import Node
+from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
-from ottla.broker.services import Services
+from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
-from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
+from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.broker_epoch_file import note_life, previous_life
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 1.0
 ELECTION_SECONDS_MAX: Final = 1.5
 SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 
 
 class Clustering:
-    """One a broker of a cluster; made before its services, which it joins to the cluster."""
+    """One a broker of a cluster."""
 
-    def __init__(
-        self, connect: str, settings: BrokerSettings, live: LiveSettings, clock: Clock, images: ImageHolder
-    ) -> None:
+    def __init__(self, connect: str, node: Node, replicas: ReplicaSet, publisher: Publisher, poller: Rounds) -> None:
+        settings, live, images = node.settings, node.live, node.images
+        self._node = node
+        self._replicas = replicas
+        self._publisher = publisher
         self._settings = settings
-        self._clock = clock
         self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
-        self._images = images
         self._store = ZooKeeperStore(
             connect,
             settings.zookeeper_session_timeout_ms,
-            clock,
+            node.clock,
             connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
         )
-        self.controller = ClusterController(self._store, clock, live, live.check_topic_configs, images=images)
-        self.membership = Membership(self._store, clock, live, self.controller, images, self._probe)
+        self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
+        self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
+        self.peers = Peers(settings, images, poller)
+        link = ControllerLink(node.id, self.peers, self.membership)
+        self.control = Control(node, self.controller, self.membership, link)
+        self.forwarding = Forwarding(link, settings.request_timeout_ms)
         self._told_epoch = -1  # of the election after which the controller knows what is offline here
-        self._peers: Peers | None = None
         self._polls: PollLoop | None = None
-        self._fetchers: ReplicaFetchers | None = None
-        self._isr_changes: IsrChanges | None = None
+        self._leadership_check: LeadershipCheck | None = None
+        self.replica_fetchers: ReplicaFetchers | None = None
+        self.isr_changes: IsrChanges | None = None
 
     async def _probe(self, broker: BrokerImage) -> bool:
         end = inter_broker_endpoint(broker, self._settings)
         return True if end is None else await probe(end.host, end.port)
 
-    async def join(self, services: Services, poller: Rounds, me: BrokerImage) -> None:
+    async def join(self, me: BrokerImage) -> None:
         """Become a member of the cluster; on return there is an image."""
-        log_dirs = services.replicas.log_dirs
+        log_dirs = self._replicas.log_dirs
         me = me._replace(previous_epoch=previous_life(log_dirs.dirs))
         self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
-        self._peers = peers = Peers(self._settings, self._images, poller)
-        services.join(self.membership, peers)
-        services.live.on_change(lambda _: self._settle())
+        self._node.live.on_change(lambda _: self._settle())
         self._polls = PollLoop(
-            self.membership, self._images, peers, services.publisher.settled, lambda: offline_replicas(services)
+            self.membership, self._node.images, self.peers, self._publisher.settled, self._offline_replicas
         )
         try:
             await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
@@ -92,65 +98,88 @@ class Clustering:
         """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""
         while not self.membership.ready.is_set():
             await wait_for_event(self.membership.ready, LOOK_SECONDS)
-            silent_ms = self._clock.monotonic_ms() - self._store.last_contact_ms()
+            silent_ms = self._node.clock.monotonic_ms() - self._store.last_contact_ms()
             if silent_ms > max(self._patience_ms, self._store.session_timeout_ms):
                 raise StoreUnusableError(
                     f"ZooKeeper ({self._settings.zookeeper_connect}) has not answered for {silent_ms} ms, and this "
                     "broker does not know the controller yet. Start it again when ZooKeeper answers."
                 )
 
-    def serve(self, services: Services) -> None:
+    def serve(self) -> None:
         """All logs are open: begin to copy what others lead, and to tell who keeps up with what we lead."""
-        services.replicas.on_damage = lambda: self.tell_offline(services)
-        if services.replicas.damaged:
-            self.tell_offline(services)
-        services.replica_fetchers = self._fetchers = ReplicaFetchers(services)
-        services.isr_changes = self._isr_changes = IsrChanges(
-            services.replicas,
-            services.clock,
-            services.control.alter_partitions,
-            lambda: self.membership.broker_epoch,
+        node, replicas = self._node, self._replicas
+        replicas.on_damage = self.tell_offline
+        if replicas.damaged:
+            self.tell_offline()
+        self.replica_fetchers = ReplicaFetchers(node, replicas, self.membership, self.peers.open)
+        self.isr_changes = IsrChanges(
+            replicas, node.clock, self.control.alter_partitions, lambda: self.membership.broker_epoch
         )
-        self._isr_changes.start()
-        services.images.on_image(lambda old, new: forget_the_dead(services, old, new))
-        services.images.on_image(lambda _, new: self._tell_after_election(services, new))
-        self._tell_after_election(services, services.image)
+        self.isr_changes.start()
+        self._leadership_check = LeadershipCheck(node, self.membership, replicas, self._publisher.settled)
+        self._leadership_check.start()
+        node.images.on_image(lambda old, new: forget_the_dead(replicas, old, new))
+        node.images.on_image(lambda _, new: self._tell_after_election(new))
+        self._tell_after_election(node.image)
 
-    def tell_offline(self, services: Services) -> None:
+    @property
+    def leader_quota(self) -> ReplicationQuota | None:
+        """What followers may copy from here."""
+        return self.replica_fetchers.leader_quota if self.replica_fetchers is not None else None
+
+    def must_check_leadership(self) -> bool:
+        """Whether others may lead by now what we believe to."""
+        return self._leadership_check is not None and self._leadership_check.is_pending()
+
+    def _offline_replicas(self) -> list[OfflineReplicas]:
+        return offline_replicas(self._replicas, self._node.image)
+
+    def tell_offline(self) -> None:
         """Folders have failed: the controller must know which replicas are gone."""
         if self._polls is not None:
             self._polls.nudge()
         if self.membership.is_controller:
-            replicas = offline_replicas(services)
-            told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
-            self.membership.begin(self.controller.take_offline(services.node_id, told))
+            self.membership.begin(self._tell_itself())
 
-    def _tell_after_election(self, services: Services, image: MetadataImage) -> None:
+    async def _tell_itself(self) -> None:
+        """The controller polls nobody, so nobody tells it again: until it has had an effect."""
+        while self.controller.was_activated:
+            replicas = self._offline_replicas()
+            told = frozenset((topic.topic_id, index) for topic in replicas for index in topic.partitions)
+            try:
+                await self.controller.take_offline(self._node.id, told)
+            except KafkaError as problem:
+                logger.warning("replicas in failed folders are still led from here: %s", problem)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    def _tell_after_election(self, image: MetadataImage) -> None:
         """A broker that has just become the controller polls nobody: it tells itself what the others tell it."""
         if self.membership.is_controller and image.controller_epoch != self._told_epoch:
             self._told_epoch = image.controller_epoch
-            if offline_replicas(services):
-                self.tell_offline(services)
+            if self._offline_replicas():
+                self.tell_offline()
 
     def _settle(self) -> None:
         """A default that decides about leaders may have changed."""
         if self.membership.is_controller:
             self.membership.watches.want("brokers")
 
-    async def hand_over(self, services: Services) -> None:
+    async def hand_over(self) -> None:
         """Controlled shutdown: others lead what we lead before we stop serving."""
-        settings = services.settings
-        if not settings.controlled_shutdown_enable or set(services.image.brokers) <= {services.node_id}:
+        settings = self._node.settings
+        if not settings.controlled_shutdown_enable or set(self._node.image.brokers) <= {self._node.id}:
             return
         if not self.membership.is_in_touch():
             logger.warning("stopping without a controlled shutdown: without ZooKeeper nobody can be elected")
             return
         await self.membership.step_down()
         for attempt in range(settings.controlled_shutdown_max_retries):
-            if attempt and await is_left_alone(services, settings.controlled_shutdown_retry_backoff_ms / 1000):
+            if attempt and await is_left_alone(self._node, settings.controlled_shutdown_retry_backoff_ms / 1000):
                 return
             try:
-                remaining = await self._ask_to_stop(services)
+                remaining = await self._ask_to_stop()
             except KafkaError as refusal:
                 logger.warning("controlled shutdown failed: %s", refusal)
                 continue
@@ -163,9 +192,9 @@ class Clustering:
             logger.warning("nobody else can lead %s", ", ".join(f"{name}" for name in remaining[:10]))
         logger.warning("Proceeding to do an unclean shutdown as all the controlled shutdown attempts failed")
 
-    async def _ask_to_stop(self, services: Services) -> list[TopicPartition] | None:
+    async def _ask_to_stop(self) -> list[TopicPartition] | None:
         """What nobody else can lead; None if there has been no controller for longer than an election takes."""
-        call = tasks.ask(services.control.controlled_shutdown(SHUTDOWN_MS_MAX), "controlled shutdown")
+        call = tasks.ask(self.control.controlled_shutdown(SHUTDOWN_MS_MAX), "controlled shutdown")
         looks = 0
         while not call.done():
             await asyncio.wait((call,), timeout=LOOK_SECONDS)
@@ -177,10 +206,12 @@ class Clustering:
 
     async def stop(self) -> None:
         """No more copying: what was fetched is in the log."""
-        if self._isr_changes is not None:
-            self._isr_changes.stop()
-        if self._fetchers is not None:
-            await self._fetchers.stop()
+        if self._leadership_check is not None:
+            self._leadership_check.close()
+        if self.isr_changes is not None:
+            self.isr_changes.stop()
+        if self.replica_fetchers is not None:
+            await self.replica_fetchers.stop()
 
     async def leave(self) -> None:
         """The last thing: end the session."""
@@ -188,39 +219,38 @@ class Clustering:
         if self._polls is not None:
             self._polls.stop()
         await self.membership.close()
-        if self._peers is not None:
-            self._peers.close()
+        self.peers.close()
 
 
-async def is_left_alone(services: Services, seconds: float) -> bool:
+async def is_left_alone(node: Node, seconds: float) -> bool:
     """Wait so long, or until no other broker is there: all of them were told to stop, and there are no heirs."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while set(services.image.brokers) - {services.node_id}:
+    while set(node.image.brokers) - {node.id}:
         if asyncio.get_running_loop().time() >= deadline:
             return False
         await asyncio.sleep(LOOK_SECONDS)
     return True
 
 
-def forget_the_dead(services: Services, old: MetadataImage, new: MetadataImage) -> None:
+def forget_the_dead(replicas: ReplicaSet, old: MetadataImage, new: MetadataImage) -> None:
     """Brokers that are gone, or have begun a new life, hold no leader up any more."""
     if old.brokers is new.brokers:
         return
     gone = [
         id_ for id_, broker in old.brokers.items() if id_ not in new.brokers or new.brokers[id_].epoch != broker.epoch
     ]
-    for partition in list(services.replicas.partitions.values()) if gone else ():
+    for partition in list(replicas.partitions.values()) if gone else ():
         for broker_id in gone:
             partition.forget_follower(broker_id)
 
 
-def offline_replicas(services: Services) -> list[OfflineReplicas]:
+def offline_replicas(replicas: ReplicaSet, image: MetadataImage) -> list[OfflineReplicas]:
     """The replicas of this broker that lie in failed folders, are damaged, or have no room to lead."""
     found: dict[str, list[int]] = {}
-    for name in sorted(services.replicas.offline | services.replicas.damaged | services.replicas.full):
+    for name in sorted(replicas.offline | replicas.damaged | replicas.full):
         partition = TopicPartition(*name)
         found.setdefault(partition.topic, []).append(partition.partition)
-    topics = services.image.topics
+    topics = image.topics
     return [
         OfflineReplicas(topic_id=topics[name].topic_id, partitions=sorted(indexes))
         for name, indexes in found.items()

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
-from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.controller.auto_create import AutoCreation
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange
 from ottla.controller.decisions.machine import NewTopic, TopicResult
@@ -41,8 +40,11 @@ from ottla.protocol.messages.topics import (
 from ottla.replication.leading import IsrProposal
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.cluster.controller_link import ControllerLink
+    from ottla.broker.node import Node
+    from ottla.controller.cluster.membership import Membership
     from ottla.controller.image import MetadataImage
+    from ottla.controller.service import ControllerService
 
 CREATE_MS_MAX: Final = 15_000
 IDS_MS_MAX: Final = 10_000
@@ -64,25 +66,25 @@ class IsrVerdict(NamedTuple):
 class Control:
     """One for each broker."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._auto_creation = AutoCreation(self.create_topics, services.clock)
-        self._made_link: ControllerLink | None = None
+    def __init__(
+        self,
+        node: Node,
+        controller: ControllerService,
+        cluster: Membership | None = None,
+        link: ControllerLink | None = None,
+    ) -> None:
+        """`cluster` and `link` are None on a broker that is alone."""
+        self._node = node
+        self._controller = controller
+        self._cluster = cluster
+        self._link = link
+        self._auto_creation = AutoCreation(self.create_topics, node.clock)
         self.producer_ids = ProducerIds(self.allocate_producer_ids)
 
     @property
-    def _is_here(self) -> bool:
-        cluster = self._services.cluster
-        return cluster is None or cluster.is_controller
-
-    @property
-    def _link(self) -> ControllerLink:
-        if self._made_link is None:
-            services = self._services
-            assert services.peers is not None
-            assert services.cluster is not None
-            self._made_link = ControllerLink(services.node_id, services.peers, services.cluster)
-        return self._made_link
+    def _elsewhere(self) -> ControllerLink | None:
+        """The way to the controller; None if it is here."""
+        return None if self._cluster is None or self._cluster.is_controller else self._link
 
     # ---- topics
 
@@ -92,8 +94,8 @@ class Control:
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> list[TopicResult]:
         """Those that were made are in this broker's image when this returns, unless the news is very late."""
-        if not self._is_here:
-            answer = await self._link.ask(
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
                 CreateTopicsRequest(topics=[to_creatable(topic) for topic in wanted], timeout_ms=CREATE_MS_MAX),
                 CreateTopicsResponse,
                 timeout_ms=CREATE_MS_MAX,
@@ -102,11 +104,11 @@ class Control:
             if answer is not None:
                 await self._see({row.name for row in answer.topics if row.error_code in MADE})
                 return [TopicResult(row.name, Error(row.error_code), row.error_message) for row in answer.topics]
-        return await self._services.controller.create_topics(wanted)
+        return await self._controller.create_topics(wanted)
 
     async def _see(self, names: set[str]) -> None:
         """Wait until the news that these topics exist has come here, too."""
-        images = self._services.images
+        images = self._node.images
         missing = names - images.image.topics.keys()
         if not missing:
             return
@@ -126,9 +128,9 @@ class Control:
 
     async def allocate_producer_ids(self) -> range:
         """A block of ids for this broker."""
-        if not self._is_here:
-            answer = await self._link.ask(
-                AllocateProducerIdsRequest(broker_id=self._services.node_id, broker_epoch=self._broker_epoch),
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
+                AllocateProducerIdsRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
                 AllocateProducerIdsResponse,
                 timeout_ms=IDS_MS_MAX,
                 is_elsewhere=lambda given: given.error_code in ASK_AGAIN,
@@ -137,39 +139,39 @@ class Control:
                 if answer.error_code != Error.NONE:
                     raise KafkaError(Error(answer.error_code))
                 return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
-        return await self._services.controller.allocate_producer_ids()
+        return await self._controller.allocate_producer_ids()
 
     @property
     def _broker_epoch(self) -> int:
-        cluster = self._services.cluster
+        cluster = self._cluster
         return cluster.broker_epoch if cluster is not None else -1
 
     # ---- in-sync replicas
 
     async def alter_partitions(self, proposals: Sequence[IsrProposal]) -> list[IsrVerdict]:
         """What became of each proposal, in their order. KafkaError: nothing is known of any of them."""
-        if not self._is_here:
-            answer = await self._link.ask(
-                alter_partition_request(proposals, self._services.node_id, self._broker_epoch),
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
+                alter_partition_request(proposals, self._node.id, self._broker_epoch),
                 AlterPartitionResponse,
                 timeout_ms=ALTER_MS_MAX,
                 is_elsewhere=lambda altered: altered.error_code == Error.NOT_CONTROLLER,
             )
             if answer is not None:
                 return verdicts_of(proposals, answer)
-        cluster = self._services.cluster
+        cluster = self._cluster
         assert cluster is not None, "alone there is nobody who could be in sync"
         changes = [to_change(proposal) for proposal in proposals]
-        answers = await cluster.controller.alter_partitions(self._services.node_id, self._broker_epoch, changes)
+        answers = await cluster.controller.alter_partitions(self._node.id, self._broker_epoch, changes)
         return [to_verdict(answer) for answer in answers]
 
     # ---- the end
 
     async def controlled_shutdown(self, timeout_ms: int) -> list[TopicPartition]:
         """Have the leaderships of this broker moved; what is left has nobody else who could lead it."""
-        if not self._is_here:
-            answer = await self._link.ask(
-                ControlledShutdownRequest(broker_id=self._services.node_id, broker_epoch=self._broker_epoch),
+        if (link := self._elsewhere) is not None:
+            answer = await link.ask(
+                ControlledShutdownRequest(broker_id=self._node.id, broker_epoch=self._broker_epoch),
                 ControlledShutdownResponse,
                 timeout_ms=timeout_ms,
                 is_elsewhere=lambda moved: moved.error_code == Error.NOT_CONTROLLER,
@@ -178,17 +180,13 @@ class Control:
                 if answer.error_code != Error.NONE:
                     raise KafkaError(Error(answer.error_code))
                 return [TopicPartition(row.topic_name, row.partition_index) for row in answer.remaining_partitions]
-        cluster = self._services.cluster
+        cluster = self._cluster
         if cluster is None:
             return []
-        return await cluster.controller.controlled_shutdown(self._services.node_id, self._broker_epoch)
-
-    def close(self) -> None:
-        if self._made_link is not None:
-            self._made_link.close()
+        return await cluster.controller.controlled_shutdown(self._node.id, self._broker_epoch)
 
     def __repr__(self) -> str:
-        return f"<Control {'here' if self._is_here else self._made_link!r}>"
+        return f"<Control {self._elsewhere or 'here'}>"
 
 
 MADE: Final = (Error.NONE, Error.TOPIC_ALREADY_EXISTS)

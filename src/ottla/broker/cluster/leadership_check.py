@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.base import tasks
@@ -21,8 +22,10 @@ from ottla.base.names import INTERNAL_TOPICS
 from ottla.controller.stores.store import StoreError
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.node import Node
+    from ottla.controller.cluster.membership import Membership
     from ottla.replication.partition import Partition
+    from ottla.replication.replica_set import ReplicaSet
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +37,22 @@ UNFETCHED_MS_MIN: Final = 1_000
 FETCHES_MISSED: Final = 2  # of a follower that asks at least every replica.fetch.wait.max.ms
 
 
+Settled = Callable[[], Awaitable[None]]
+"""Waits until all that is known of the metadata has taken effect."""
+
+
 class LeadershipCheck:
     """Watches the time that passes between two rounds of the loop."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._session_ms = services.settings.zookeeper_session_timeout_ms
-        self._unfetched_ms = max(FETCHES_MISSED * services.settings.replica_fetch_wait_max_ms, UNFETCHED_MS_MIN)
+    def __init__(self, node: Node, membership: Membership, replicas: ReplicaSet, settled: Settled) -> None:
+        self._node = node
+        self._membership = membership
+        self._replicas = replicas
+        self._settled = settled
+        self._session_ms = node.settings.zookeeper_session_timeout_ms
+        self._unfetched_ms = max(FETCHES_MISSED * node.settings.replica_fetch_wait_max_ms, UNFETCHED_MS_MIN)
         self._silence_ms_max = max(self._session_ms // SESSION_PART, SILENCE_MS_MIN)
-        self._seen_ms = services.clock.monotonic_ms()
+        self._seen_ms = node.clock.monotonic_ms()
         self._task: asyncio.Task[None] | None = None  # while we are in doubt
         self._timer: asyncio.TimerHandle | None = None
 
@@ -51,7 +61,7 @@ class LeadershipCheck:
 
     def is_pending(self) -> bool:
         """Asked with every request: after a long stop requests are read before any timer comes."""
-        silent_ms = self._services.clock.monotonic_ms() - self._seen_ms
+        silent_ms = self._node.clock.monotonic_ms() - self._seen_ms
         if self._task is None and silent_ms > self._silence_ms_max:
             self._begin(f"was held still for {silent_ms} ms")
         return self._task is not None
@@ -59,7 +69,7 @@ class LeadershipCheck:
     def _look(self) -> None:
         if not self.is_pending() and self._is_cut_off():
             self._begin("reaches neither ZooKeeper nor its followers")
-        self._seen_ms = self._services.clock.monotonic_ms()
+        self._seen_ms = self._node.clock.monotonic_ms()
         seconds = self._silence_ms_max / LOOKS_PER_SILENCE / 1000
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
@@ -72,37 +82,31 @@ class LeadershipCheck:
 
         Unless we are cut off: then the session begins to count when we are not any more.
         """
-        clock = self._services.clock
+        clock = self._node.clock
         deadline_ms = clock.monotonic_ms() + self._session_ms
         while clock.monotonic_ms() < deadline_ms and not await self._is_known():
             if self._is_cut_off():
                 deadline_ms = clock.monotonic_ms() + self._session_ms
             await asyncio.sleep(RETRY_SECONDS)
-        await self._services.publisher.settled()
+        await self._settled()
         self._seen_ms = clock.monotonic_ms()
         self._task = None
 
     def _is_cut_off(self) -> bool:
-        cluster = self._services.cluster
-        if cluster is None or cluster.is_in_touch():
+        if self._membership.is_in_touch():
             return False
-        since_ms = self._services.clock.monotonic_ms() - self._unfetched_ms
+        since_ms = self._node.clock.monotonic_ms() - self._unfetched_ms
         coordinated = (
-            partition
-            for (topic, _), partition in self._services.replicas.partitions.items()
-            if topic in INTERNAL_TOPICS
+            partition for (topic, _), partition in self._replicas.partitions.items() if topic in INTERNAL_TOPICS
         )
         return any(is_left_alone(partition, since_ms) for partition in coordinated)
 
     async def _is_known(self) -> bool:
-        cluster, node_id = self._services.cluster, self._services.node_id
-        if cluster is None:
-            return True
         try:
-            registered = await cluster.locate(node_id)
+            registered = await self._membership.locate(self._node.id)
         except StoreError:
             return False
-        known = self._services.image.brokers.get(node_id)
+        known = self._node.image.brokers.get(self._node.id)
         return registered is not None and known is not None and registered.epoch == known.epoch
 
     def close(self) -> None:

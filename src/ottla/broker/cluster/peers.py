@@ -20,6 +20,7 @@ from ottla.network.peer import Locate, Peer, PeerError, Rounds
 
 logger = logging.getLogger(__name__)
 
+CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
 PROBE_SECONDS_MAX: Final = 2.0
 
 R = TypeVar("R")
@@ -68,15 +69,6 @@ class Peers:
         self._own.add(peer)
         return peer
 
-    def open_to(self, broker: BrokerImage, purpose: str) -> Peer:
-        """The same to a broker that is not in the image yet, where its registration says that it is."""
-        end = inter_broker_endpoint(broker, self._settings)
-        if end is None:
-            raise PeerError(f"broker {broker.id} has no listener for other brokers")
-        peer = self._peer(end.host, end.port, purpose, None)
-        self._own.add(peer)
-        return peer
-
     def _make(self, broker_id: int, purpose: str) -> Peer:
         host, port = self.address(broker_id)
         return self._peer(host, port, purpose, lambda: self.address(broker_id))
@@ -101,11 +93,6 @@ class Peers:
             return True  # nobody could say where to ask
         return await probe(host, port)
 
-    async def probe_broker(self, broker: BrokerImage) -> bool:
-        """The same for a broker by its registration."""
-        end = inter_broker_endpoint(broker, self._settings)
-        return end is None or await probe(end.host, end.port)
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """A shared connection to a broker that is gone, or has begun a new life, is of no use any more."""
         if old.brokers is new.brokers:
@@ -123,6 +110,27 @@ class Peers:
 
     def __repr__(self) -> str:
         return f"<Peers {len(self._shared)} shared, {sum(not peer.is_closed for peer in self._own)} own>"
+
+
+class PurposeCalls:
+    """Calls over connections of their own, one for each broker and purpose: none waits behind others'."""
+
+    def __init__(self, peers: Peers | None) -> None:
+        self._peers = peers  # None: there are no others
+        self._open: dict[tuple[int, str], Peer] = {}
+
+    async def call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
+        """Raises PeerError."""
+        if self._peers is None:
+            raise PeerError(f"broker {broker} is not known")
+        peer = self._open.get((broker, purpose))
+        if peer is None or peer.is_closed:
+            peer = self._open[broker, purpose] = self._peers.open(broker, purpose)
+        return await peer.call(request, response, None, CALL_MS_MAX)
+
+    def close(self) -> None:
+        for peer in self._open.values():
+            peer.close()
 
 
 async def probe(host: str, port: int) -> bool:

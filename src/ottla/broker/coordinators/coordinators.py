@@ -8,23 +8,20 @@ what is not ours any more is given up.
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
-from ottla.base.log_limiter import LogLimiter
 from ottla.base.names import TopicPartition
 from ottla.base.resource_checks import inherited_by_groups
 from ottla.base.resource_keys import GroupResourceKeys
-from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.context import Context
 from ottla.broker.coordinators.group_topics import ImageCatalog, matching_topics
+from ottla.broker.coordinators.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopics
 from ottla.broker.coordinators.markers import MarkerWriter
-from ottla.broker.coordinators.transaction_messages import MarkerMessengers, PartitionMessengers
+from ottla.broker.coordinators.transaction_messages import Call, MarkerMessengers, PartitionMessengers
 from ottla.broker.coordinators.transaction_verification import TransactionVerification
 from ottla.broker.coordinators.verification_guards import VerificationGuards
 from ottla.broker.responder import Responder
@@ -35,19 +32,13 @@ from ottla.coordination.runtime import Runtime
 from ottla.coordination.shard import Shard
 from ottla.groups.machine import GroupMachine
 from ottla.groups.settings import ConsumerTimes, GroupSettings
-from ottla.network.peer import Peer, PeerError
+from ottla.replication.replica_set import ReplicaSet
 from ottla.transactions.machine import TransactionMachine, TransactionSettings
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.node import Node
 
-logger = logging.getLogger(__name__)
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 MINUTE_MS: Final = 60_000
-COMPLAINT_SECONDS: Final = 10.0  # between two about the same topic
-CALL_MS_MAX: Final = 5_000  # for an answer of another broker: whoever is paused has a successor soon
 
 # What a coordinator that cannot write its records tells its clients.
 WRITE_ERRORS: Final = {
@@ -68,31 +59,38 @@ Shape = Callable[[Any], Any]
 class Coordinators:
     """Group coordinator and transaction coordinator of one broker."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        node: Node,
+        replicas: ReplicaSet,
+        internal_topics: InternalTopics,
+        call: Call,
+        must_check_leadership: Callable[[], bool] | None,
+    ) -> None:
+        """`call` asks another broker. While leadership has to be checked nobody is told what we believe to know."""
+        self._node = node
+        self._replicas = replicas
+        self.internal_topics = internal_topics
         self._times_of: dict[str, ConsumerTimes] = {}  # of groups that have settings of their own
-        self._creating = asyncio.Lock()
-        self._log_limiter = LogLimiter(COMPLAINT_SECONDS)
         self._image_count = 0  # an image that was loaded anew counts its generations anew
         self.groups: Runtime[GroupMachine] = self._runtime(
             OFFSETS_TOPIC,
-            services.settings.offsets_commit_timeout_ms,
-            lambda: self._configured(GroupMachine(group_settings(services.settings), matching_topics, self.catalog)),
-            services.settings.offsets_topic_compression_codec,
+            node.settings.offsets_commit_timeout_ms,
+            lambda: self._configured(GroupMachine(group_settings(node.settings), matching_topics, self.catalog)),
+            node.settings.offsets_topic_compression_codec,
         )
         self.transactions: Runtime[TransactionMachine] = self._runtime(
             TRANSACTIONS_TOPIC,
-            services.settings.request_timeout_ms,
-            lambda: TransactionMachine(transaction_settings(services.settings)),
+            node.settings.request_timeout_ms,
+            lambda: TransactionMachine(transaction_settings(node.settings)),
         )
-        self._own_peers: dict[tuple[int, str], Peer] = {}
         self.guards = VerificationGuards()
-        self._partition_messengers = PartitionMessengers(self._call)
-        self.verification = TransactionVerification(services, self.transactions, self._partition_messengers)
-        self._marker_messengers = MarkerMessengers(self._call)
+        self._partition_messengers = PartitionMessengers(call)
+        self.verification = TransactionVerification(node, self.transactions, self._partition_messengers)
+        self._marker_messengers = MarkerMessengers(call)
         self.markers = MarkerWriter(
-            services.replicas,
-            services.clock,
+            replicas,
+            node.clock,
             self.groups,
             self.transactions,
             self._leader_of,
@@ -101,14 +99,12 @@ class Coordinators:
         )
         self.transactions.on_settled = self._on_settled
         self._following: asyncio.Task[None] | None = None
-        self._leadership_check: LeadershipCheck | None = None  # only in a cluster
-        services.live.on_change(self._change_settings)
+        self.groups.must_check_leadership = self.transactions.must_check_leadership = must_check_leadership
+        node.live.on_change(self._change_settings)
 
     def _runtime(self, topic: str, wait_ms_max: int, make_machine: Callable[[], Any], codec: int = 0) -> Runtime[Any]:
-        services = self._services
-        return Runtime(
-            topic, services.replicas, services.workers, services.clock, make_machine, refuse, codec, wait_ms_max
-        )
+        node = self._node
+        return Runtime(topic, self._replicas, node.workers, node.clock, make_machine, refuse, codec, wait_ms_max)
 
     def _on_settled(self, shard: Shard[TransactionMachine]) -> None:
         self.markers.send_from(shard)
@@ -117,38 +113,17 @@ class Coordinators:
     # ---- other brokers
 
     def _leader_of(self, topic: str, index: int) -> int | None:
-        state = self._services.image.partition(topic, index)
+        state = self._node.image.partition(topic, index)
         return None if state is None else state.leader
-
-    async def _call(self, broker: int, purpose: str, request: Any, response: type[Any]) -> Any:
-        """Over a connection of our own for each purpose; raises PeerError."""
-        peers = self._services.peers
-        if peers is None:
-            raise PeerError(f"broker {broker} is not known")
-        peer = self._own_peers.get((broker, purpose))
-        if peer is None or peer.is_closed:
-            peer = self._own_peers[broker, purpose] = peers.open(broker, purpose)
-        return await peer.call(request, response, None, CALL_MS_MAX)
 
     # ---- internal topics
 
     def follow(self) -> None:
         """The publisher has opened what is new: load what we coordinate from now on."""
-        self._times_of = group_times(self._services.image, self._services.settings)
-        if self._leadership_check is None and self._services.cluster is not None:
-            self._leadership_check = LeadershipCheck(self._services)
-            self._leadership_check.start()
-            self.groups.must_check_leadership = self.transactions.must_check_leadership = (
-                self._leadership_check.is_pending
-            )
+        self._times_of = group_times(self._node.image, self._node.settings)
         for runtime in (self.groups, self.transactions):
-            topic = self._services.image.topics.get(runtime.topic)
+            topic = self._node.image.topics.get(runtime.topic)
             runtime.follow(len(topic.partitions) if topic is not None else 0)
-
-    @property
-    def must_check_leadership(self) -> bool:
-        """Whether others may coordinate by now what we believe to."""
-        return self._leadership_check is not None and self._leadership_check.is_pending()
 
     def on_recovered(self, name: TopicPartition) -> None:
         """A partition is back after a crash. Before the first follow() all of them are yet to be looked at."""
@@ -159,7 +134,7 @@ class Coordinators:
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinators come and go with leaders; groups get other settings; offsets of deleted topics go."""
         if old.group_configs is not new.group_configs:
-            self._change_settings(self._services.settings)
+            self._change_settings(self._node.settings)
         changed = new.changed_topics_since(old)
         self._image_count += 1
         if OFFSETS_TOPIC in changed or TRANSACTIONS_TOPIC in changed:
@@ -181,46 +156,23 @@ class Coordinators:
             self._following = tasks.keep_running(self._follow_settled, "following the leaders of internal topics")
 
     async def _follow_settled(self) -> None:
-        await self._services.publisher.settled()
+        await self.internal_topics.settled()
         self._following = None
         self.follow()
 
     async def ensure_topic(self, wanted: NewTopic) -> TopicImage:
         """Made when the first client asks for its coordinator, as Kafka does."""
-        if wanted.name not in self._services.image.topics:
-            async with self._creating:
-                if wanted.name not in self._services.image.topics:
-                    await self._make_topic(wanted)
-            await self._services.publisher.settled()
+        if wanted.name not in self._node.image.topics:
+            await self.internal_topics.ensure(wanted)
             self.follow()
-        topic = self._services.image.topics.get(wanted.name)
+        topic = self._node.image.topics.get(wanted.name)
         if topic is None:  # the controller has it, and tells us any moment
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
         return topic
 
-    async def _make_topic(self, wanted: NewTopic) -> None:
-        require_brokers(wanted, len(self._services.image.brokers), self._log_limiter)
-        try:
-            results = await self._services.control.create_topics([wanted])
-        except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
-            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
-        if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
-            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
-
-    def offsets_topic(self) -> NewTopic:
-        return offsets_topic(self._services.settings, self._replicas_max())
-
-    def transactions_topic(self) -> NewTopic:
-        return transactions_topic(self._services.settings, self._replicas_max())
-
-    def _replicas_max(self) -> int | None:
-        """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
-        was made in it would have too few replicas for ever."""
-        return 1 if self._services.cluster is None else None
-
     def catalog(self) -> ImageCatalog:
         """The topics as they are now."""
-        return ImageCatalog(self._services.image, self._image_count)
+        return ImageCatalog(self._node.image, self._image_count)
 
     # ---- asking
 
@@ -241,7 +193,7 @@ class Coordinators:
     # ---- settings and the end
 
     def _change_settings(self, settings: BrokerSettings) -> None:
-        self._times_of = group_times(self._services.image, settings)
+        self._times_of = group_times(self._node.image, settings)
         for groups in self.groups.loaded():
             groups.machine.change_settings(group_settings(settings))
             self._configured(groups.machine)
@@ -253,64 +205,10 @@ class Coordinators:
         return machine
 
     def close(self) -> None:
-        if self._leadership_check is not None:
-            self._leadership_check.close()
         self.groups.close()
         self.transactions.close()
         self._marker_messengers.close()
         self._partition_messengers.close()
-        for peer in self._own_peers.values():
-            peer.close()
-
-
-def offsets_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
-    return internal_topic(
-        OFFSETS_TOPIC,
-        settings.offsets_topic_num_partitions,
-        at_most(settings.offsets_topic_replication_factor, replicas_max),
-        {"segment.bytes": str(settings.offsets_topic_segment_bytes), "compression.type": "producer"},
-    )
-
-
-def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
-    return internal_topic(
-        TRANSACTIONS_TOPIC,
-        settings.transaction_state_log_num_partitions,
-        at_most(settings.transaction_state_log_replication_factor, replicas_max),
-        {
-            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-            "compression.type": "uncompressed",
-            "min.insync.replicas": str(at_most(settings.transaction_state_log_min_isr, replicas_max)),
-            "unclean.leader.election.enable": "false",
-        },
-    )
-
-
-def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
-    return NewTopic(
-        name,
-        partition_count=partitions,
-        replication_factor=replicas,
-        configs=(("cleanup.policy", "compact"), *configs.items()),
-    )
-
-
-def require_brokers(wanted: NewTopic, alive: int, log_limiter: LogLimiter) -> None:
-    """While a cluster starts it has too few brokers; clients ask again."""
-    if wanted.replication_factor > alive:
-        log = logger.warning if log_limiter.is_due(time.monotonic(), wanted.name) else logger.debug
-        log(
-            "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
-            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
-            wanted.name,
-            alive,
-            wanted.replication_factor,
-        )
-        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
-
-
-def at_most(number: int, maximum: int | None) -> int:
-    return number if maximum is None else min(number, maximum)
 
 
 def group_settings(settings: BrokerSettings) -> GroupSettings:

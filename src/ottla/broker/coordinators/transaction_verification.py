@@ -21,7 +21,7 @@ from ottla.transactions.machine import RAISES_EPOCHS, TransactionMachine
 from ottla.transactions.transaction import Identity
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.node import Node
 
 Answered = Callable[[Errors], None]
 
@@ -29,10 +29,8 @@ Answered = Callable[[Errors], None]
 class TransactionVerification:
     """Adds partitions to transactions, or verifies that they were added."""
 
-    def __init__(
-        self, services: Services, transactions: Runtime[TransactionMachine], messengers: PartitionMessengers
-    ) -> None:
-        self._services = services
+    def __init__(self, node: Node, transactions: Runtime[TransactionMachine], messengers: PartitionMessengers) -> None:
+        self._node = node
         self._transactions = transactions
         self._messengers = messengers
         self._waiting: dict[str, list[_Adding]] = {}  # by transactional id: until its coordinator is done with it
@@ -42,7 +40,7 @@ class TransactionVerification:
     ) -> None:
         """`answered` is told an error (or NONE) for each place: at once if the coordinator is here and sure of it."""
         broker = self._coordinator_of(transactional_id)
-        if broker == self._services.node_id:
+        if broker == self._node.id:
             if is_verifying:
                 self.verify(transactional_id, who, places, answered)
             else:
@@ -60,7 +58,7 @@ class TransactionVerification:
 
     def _coordinator_of(self, transactional_id: str) -> int:
         """By the image; -1 while there is none."""
-        image = self._services.image
+        image = self._node.image
         topic = image.topics.get(self._transactions.topic)
         if topic is None:
             return -1
@@ -78,7 +76,7 @@ class TransactionVerification:
         answered({place: errors.get(place, error_of_all) for place in places})
 
     def add(self, transactional_id: str, who: Identity, places: list[Place], answered: Answered) -> None:
-        _Adding(self, self._services.settings, transactional_id, who, places, answered).ask()
+        _Adding(self, self._node.settings, transactional_id, who, places, answered).ask()
 
     def start(self, adding: _Adding) -> None:
         transactions = self._transactions

@@ -34,7 +34,7 @@ async def add(request: AddOffsetsToTxnRequest, context: Context) -> Error:
         return Error.INVALID_REQUEST
     coordinators = context.broker.coordinators
     try:
-        topic = await coordinators.ensure_topic(coordinators.offsets_topic())
+        topic = await coordinators.ensure_topic(coordinators.internal_topics.offsets())
         partition = (topic.name, partition_for(request.group_id, len(topic.partitions)))
         who = Identity(request.producer_id, request.producer_epoch)
         error: Error = await answer_of(

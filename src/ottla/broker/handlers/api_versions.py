@@ -20,6 +20,7 @@ from typing import Final
 
 from ottla.base.errors import Error
 from ottla.broker.context import Context
+from ottla.controller.decisions import eligible_leaders
 from ottla.controller.image import MetadataImage
 from ottla.protocol.apis import APIS
 from ottla.protocol.messages.cluster import (
@@ -38,7 +39,11 @@ LOWEST_ZERO_SINCE: Final = 4  # older clients take a lowest version of 0 for a m
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 # name -> (lowest, highest) version that this broker can run with.
-SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {"group.version": (0, 1), "transaction.version": (0, 2)}
+SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
+    "group.version": (0, 1),
+    "transaction.version": (0, 2),
+    eligible_leaders.FEATURE: (0, eligible_leaders.LEVEL_MAX),
+}
 
 # What a new cluster has: the highest.
 DEFAULT_LEVELS: Final = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}

@@ -11,6 +11,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.authorized_operations import topic_operations
 from ottla.broker.context import Context
 from ottla.broker.metadata_topics import absence, offline_replicas, reachable_isr, reachable_leader
+from ottla.broker.slices import in_slices
 from ottla.controller.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from ottla.protocol.messages.topics import (
     Cursor,
@@ -23,18 +24,21 @@ from ottla.protocol.messages.topics import (
 NEWEST_METADATA: Final = 13  # errors are those that the newest Metadata version tells
 
 
-def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: Context) -> DescribeTopicPartitionsResponse:
     names = sorted({topic.name for topic in request.topics})
     cursor = request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
-        return refuse_cursor(names)
+        return await refuse_cursor(names)
     names = names or sorted(visible_topics(context))
     limit = max(1, min(request.response_partition_limit, context.broker.settings.max_request_partition_size_limit))
-    return one_page(context, names, cursor, limit)
+    return await one_page(context, names, cursor, limit)
 
 
-def refuse_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
-    rows = [DescribeTopicPartitionsResponseTopic(error_code=Error.INVALID_REQUEST, name=name) for name in names]
+async def refuse_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
+    rows = [
+        DescribeTopicPartitionsResponseTopic(error_code=Error.INVALID_REQUEST, name=name)
+        async for name in in_slices(names)
+    ]
     return DescribeTopicPartitionsResponse(topics=rows)
 
 
@@ -43,10 +47,12 @@ def visible_topics(context: Context) -> list[str]:
     return [name for name in names if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
 
 
-def one_page(context: Context, names: list[str], cursor: Cursor | None, limit: int) -> DescribeTopicPartitionsResponse:
+async def one_page(
+    context: Context, names: list[str], cursor: Cursor | None, limit: int
+) -> DescribeTopicPartitionsResponse:
     """Rows from the cursor on until `limit` partitions are told; the next cursor says where the rest starts."""
     rows: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in names:
+    async for name in in_slices(names):
         if cursor is not None and name < cursor.topic_name:
             continue
         if limit <= 0:

@@ -14,19 +14,36 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, PartitionKey
-from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch
+from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Answer, Fetch
 from ottla.broker.replicas.replica_reading import CONSUMER, FetchingReplica, may_replicate
 from ottla.broker.replicas.replica_selection import RACK_AWARE_SELECTOR
-from ottla.broker.responder import Responder
-from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.broker.slices import Turn, in_slices
+from ottla.protocol.messages.fetch import FetchPartition as RequestedPartition
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic
 
 TOPIC_IDS_SINCE: Final = 13
 
 
-def handle(request: FetchRequest, context: Context) -> FetchResponse | Responder:
+def handle(request: FetchRequest, context: Context) -> Answer:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=Error.INVALID_REQUEST)
-    asked = _asked_partitions(request)
+    return _fetch(request, context, [_asked(topic, wanted) for topic in request.topics for wanted in topic.partitions])
+
+
+async def handle_long(request: FetchRequest, context: Context) -> Answer:
+    """The same for hundreds of partitions; a consumer's are read in slices, too."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return FetchResponse(error_code=Error.INVALID_REQUEST)
+    turn = Turn()
+    asked = [
+        _asked(topic, wanted)
+        async for topic in in_slices(request.topics, turn)
+        async for wanted in in_slices(topic.partitions, turn)
+    ]
+    return _fetch(request, context, asked)
+
+
+def _fetch(request: FetchRequest, context: Context, asked: list[FetchPartition]) -> Answer:
     try:
         session, partitions, is_incremental = _session(request, context, asked)
     except KafkaError as error:
@@ -56,20 +73,16 @@ def _replica_epoch(request: FetchRequest) -> int:
     return request.replica_state.replica_epoch if request.replica_state is not None else -1
 
 
-def _asked_partitions(request: FetchRequest) -> list[FetchPartition]:
-    asked = []
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            partition = FetchPartition(topic.topic, topic.topic_id, wanted.partition)
-            partition.ask(
-                wanted.fetch_offset,
-                wanted.partition_max_bytes,
-                wanted.current_leader_epoch,
-                wanted.last_fetched_epoch,
-                wanted.log_start_offset,
-            )
-            asked.append(partition)
-    return asked
+def _asked(topic: FetchTopic, wanted: RequestedPartition) -> FetchPartition:
+    partition = FetchPartition(topic.topic, topic.topic_id, wanted.partition)
+    partition.ask(
+        wanted.fetch_offset,
+        wanted.partition_max_bytes,
+        wanted.current_leader_epoch,
+        wanted.last_fetched_epoch,
+        wanted.log_start_offset,
+    )
+    return partition
 
 
 def _session(

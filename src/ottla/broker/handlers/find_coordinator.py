@@ -38,7 +38,7 @@ async def handle(request: FindCoordinatorRequest, context: Context) -> FindCoord
 async def find(key_type: int, key: str, context: Context) -> Coordinator:
     try:
         check(key_type, key, context)
-        if context.broker.coordinators.must_check_leadership:
+        if context.broker.must_check_leadership:
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
         partition = await coordinating_partition(key_type, key, context)
     except KafkaError as error:
@@ -64,7 +64,8 @@ def check(key_type: int, key: str, context: Context) -> None:
 async def coordinating_partition(key_type: int, key: str, context: Context) -> int:
     """The leader of the partition that the key belongs to."""
     coordinators = context.broker.coordinators
-    wanted = coordinators.transactions_topic() if key_type == TRANSACTION else coordinators.offsets_topic()
+    internal = coordinators.internal_topics
+    wanted = internal.transactions() if key_type == TRANSACTION else internal.offsets()
     topic = await coordinators.ensure_topic(wanted)
     state = context.broker.image.partition(topic.name, partition_for(key, len(topic.partitions)))
     return state.leader if state is not None else -1

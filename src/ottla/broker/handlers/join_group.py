@@ -14,10 +14,12 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.groups.classic_answers import Client, refused_join
 from ottla.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
+from ottla.protocol.primitives import STRING_BYTES_MAX
 
 KNOWN_ID_SINCE: Final = 4
 NO_PROTOCOL_SINCE: Final = 7
 SKIP_ASSIGNMENT_SINCE: Final = 9
+PREFIX_BYTES_MAX: Final = STRING_BYTES_MAX - len(f"-{uuid4()}")
 
 
 def handle(request: JoinGroupRequest, context: Context) -> Any:
@@ -28,7 +30,7 @@ def handle(request: JoinGroupRequest, context: Context) -> Any:
         client_id = context.client_id or ""
         host = f"/{context.client_host}"
         client = Client(client_id, host, version >= KNOWN_ID_SINCE, version >= SKIP_ASSIGNMENT_SINCE)
-        prefix = client_id if request.group_instance_id is None else request.group_instance_id
+        prefix = cut(client_id if request.group_instance_id is None else request.group_instance_id)
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
@@ -38,6 +40,13 @@ def handle(request: JoinGroupRequest, context: Context) -> Any:
     except KafkaError as error:
         refusal = refused_join(request.member_id, error.error)
         return refusal if shape is None else shape(refusal)
+
+
+def cut(prefix: str) -> str:
+    """So that a member id fits into a string of the protocol, whatever its client calls itself."""
+    return (
+        prefix if len(prefix) <= PREFIX_BYTES_MAX // 4 else prefix.encode()[:PREFIX_BYTES_MAX].decode(errors="ignore")
+    )
 
 
 def check(request: JoinGroupRequest, context: Context) -> None:

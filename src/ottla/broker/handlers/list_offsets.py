@@ -97,7 +97,7 @@ async def _find(context: Context, partition: Partition, timestamp: int, is_read_
         return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
-    found = await _look_up(TimeLookup(context.broker, log), timestamp)
+    found = await _look_up(TimeLookup(context.broker.workers, context.broker.index_rebuilds, log), timestamp)
     if found is None or found[0] >= end_offset:
         partition.require_known_end()
         return NOT_FOUND

@@ -10,6 +10,8 @@ if the producer asked for acks=all and other replicas have to follow.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
@@ -20,6 +22,7 @@ from ottla.broker.coordinators import transactional_produce
 from ottla.broker.coordinators.transactional_produce import Refused
 from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
 from ottla.broker.responder import Responder
+from ottla.broker.slices import Turn, pieces_of
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
 from ottla.protocol.compression import ZSTD
 from ottla.protocol.messages.produce import (
@@ -36,9 +39,12 @@ from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingProduce
 from ottla.storage.errors import RecompressionNeededError
 
+logger = logging.getLogger(__name__)
+
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 TOPIC_IDS_SINCE: Final = 13
+ROWS_AT_ONCE: Final = 50
 ZSTD_SINCE: Final = 7
 SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 NOTHING_REFUSED: Final[Refused] = {}
@@ -96,11 +102,34 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
     return _append_all(request, context, NOTHING_REFUSED)
 
 
+async def handle_long(request: ProduceRequest, context: Context) -> Answer:
+    """The same for hundreds of partitions: others are served in between. Nothing else of this connection is."""
+    if request.acks not in (ACKS_ALL, ACKS_NONE, 1) or request.transactional_id is not None:
+        return handle(request, context)
+    unfinished: Unfinished = []
+    turn = Turn()
+    now_ms = context.broker.clock.now_ms()
+    response = ProduceResponse(responses=[])
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+        for rows in pieces_of(topic.partition_data, ROWS_AT_ONCE):
+            _append_rows(topic, rows, request, context, now_ms, unfinished, NOTHING_REFUSED, answers)
+            if turn.is_over:
+                await turn.give_way()
+    return _conclude(request, context, response, unfinished)
+
+
 def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> Answer:
     unfinished: Unfinished = []
     now_ms = context.broker.clock.now_ms()
     responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
-    response = ProduceResponse(responses=responses)
+    return _conclude(request, context, ProduceResponse(responses=responses), unfinished)
+
+
+def _conclude(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
     if unfinished:
         uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
         unreplicated = [item for item in unfinished if isinstance(item, Unreplicated)]
@@ -130,13 +159,27 @@ def _append_topic(
     unfinished: Unfinished,
     refused: Refused,
 ) -> TopicProduceResponse:
+    answers: list[PartitionProduceResponse] = []
+    _append_rows(topic, topic.partition_data, request, context, now_ms, unfinished, refused, answers)
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+
+
+def _append_rows(
+    topic: TopicProduceData,
+    rows: Sequence[PartitionProduceData],
+    request: ProduceRequest,
+    context: Context,
+    now_ms: int,
+    unfinished: Unfinished,
+    refused: Refused,
+    answers: list[PartitionProduceResponse],
+) -> None:
     name = _topic_name(topic, context)
     is_unknown_id = name == "" and context.api_version >= TOPIC_IDS_SINCE
     missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
     allowed = context.may(Operation.WRITE, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID
-    answers: list[PartitionProduceResponse] = []
-    for data in topic.partition_data:
+    for data in rows:
         if not allowed:
             answers.append(_error(data.index, Error.TOPIC_AUTHORIZATION_FAILED, None))
             continue
@@ -161,7 +204,6 @@ def _append_topic(
             except RecompressionNeededError:
                 unfinished.append(Uncompressed(partition, data, answers))
                 answers.append(_error(data.index, Error.NONE, None))
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
 
 
 def _topic_name(topic: TopicProduceData, context: Context) -> str:
@@ -201,6 +243,9 @@ def _append(
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
+    except AssertionError:  # one bad partition must not stop the others
+        logger.exception("cannot append to %s", partition.name)
+        return _error(data.index, Error.UNKNOWN_SERVER_ERROR, None)
     traffic = partition.traffic
     traffic.appends += 1
     traffic.messages_in += appended.last_offset - appended.base_offset + 1

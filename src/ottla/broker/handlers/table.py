@@ -62,8 +62,8 @@ from ottla.broker.handlers import (
 from ottla.broker.served_api import ServedApi, controllers
 
 APIS: Final = (
-    ServedApi(0, produce.handle, overlaps=True),
-    ServedApi(1, fetch.handle, overlaps=True),
+    ServedApi(0, produce.handle, produce.handle_long, overlaps=True),
+    ServedApi(1, fetch.handle, fetch.handle_long, overlaps=True),
     ServedApi(2, list_offsets.handle, is_eager=True),
     ServedApi(3, metadata.handle, is_eager=True),
     ServedApi(8, offset_commit.handle, is_eager=True),

@@ -45,7 +45,7 @@ class Writing:
         self._context = context
         self._left = 0
         self._done = asyncio.Event()
-        self._is_broker = context.client.software_name == SOFTWARE_NAME
+        self._is_told_plainly = context.client.software_name == SOFTWARE_NAME  # no right: only a wording
 
     def write(self, order: SendMarkers, epoch: int, topic: str, row: WritableTxnMarkerPartitionResult) -> None:
         broker = self._context.broker
@@ -63,9 +63,13 @@ class Writing:
         broker.coordinators.markers.write(order, topic, row.partition_index, epoch, answered)
 
     def _told(self, error: Error) -> Error:
-        """Kafka has no code to tell people that a transaction is over; brokers must know."""
+        """Kafka has no code to tell people that a transaction is over; brokers must know.
+
+        Anybody can call himself a broker, and learns this one thing. Who may write markers is another question: whoever
+        has the right to act for the cluster, or to alter it; without an authorizer everybody, as with Kafka.
+        """
         is_over = error is Error.INVALID_PRODUCER_EPOCH
-        return Error.UNKNOWN_SERVER_ERROR if is_over and not self._is_broker else error
+        return Error.UNKNOWN_SERVER_ERROR if is_over and not self._is_told_plainly else error
 
     async def wait(self) -> None:
         if self._left:

@@ -16,16 +16,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.cleanup_policies import DELETE, is_custom
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.base.topic_settings import TopicSettings
+from ottla.broker.logs.checkpointing import CheckpointWriter
 from ottla.broker.logs.cleaner_backoff import CleanerBackoff
 from ottla.broker.logs.cleaner_process import CleanerDiedError, CleanerProcess
-from ottla.broker.services import Services
+from ottla.broker.logs.index_rebuilds import IndexRebuilds
+from ottla.broker.node import Node
 from ottla.broker.slices import for_each_partition
+from ottla.metrics.cleaner import CleanerCounters
 from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.cleaning.job import (
     FINAL_FAILURES,
@@ -88,8 +93,18 @@ class Chosen:
 class Cleaning:
     """All lanes, and what they must not do twice."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        node: Node,
+        replicas: ReplicaSet,
+        checkpoints: CheckpointWriter,
+        index_rebuilds: IndexRebuilds,
+        counters: CleanerCounters,
+    ) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._checkpoints = checkpoints
+        self._index_rebuilds = index_rebuilds
         self._lanes: dict[int, asyncio.Task[None]] = {}
         self._processes: dict[int, CleanerProcess] = {}
         self._changed = asyncio.Event()
@@ -97,14 +112,14 @@ class Cleaning:
         self._deaths: dict[TopicPartition, int] = {}
         self._starved: set[TopicPartition] = set()  # their cleaner waited in vain for an idle processor
         self._backoff = CleanerBackoff()
-        self._cleaner_settings = cleaner_settings(services.settings)
+        self._cleaner_settings = cleaner_settings(node.settings)
         self.set_aside: dict[TopicPartition, tuple[Log, TopicSettings]] = {}  # not tried again before a change
-        self._counters = services.counters.cleaner
+        self._counters = counters
         self._counters.uncleanable = self.set_aside.keys()
 
     def start(self) -> None:
-        if self._services.settings.log_cleaner_enable:
-            self._services.live.on_change(self._follow)
+        if self._node.settings.log_cleaner_enable:
+            self._node.live.on_change(self._follow)
             self._open_lanes()
 
     async def stop(self) -> None:
@@ -129,28 +144,23 @@ class Cleaning:
     # ---- lanes
 
     def _open_lanes(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in range(self._services.settings.log_cleaner_threads):
+        for number in range(self._node.settings.log_cleaner_threads):
             if number not in self._lanes:
-                self._lanes[number] = loop.create_task(self._run_lane(number), name=f"cleaner {number}")
+                self._lanes[number] = tasks.keep_running(partial(self._run_lane, number), f"cleaner {number}")
 
     async def _run_lane(self, number: int) -> None:
-        process = self._processes[number] = CleanerProcess(self._services.workers)
+        process = self._processes[number] = CleanerProcess(self._node.workers)
         try:
-            while number < self._services.settings.log_cleaner_threads:
-                try:
-                    has_cleaned = await self._clean_next(process)
-                except Exception:  # one of the loops that own a task: the next round may succeed
-                    logger.exception("cleaning failed")
-                    has_cleaned = False
-                if not has_cleaned:
+            while number < self._node.settings.log_cleaner_threads:
+                if not await self._clean_next(process):
                     await self._wait()
+            del self._lanes[number]  # there are to be fewer now
         finally:
+            del self._processes[number]
             await process.end()
-            del self._processes[number], self._lanes[number]
 
     async def _wait(self) -> None:
-        backoff_ms = max(BACKOFF_MS_MIN, self._services.settings.log_cleaner_backoff_ms)
+        backoff_ms = max(BACKOFF_MS_MIN, self._node.settings.log_cleaner_backoff_ms)
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(backoff_ms / 1000):
@@ -174,7 +184,7 @@ class Cleaning:
             self._in_progress.discard(chosen.name)
 
     async def _choose(self) -> Chosen | None:
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
         due: list[Chosen] = []
         dirtiest = 0.0
         damaged: list[RebuildNeededError] = []
@@ -196,10 +206,10 @@ class Cleaning:
                 if cleanable.is_due(partition.log.settings):
                     due.append(Chosen(partition, cleanable))
 
-        await for_each_partition(self._services.replicas, look_at)
+        await for_each_partition(self._replicas, look_at)
         self._counters.note_look(dirtiest, now_ms)
         for needed in damaged:  # these have their turn the next time
-            await self._services.index_rebuilds.wait_for(needed)
+            await self._index_rebuilds.wait_for(needed)
         current = [chosen for chosen in due if chosen.is_current() and chosen.name not in self._in_progress]
         return max(current, key=lambda chosen: chosen.cleanable.ratio, default=None)
 
@@ -223,12 +233,12 @@ class Cleaning:
 
     async def _clean(self, process: CleanerProcess, chosen: Chosen) -> bool:
         if not chosen.log.has_checked_transactions:  # what the indexes call aborted is removed for good
-            await self._services.index_rebuilds.check_transactions(chosen.log)
+            await self._index_rebuilds.check_transactions(chosen.log)
         try:
             sizes = await self._in_worker(index_sizes, chosen.directory, list(chosen.segments))
         except FileNotFoundError:
             return False  # it was shortened or moved meanwhile
-        job = make_job(chosen, self._services.settings, self._services.clock.now_ms(), sizes)
+        job = make_job(chosen, self._node.settings, self._node.clock.now_ms(), sizes)
         if chosen.name in self._starved:
             job = replace(job, is_patient=False)
         is_done = False
@@ -254,13 +264,13 @@ class Cleaning:
         counts = False  # from here on a failure must not remove the new files: opening the log completes the swap
         try:
             if swap.is_possible():
-                swap.prepare()
+                await self._in_worker(swap.prepare)
                 await self._in_worker(swap.sync)
                 if swap.is_possible() and chosen.is_current():
                     counts = True
-                    swap.complete(self._services.clock.now_ms())
+                    swap.complete(self._node.clock.now_ms())
                     await self._in_worker(swap.sync)
-                    swap.tidy()
+                    await self._in_worker(swap.tidy)
                     return True
         except OSError as error:
             self._note_disk_failure(chosen, f"cannot put a cleaned segment of {chosen.name} into its place: {error}")
@@ -294,7 +304,7 @@ class Cleaning:
             report.bytes_read / 1e6,
             report.seconds,
         )
-        await self._services.checkpoints.write_cleaned_offsets()
+        await self._checkpoints.write_cleaned_offsets()
         return True
 
     # ---- what goes wrong
@@ -308,7 +318,7 @@ class Cleaning:
             self._note_disk_failure(chosen, f"cannot clean {chosen.name}: {failure.message}")
 
     def _note_disk_failure(self, chosen: Chosen, problem: str) -> None:
-        if self._backoff.note_failure(chosen.folder, self._services.clock.now_ms()):
+        if self._backoff.note_failure(chosen.folder, self._node.clock.now_ms()):
             logger.warning("%s; logs in %s are tried again now and then", problem, chosen.folder)
 
     def _note_death(self, chosen: Chosen, died: CleanerDiedError) -> None:
@@ -326,7 +336,7 @@ class Cleaning:
 
     async def _in_worker(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = partial(work, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._services.workers, call)
+        return await asyncio.get_running_loop().run_in_executor(self._node.workers, call)
 
 
 def cleaner_settings(settings: BrokerSettings) -> tuple[float, ...]:

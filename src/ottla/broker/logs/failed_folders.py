@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.controller.decisions.offline import decide_offline
@@ -39,7 +40,6 @@ class FailedFolders:
         self._controller = controller
         self._metadata_folder = metadata_folder
         self._give_up = give_up
-        self._tasks: set[asyncio.Task[None]] = set()
         replicas.log_dirs.on_failure = self._on_failure
 
     def _on_failure(self, log_dir: LogDir) -> None:
@@ -63,9 +63,7 @@ class FailedFolders:
         if self._tell_controller is not None:
             self._tell_controller()
             return
-        task = asyncio.get_running_loop().create_task(self._tell(offline))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.start(self._tell(offline), "telling which partitions have no leader")
 
     async def _tell(self, names: list[TopicPartition]) -> None:
         try:

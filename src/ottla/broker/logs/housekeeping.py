@@ -9,13 +9,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.topic_settings import NEVER_MS
-from ottla.broker.services import Services
+from ottla.broker.logs.checkpointing import CheckpointWriter
+from ottla.broker.logs.flusher import Flusher
+from ottla.broker.node import Node
 from ottla.broker.slices import for_each_partition
 from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
+from ottla.storage.dropping import DropJob
 from ottla.storage.log_dirs import remove_paths
 
 logger = logging.getLogger(__name__)
@@ -30,16 +35,18 @@ Chore = Callable[[], Awaitable[None]]
 class Housekeeping:
     """Starts the chores and ends them."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._flusher = services.flusher
-        self._clock: Clock = services.clock
+    def __init__(self, node: Node, replicas: ReplicaSet, flusher: Flusher, checkpoints: CheckpointWriter) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._flusher = flusher
+        self._checkpoints = checkpoints
+        self._clock: Clock = node.clock
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        settings = self._services.settings
+        settings = self._node.settings
         first_ms = settings.log_initial_task_delay_ms
-        self.every("retention", first_ms, lambda: self._services.settings.log_retention_check_interval_ms, self.retain)
+        self.every("retention", first_ms, lambda: self._node.settings.log_retention_check_interval_ms, self.retain)
         self.every("flush", first_ms, self._flush_interval_ms, self.flush_old)
         self.every(
             "expired producers",
@@ -52,7 +59,7 @@ class Housekeeping:
 
     def _start_checkpoints(self, settings: BrokerSettings, first_ms: int) -> None:
         """High watermarks are written from the first moment on, as with Kafka: so a dead disk is noticed soon."""
-        checkpoints = self._services.checkpoints
+        checkpoints = self._checkpoints
         recovery_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_offset_checkpoint_interval_ms)
         start_ms = max(CHECKPOINT_MS_MIN, settings.log_flush_start_offset_checkpoint_interval_ms)
         watermark_ms = max(CHECKPOINT_MS_MIN, settings.replica_high_watermark_checkpoint_interval_ms)
@@ -66,37 +73,50 @@ class Housekeeping:
 
     def _flush_interval_ms(self) -> int:
         """At least once a second, so that the flush.ms of a topic is kept whatever the broker's own interval is."""
-        return max(FLUSH_MS_MIN, min(1000, self._services.settings.log_flush_scheduler_interval_ms))
+        return max(FLUSH_MS_MIN, min(1000, self._node.settings.log_flush_scheduler_interval_ms))
 
     def every(self, name: str, first_ms: int, interval_ms: Callable[[], int], chore: Chore) -> None:
         """Do this again and again until stop()."""
 
         async def repeat() -> None:
+            nonlocal first_ms
             await asyncio.sleep(first_ms / 1000)
+            first_ms = 0  # whatever went wrong, the pause before the next try is not as long as that before the first
             while True:
-                try:
-                    await chore()
-                except Exception:  # one of the loops that own a task: the next round may succeed
-                    logger.exception("%s failed", name)
+                await chore()
                 await asyncio.sleep(interval_ms() / 1000)
 
-        self._tasks.append(asyncio.get_running_loop().create_task(repeat(), name=name))
+        self._tasks.append(tasks.keep_running(repeat, name))
 
     # ---- chores
 
     async def retain(self) -> None:
-        """Delete segments that are too old or too many."""
-        await self._for_each(self._retain_one)
+        """Delete segments that are too old or too many; their files are renamed by a worker."""
+        begun: list[tuple[Partition, DropJob]] = []
+        await self._for_each(lambda partition: self._retain_one(partition, begun))
+        for partition, job in begun:
+            await self._in_worker(job.run)
+            try:
+                partition.log.end_drop(job)
+            except KafkaError as refusal:
+                self._tell_refusal(partition, refusal)
 
-    def _retain_one(self, partition: Partition) -> None:
+    def _retain_one(self, partition: Partition, begun: list[tuple[Partition, DropJob]]) -> None:
         try:
-            partition.log.delete_old_segments(self._clock.now_ms(), partition.high_watermark)
-        except KafkaError as refusal:  # a full or failing disk: the other partitions may still have their turn
-            logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
+            job = partition.log.begin_deleting(self._clock.now_ms(), partition.high_watermark)
+        except KafkaError as refusal:
+            self._tell_refusal(partition, refusal)
+        else:
+            if job is not None:
+                begun.append((partition, job))
+
+    def _tell_refusal(self, partition: Partition, refusal: KafkaError) -> None:
+        """A full or failing disk: the other partitions may still have their turn."""
+        logger.warning("cannot delete old segments of %s: %s", partition.name, refusal)
 
     async def forget_producers(self) -> None:
         """Forget producers that have been silent for producer.id.expiration.ms."""
-        now_ms, silent_ms = self._clock.now_ms(), self._services.settings.producer_id_expiration_ms
+        now_ms, silent_ms = self._clock.now_ms(), self._node.settings.producer_id_expiration_ms
         await self._for_each(lambda partition: partition.log.forget_expired_producers(now_ms, silent_ms))
 
     async def flush_old(self) -> None:
@@ -110,15 +130,15 @@ class Housekeeping:
 
     async def remove_deleted(self) -> None:
         """Remove the files of deleted segments and partitions once their delay is over."""
-        paths = self._services.replicas.log_dirs.take_deleted(self._clock.now_ms())
+        paths = self._replicas.log_dirs.take_deleted(self._clock.now_ms())
         if paths:
             await self._in_worker(lambda: remove_paths(paths))
 
     async def _in_worker(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._services.workers, work)
+        await asyncio.get_running_loop().run_in_executor(self._node.workers, work)
 
     async def _for_each(self, work: Callable[[Partition], None]) -> None:
-        await for_each_partition(self._services.replicas, work)
+        await for_each_partition(self._replicas, work)
 
 
 def _is_flush_due(partition: Partition, now_ms: int) -> bool:

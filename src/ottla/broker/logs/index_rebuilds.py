@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 
+from ottla.base import tasks
 from ottla.storage.index_rebuild import IndexRebuild
 from ottla.storage.log import Log
 from ottla.storage.segment import RebuildNeededError, Segment
@@ -37,7 +38,7 @@ class IndexRebuilds:
         await asyncio.shield(self._running[log])
 
     def _start(self, subject: Segment | Log, rebuild: IndexRebuild | TransactionRebuild) -> None:
-        task = self._running[subject] = asyncio.get_running_loop().create_task(self._rebuild(rebuild))
+        task = self._running[subject] = tasks.start(self._rebuild(rebuild), repr(rebuild))
         task.add_done_callback(lambda _: self._running.pop(subject, None))
 
     async def _rebuild(self, rebuild: IndexRebuild | TransactionRebuild) -> None:

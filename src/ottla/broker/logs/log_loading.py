@@ -13,14 +13,18 @@ import asyncio
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
+from ottla.broker.node import Node
+from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.roles import role_of
-from ottla.broker.services import Services
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
+from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
 from ottla.storage.errors import LogDirError
 from ottla.storage.folder import bytes_past
@@ -55,9 +59,18 @@ class Unclean:
 class LogLoading:
     """Opens what the folders hold and hands it to the replicas."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._log_dirs = services.replicas.log_dirs
+    def __init__(
+        self,
+        node: Node,
+        replicas: ReplicaSet,
+        publisher: Publisher,
+        on_recovered: Callable[[TopicPartition], None],
+    ) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._publisher = publisher
+        self._on_recovered = on_recovered
+        self._log_dirs = replicas.log_dirs
         self._tasks: set[asyncio.Task[None]] = set()
         self._unknown: list[list[FoundLog]] = []  # of topics whose node in the store cannot be read
         self._small_left = 0  # logs to recover that take no time worth mentioning
@@ -75,19 +88,19 @@ class LogLoading:
         for copies in group_by_partition(self._log_dirs.found):
             found = copies[0]
             topic = self._topic_of(found)
-            if topic is None and tree.topic_path(found.partition.topic) in self._services.image.damaged:
-                self._services.replicas.recovering.add(found.partition)
+            if topic is None and tree.topic_path(found.partition.topic) in self._node.image.damaged:
+                self._replicas.recovering.add(found.partition)
                 self._unknown.append(copies)
             elif topic is None:
                 for copy in copies:
                     self._set_aside(copy, "no such topic is known")
-            elif self._services.node_id not in topic.partitions[found.partition.partition].replicas:
+            elif self._node.id not in topic.partitions[found.partition.partition].replicas:
                 for copy in copies:
                     self._set_aside(copy, "other brokers hold this partition now")
             elif found.is_clean and len(copies) == 1:
                 self._open_clean(found, topic)
             else:
-                self._services.replicas.recovering.add(found.partition)
+                self._replicas.recovering.add(found.partition)
                 unclean.append(Unclean(copies, topic))
             if loop.time() > deadline:
                 await asyncio.sleep(0)
@@ -97,7 +110,7 @@ class LogLoading:
             await self._wait_a_little(stopping)
         if self._unknown:
             logger.warning("%d partitions wait for the nodes of their topics to be restored", len(self._unknown))
-            self._services.images.on_image(self._look_for_topics)
+            self._node.images.on_image(self._look_for_topics)
 
     def _look_for_topics(self, _old: MetadataImage, _new: MetadataImage) -> None:
         """Nodes of topics that could not be read can: open the logs that have waited for it."""
@@ -111,8 +124,7 @@ class LogLoading:
 
     async def _wait_a_little(self, stopping: asyncio.Event) -> None:
         """A small broker comes back whole; with much to read, as soon as all the rest is there."""
-        loop = asyncio.get_running_loop()
-        waits = {loop.create_task(event.wait()) for event in (self._small_done, stopping)}
+        waits = {tasks.ask(event.wait(), "a start") for event in (self._small_done, stopping)}
         await asyncio.wait(waits, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
@@ -121,7 +133,7 @@ class LogLoading:
             return
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=LARGE_PATIENCE_SECONDS)
-        left = len(self._services.replicas.recovering)
+        left = len(self._replicas.recovering)
         if self._tasks and left:
             logger.info("%d partitions are still recovering; the others are served", left)
 
@@ -135,12 +147,12 @@ class LogLoading:
         """Partitions that must lie in a folder which is out of service: they are nowhere else."""
         if self._log_dirs.is_whole:
             return []
-        replicas = self._services.replicas
+        replicas = self._replicas
         return [
             name
-            for topic in self._services.image.topics.values()
+            for topic in self._node.image.topics.values()
             for index, state in enumerate(topic.partitions)
-            if self._services.node_id in state.replicas
+            if self._node.id in state.replicas
             and (name := TopicPartition(topic.name, index)) not in replicas.partitions
             and name not in replicas.recovering
         ]
@@ -150,11 +162,11 @@ class LogLoading:
             task.cancel()
 
     def _topic_of(self, found: FoundLog) -> TopicImage | None:
-        topic = self._services.image.topics.get(found.partition.topic)
+        topic = self._node.image.topics.get(found.partition.topic)
         return topic if topic is not None and found.partition.partition < len(topic.partitions) else None
 
     def _open(self, found: FoundLog) -> Log:
-        settings = self._services.live.of_topic(self._services.image, found.partition.topic)
+        settings = self._node.live.of_topic(self._node.image, found.partition.topic)
         return self._log_dirs.open_log(found, settings)
 
     def _open_clean(self, found: FoundLog, topic: TopicImage) -> None:
@@ -168,28 +180,29 @@ class LogLoading:
         found = each.copies[0]
         logger.error("cannot open %s: %s", found.directory, error)
         if isinstance(error, OSError) and not files.is_passing(error):
-            self._services.replicas.recovering.discard(found.partition)
+            self._replicas.recovering.discard(found.partition)
             self._log_dirs.fail_at(found.directory, f"cannot open {found.directory}: {error}")
             return
-        self._services.replicas.recovering.add(found.partition)  # nobody may make a new one in its place
-        self._services.publisher.failed.add(found.partition)
+        self._replicas.recovering.add(found.partition)  # nobody may make a new one in its place
+        self._publisher.failed.add(found.partition)
         if isinstance(error, OSError):
             self.unopened.append(each)
 
     async def _start_recovery(self, unclean: list[Unclean]) -> None:
         """Threads for each folder, as many as num.recovery.threads.per.data.dir says."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._services.workers, measure, unclean)
+        await loop.run_in_executor(self._node.workers, measure, unclean)
         self._small_left = sum(each.is_small for each in unclean)
         if self._small_left == 0:
             self._small_done.set()
-        threads = self._services.live.under(self._services.image).num_recovery_threads_per_data_dir
+        threads = self._node.live.under(self._node.image).num_recovery_threads_per_data_dir
         by_folder: dict[str, deque[Unclean]] = {}
         for each in sorted(unclean, key=lambda each: each.unread_bytes):
             by_folder.setdefault(os.path.dirname(each.copies[0].directory), deque()).append(each)
         for queue in by_folder.values():
             for number in range(min(threads, len(queue))):
-                task = loop.create_task(self._recover_all(queue, takes_smallest=number == 0))
+                recover = partial(self._recover_all, queue, takes_smallest=number == 0)
+                task = tasks.keep_running(recover, "recovering logs")
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -200,21 +213,22 @@ class LogLoading:
                 await self._recover(each.copies, each.topic)
             except (OSError, KafkaError, LogDirError) as error:
                 self._give_up(each, error)
-            self._small_left -= each.is_small
-            if self._small_left == 0:
-                self._small_done.set()
+            finally:
+                self._small_left -= each.is_small
+                if self._small_left == 0:
+                    self._small_done.set()
 
     async def _recover(self, copies: list[FoundLog], topic: TopicImage) -> None:
         opened: list[tuple[FoundLog, Log]] = []
         for found in copies:
-            log = await asyncio.get_running_loop().run_in_executor(self._services.workers, self._open, found)
+            log = await asyncio.get_running_loop().run_in_executor(self._node.workers, self._open, found)
             if self._log_dirs.has_failed(found.directory):
                 log.abandon()
-                self._services.replicas.recovering.discard(found.partition)
+                self._replicas.recovering.discard(found.partition)
                 return
             opened.append((found, log))
-        self._services.replicas.recovering.discard(copies[0].partition)
-        self._services.publisher.failed.discard(copies[0].partition)
+        self._replicas.recovering.discard(copies[0].partition)
+        self._publisher.failed.discard(copies[0].partition)
         if len(opened) > 1:
             opened = [self._keep_best(opened, topic)]
         self._take(*opened[0], topic)
@@ -240,24 +254,24 @@ class LogLoading:
         if current is None or current.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "its topic was deleted")
-            self._services.publisher.open_soon(found.partition)
+            self._publisher.open_soon(found.partition)
             return
         if log.topic_id is not None and log.topic_id != topic.topic_id:
             log.abandon()
             self._set_aside(found, "it belongs to another topic of the same name")
-            self._services.publisher.open_soon(found.partition)
+            self._publisher.open_soon(found.partition)
             return
         self._log_dirs.adopt(found, log)
         watermark = self._log_dirs.folder_of(log).high_watermarks.get(found.partition, 0)
-        partition = self._services.replicas.adopt(log, topic.topic_id, watermark)
+        partition = self._replicas.adopt(log, topic.topic_id, watermark)
         state: PartitionImage = current.partitions[found.partition.partition]
-        if self._services.node_id not in state.replicas:  # it was moved away while we were not there
-            doomed = self._services.replicas.retire(*found.partition)
+        if self._node.id not in state.replicas:  # it was moved away while we were not there
+            doomed = self._replicas.retire(*found.partition)
             if doomed is not None:
                 run_doomed(doomed)
             return
-        partition.take_role(role_of(state), self._services.clock.monotonic_ms())
-        self._services.coordinators.on_recovered(found.partition)
+        partition.take_role(role_of(state), self._node.clock.monotonic_ms())
+        self._on_recovered(found.partition)
 
     def _set_aside(self, found: FoundLog, why: str) -> None:
         """Kafka's way with folders that it has no use for: they get a name of their own and are left to a person."""

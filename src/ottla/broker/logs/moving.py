@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
@@ -75,7 +76,7 @@ class Moves:
             return
         move = self._moves[name] = LogMove(partition.log, target)
         run = self._run(partition, move, self._tasks.get(name))
-        self._tasks[name] = asyncio.get_running_loop().create_task(run)
+        self._tasks[name] = tasks.start(run, f"moving {name}")
 
     def stop(self) -> None:
         """The broker stops: what is under way begins anew with the next start."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.logs.index_rebuilds import IndexRebuilds
-from ottla.broker.services import Services
 from ottla.storage.log import Log
 from ottla.storage.segment import RebuildNeededError, Segment
 from ottla.storage.segment_times import max_timestamp_of
@@ -24,9 +24,9 @@ T = TypeVar("T")
 class TimeLookup:
     """Questions about the times of one log."""
 
-    def __init__(self, broker: Services, log: Log) -> None:
-        self._workers = broker.workers
-        self._rebuilds: IndexRebuilds = broker.index_rebuilds
+    def __init__(self, workers: ThreadPoolExecutor, rebuilds: IndexRebuilds, log: Log) -> None:
+        self._workers = workers
+        self._rebuilds = rebuilds
         self._log = log
 
     async def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:

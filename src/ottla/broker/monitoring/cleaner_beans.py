@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.broker.services import Services
+from ottla.broker.node import Node
 from ottla.metrics.beans import Bean, Source, gauge, quoted
+from ottla.metrics.cleaner import CleanerCounters
 from ottla.metrics.prometheus import Family, Sample
+from ottla.replication.replica_set import ReplicaSet
 
 LOG: Final = "kafka.log"
 
@@ -16,9 +18,10 @@ LOG: Final = "kafka.log"
 class CleanerBeans:
     """Reads what the cleaner notes about itself."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._counters = services.counters.cleaner
+    def __init__(self, node: Node, replicas: ReplicaSet, counters: CleanerCounters) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._counters = counters
 
     @property
     def sources(self) -> list[Source]:
@@ -30,18 +33,18 @@ class CleanerBeans:
 
     def _manager(self) -> Iterator[Bean | None]:
         counters = self._counters
-        since_ms = self._services.clock.now_ms() - counters.looked_ms if counters.looked_ms else 0
+        since_ms = self._node.clock.now_ms() - counters.looked_ms if counters.looked_ms else 0
         yield gauge(LOG, "LogCleanerManager", "max-dirty-percent", round(100 * counters.dirtiest))
         yield gauge(LOG, "LogCleanerManager", "time-since-last-run-ms", since_ms)
         by_folder = self._uncleanable()
-        for log_dir in self._services.replicas.log_dirs.dirs:
+        for log_dir in self._replicas.log_dirs.dirs:
             count, path = by_folder[log_dir.path], quoted(log_dir.path)
             yield gauge(LOG, "LogCleanerManager", "uncleanable-partitions-count", count, logDirectory=path)
 
     def _uncleanable(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for topic, index in list(self._counters.uncleanable):
-            partition = self._services.replicas.get(topic, index)
+            partition = self._replicas.get(topic, index)
             if partition is not None:
                 found[partition.log.directory.rpartition("/")[0]] += 1
         return found

@@ -16,19 +16,17 @@ from ottla.base.broker_checks import is_loopback
 from ottla.broker.monitoring.cleaner_beans import CleanerBeans
 from ottla.broker.monitoring.http import HttpServer
 from ottla.broker.monitoring.loop_watch import LoopWatch
+from ottla.broker.monitoring.observed import Observed
 from ottla.broker.monitoring.own_families import Disk, own_families, read_disks
 from ottla.broker.monitoring.process_beans import ProcessBeans
 from ottla.broker.monitoring.replication_beans import ReplicationBeans
 from ottla.broker.monitoring.routes import Routes
 from ottla.broker.monitoring.state_beans import StateBeans
 from ottla.broker.monitoring.traffic_beans import TrafficBeans
-from ottla.broker.services import Services
 from ottla.metrics.beans import Source
 from ottla.metrics.meters import TICK_SECONDS
 from ottla.metrics.process import CollectorTimes
 from ottla.metrics.prometheus import Family
-from ottla.network.listener import ConnectionSet
-from ottla.network.poller import Poller
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +36,20 @@ SLICE_SECONDS: Final = 0.002
 class Monitor:
     """All numbers of a broker, and the server that tells them."""
 
-    def __init__(self, services: Services, connections: ConnectionSet, poller: Poller) -> None:
-        self._services = services
-        self._loop_watch = LoopWatch(poller)
+    def __init__(self, observed: Observed) -> None:
+        node, replicas, counters = observed.node, observed.replicas, observed.counters
+        self._node = node
+        self._observed = observed
+        self._loop_watch = LoopWatch(observed.poller)
         self._collector = CollectorTimes()
-        self._traffic = TrafficBeans(services, connections)
-        self._state = StateBeans(services, self._loop_watch)
-        self._cleaner = CleanerBeans(services)
-        self._replication = ReplicationBeans(services)
+        self._traffic = TrafficBeans(node, replicas, counters, observed.fetch_sessions, observed.connections)
+        self._state = StateBeans(node, replicas, observed.publisher, observed.flusher, self._loop_watch)
+        self._cleaner = CleanerBeans(node, replicas, counters.cleaner)
+        self._replication = ReplicationBeans(node, replicas, observed.clustering)
         beans = (self._traffic, self._state, self._cleaner, self._replication, ProcessBeans(self._collector))
         all_sources = [source for some in beans for source in some.sources]
         self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
-        self._server = HttpServer(services.settings.ottla_metrics_host, Routes(self))
+        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self))
         self._disks: list[Disk] = []
         self._looking: asyncio.Future[list[Disk]] | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -60,7 +60,7 @@ class Monitor:
 
     async def start(self) -> None:
         """Listen. Raises OSError if the address cannot be had."""
-        await self._server.start(self._services.settings.ottla_metrics_port)
+        await self._server.start(self._node.settings.ottla_metrics_port)
         host = self._server.host
         if not is_loopback(host):
             logger.warning(
@@ -92,7 +92,9 @@ class Monitor:
         return self._sources
 
     def families(self) -> Iterable[Family]:
-        yield from own_families(self._services, self._loop_watch, self._disks)
+        yield from own_families(
+            self._node, self._observed.counters, self._observed.client_metrics, self._loop_watch, self._disks
+        )
         yield from self._cleaner.families()
 
     def readiness(self) -> tuple[bool, str]:
@@ -129,9 +131,9 @@ class Monitor:
     def _look_at_disks(self) -> None:
         """In a worker, and not again before the last look has ended: a dead file system may never answer."""
         if self._looking is None or self._looking.done():
-            paths = [log_dir.path for log_dir in self._services.replicas.log_dirs.dirs if log_dir.failure is None]
+            paths = [log_dir.path for log_dir in self._observed.replicas.log_dirs.dirs if log_dir.failure is None]
             loop = asyncio.get_running_loop()
-            self._looking = loop.run_in_executor(self._services.workers, read_disks, paths)
+            self._looking = loop.run_in_executor(self._node.workers, read_disks, paths)
             self._looking.add_done_callback(self._take_disks)
 
     def _take_disks(self, looked: asyncio.Future[list[Disk]]) -> None:

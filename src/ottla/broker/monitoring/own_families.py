@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla import __version__
+from ottla.base import tasks
 from ottla.base.logs import lost_lines
 from ottla.broker.monitoring.client_families import client_families
 from ottla.broker.monitoring.loop_watch import LoopWatch
-from ottla.broker.services import Services
+from ottla.broker.node import Node
+from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.metrics import process
+from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
 
@@ -40,21 +43,24 @@ def read_disks(paths: list[str]) -> list[Disk]:
     return found
 
 
-def own_families(services: Services, loop_watch: LoopWatch, disks: list[Disk]) -> Iterator[Family]:
+def own_families(
+    node: Node, counters: BrokerCounters, client_metrics: ClientMetrics, loop_watch: LoopWatch, disks: list[Disk]
+) -> Iterator[Family]:
     labels = (
         ("version", __version__),
-        ("node_id", str(services.node_id)),
-        ("cluster_id", services.cluster_id),
+        ("node_id", str(node.id)),
+        ("cluster_id", node.image.cluster_id),
         ("python", platform.python_version()),
     )
     yield Family("ottla_info", "gauge", "What runs here.", [Sample(labels, 1)])
     yield from _loop_families(loop_watch)
-    yield _request_family(services)
+    yield _request_family(counters)
     yield from _disk_families(disks)
     yield _one("ottla_log_lines_lost_total", "counter", "Log lines that could not be written.", lost_lines())
     yield from _process_families()
-    services.client_metrics.forget_silent(services.clock.monotonic_ms())
-    yield from client_families(services.client_metrics)
+    yield from _task_families()
+    client_metrics.forget_silent(node.clock.monotonic_ms())
+    yield from client_families(client_metrics)
 
 
 def _loop_families(watch: LoopWatch) -> Iterator[Family]:
@@ -65,10 +71,16 @@ def _loop_families(watch: LoopWatch) -> Iterator[Family]:
     yield _one("ottla_loop_recent_longest_seconds", "gauge", "Longest round of the loop within a minute.", recent)
 
 
-def _request_family(services: Services) -> Family:
+def _task_families() -> Iterator[Family]:
+    failed, restarted = tasks.counts.failed, tasks.counts.restarted
+    yield _one("ottla_tasks_failed_total", "counter", "Work beside requests that ended with an error.", failed)
+    yield _one("ottla_tasks_restarted_total", "counter", "Loops that were begun anew after an error.", restarted)
+
+
+def _request_family(counters: BrokerCounters) -> Family:
     """Prometheus' own kind of histogram: percentiles over any time and over several brokers can be made from it."""
     samples: list[Sample] = []
-    for meter in services.counters.requests.values():
+    for meter in counters.requests.values():
         if meter.count:
             samples.extend(_histogram_samples((("request", meter.request),), meter.total_ns))
     return Family("ottla_request_seconds", "histogram", "Time from a request's arrival to its answer.", samples)

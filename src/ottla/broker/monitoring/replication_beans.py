@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.broker.services import Services
+from ottla.broker.node import Node
 from ottla.metrics.beans import Bean, Source, gauge, meter_attributes, named
 from ottla.metrics.meters import Meter
+from ottla.replication.replica_set import ReplicaSet
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.clustering import Clustering
+    from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 
 SERVER: Final = "kafka.server"
 CLIENT_ID: Final = "Replica"
@@ -18,8 +23,10 @@ BEANS_PER_PAUSE: Final = 50
 class ReplicationBeans:
     """Looks at the fetchers and at what was asked of the controller. A broker that is alone has neither."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, node: Node, replicas: ReplicaSet, clustering: Clustering | None) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._clustering = clustering
         now_s = time.monotonic()
         self._meters = {
             "FailedIsrUpdatesPerSec": (Meter(now_s), "failedUpdates"),
@@ -37,6 +44,10 @@ class ReplicationBeans:
             Source(SERVER, "ReplicaManager", self._isr_changes),
         ]
 
+    @property
+    def _replica_fetchers(self) -> ReplicaFetchers | None:
+        return self._clustering.replica_fetchers if self._clustering is not None else None
+
     def tick(self, elapsed_s: float) -> None:
         for name, (meter, _) in self._meters.items():
             meter.tick(self._isr_count(name), elapsed_s)
@@ -44,7 +55,7 @@ class ReplicationBeans:
             meter.tick(self._byte_count(name), elapsed_s)
 
     def _isr_count(self, name: str) -> int:
-        changes = self._services.isr_changes
+        changes = self._clustering.isr_changes if self._clustering is not None else None
         if changes is None:
             return 0
         counts = {
@@ -55,7 +66,7 @@ class ReplicationBeans:
         return counts[name]
 
     def _byte_count(self, name: str) -> int:
-        total = self._services.replicas.traffic.total()
+        total = self._replicas.traffic.total()
         return total.replication_bytes_in if name == "ReplicationBytesInPerSec" else total.replication_bytes_out
 
     def _isr_changes(self) -> Iterator[Bean | None]:
@@ -64,13 +75,13 @@ class ReplicationBeans:
             yield Bean(named(SERVER, "ReplicaManager", name), attributes)
 
     def _copied_bytes(self) -> Iterator[Bean | None]:
-        if self._services.replica_fetchers is not None:
+        if self._replica_fetchers is not None:
             for name, meter in self._bytes.items():
                 attributes = meter_attributes(meter, self._byte_count(name), time.monotonic(), "bytes")
                 yield Bean(named(SERVER, "BrokerTopicMetrics", name), attributes)
 
     def _fetchers(self) -> Iterator[Bean | None]:
-        fetchers = self._services.replica_fetchers
+        fetchers = self._replica_fetchers
         if fetchers is None:
             return
         failed = sum(fetcher.plan.failed_count for fetcher in fetchers.fetchers.values())
@@ -79,7 +90,7 @@ class ReplicationBeans:
             yield gauge(SERVER, "ReplicaFetcherManager", name, value, clientId=CLIENT_ID)
 
     def _lags(self) -> Iterator[Bean | None]:
-        fetchers = self._services.replica_fetchers
+        fetchers = self._replica_fetchers
         if fetchers is None:
             return
         place = 0
@@ -101,4 +112,4 @@ class ReplicationBeans:
                     yield None
 
     def __repr__(self) -> str:
-        return f"<ReplicationBeans of broker {self._services.node_id}>"
+        return f"<ReplicationBeans of broker {self._node.id}>"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.services import Services
-from ottla.network.listener import ConnectionSet
-from ottla.network.poller import Poller
+from ottla.broker.monitoring.observed import Observed
 
 if TYPE_CHECKING:
     from ottla.broker.monitoring.monitor import Monitor
 
 
-async def start_monitor(services: Services, connections: ConnectionSet, poller: Poller) -> Monitor | None:
+async def start_monitor(observed: Observed) -> Monitor | None:
     """Raises OSError if the endpoint's address cannot be had."""
-    if services.settings.ottla_metrics_port < 0:
+    if observed.node.settings.ottla_metrics_port < 0:
         return None
     from ottla.broker.monitoring.monitor import Monitor  # noqa: PLC0415 (most brokers in tests have none)
 
-    monitor = Monitor(services, connections, poller)
+    monitor = Monitor(observed)
     await monitor.start()
     return monitor

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla import __version__
+from ottla.broker.logs.flusher import Flusher
 from ottla.broker.monitoring.loop_watch import LoopWatch
-from ottla.broker.services import Services
+from ottla.broker.node import Node
+from ottla.broker.publisher import Publisher
 from ottla.controller.image import MetadataImage
 from ottla.metrics import process
 from ottla.metrics.beans import (
@@ -24,6 +26,7 @@ from ottla.metrics.beans import (
 )
 from ottla.metrics.meters import Meter, RecentHistogram
 from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
 
 CONTROLLER: Final = "kafka.controller"
 LOG: Final = "kafka.log"
@@ -45,10 +48,15 @@ LOG_NUMBERS: Final[tuple[PartitionNumber, ...]] = (
 class StateBeans:
     """Looks at the broker's own objects; keeps nothing but the count of a metadata image."""
 
-    def __init__(self, services: Services, loop_watch: LoopWatch) -> None:
-        self._services = services
+    def __init__(
+        self, node: Node, replicas: ReplicaSet, publisher: Publisher, flusher: Flusher, loop_watch: LoopWatch
+    ) -> None:
+        self._node = node
+        self._replica_set = replicas
+        self._publisher = publisher
+        self._flusher = flusher
         self._loop_watch = loop_watch
-        self._flushes = RecentHistogram(services.flusher.flush_ns)
+        self._flushes = RecentHistogram(flusher.flush_ns)
         self._flush_meter = Meter(time.monotonic())
         self._no_meter = Meter(time.monotonic())  # for what cannot happen on one broker
         self._counted: tuple[MetadataImage, ClusterCount] | None = None
@@ -72,19 +80,19 @@ class StateBeans:
         ]
 
     def tick(self, elapsed_s: float) -> None:
-        self._flush_meter.tick(self._services.flusher.flush_ns.total, elapsed_s)
+        self._flush_meter.tick(self._flusher.flush_ns.total, elapsed_s)
         self._flushes.tick(time.monotonic())
 
     # ---- partitions on this broker
 
     def _replicas(self) -> Iterator[Bean | None]:
-        replicas = self._services.replicas
+        replicas = self._replica_set
         count = PartitionCount()
         for place, partition in enumerate(list(replicas.partitions.values())):
             count.add(partition, self._replica_count(partition))
             if place % PARTITIONS_PER_PAUSE == 0:
                 yield None
-        offline = len(replicas.offline) + len(self._services.publisher.failed)
+        offline = len(replicas.offline) + len(self._publisher.failed)
         numbers = {
             "AtMinIsrPartitionCount": count.at_min_isr,
             "LeaderCount": count.leaders,
@@ -98,7 +106,7 @@ class StateBeans:
             yield gauge(SERVER, "ReplicaManager", name, value)
 
     def _replica_count(self, partition: Partition) -> int:
-        known = self._services.image.partition(partition.name.topic, partition.name.partition)
+        known = self._node.image.partition(partition.name.topic, partition.name.partition)
         return len(known.replicas) if known is not None else 0
 
     def _logs(self) -> Iterator[Bean | None]:
@@ -119,7 +127,7 @@ class StateBeans:
         return int(partition.is_leader and len(partition.in_sync) < self._replica_count(partition))
 
     def _of_partitions(self, domain: str, type_: str, numbers: tuple[PartitionNumber, ...]) -> Iterator[Bean | None]:
-        partitions = list(self._services.replicas.partitions.values())
+        partitions = list(self._replica_set.partitions.values())
         for name, number in numbers:
             for place, partition in enumerate(partitions):
                 topic, index = partition.name
@@ -131,7 +139,7 @@ class StateBeans:
     # ---- the cluster
 
     def _controller(self) -> Iterator[Bean | None]:
-        image = self._services.image
+        image = self._node.image
         if self._counted is None or self._counted[0] is not image:
             count = ClusterCount()
             for topic in list(image.topics.values()):
@@ -142,7 +150,7 @@ class StateBeans:
         count = self._counted[1]
         numbers = {
             "ActiveBrokerCount": len(image.brokers),
-            "ActiveControllerCount": int(image.controller_id == self._services.node_id),
+            "ActiveControllerCount": int(image.controller_id == self._node.id),
             "FencedBrokerCount": 0,
             "GlobalPartitionCount": count.partitions,
             "GlobalTopicCount": len(image.topics),
@@ -160,14 +168,14 @@ class StateBeans:
     # ---- folders and flushes
 
     def _log_dirs(self) -> Iterator[Bean | None]:
-        dirs = self._services.replicas.log_dirs.dirs
+        dirs = self._replica_set.log_dirs.dirs
         for log_dir in dirs:
             failed, path = int(log_dir.failure is not None), quoted(log_dir.path)
             yield gauge(LOG, "LogManager", "LogDirectoryOffline", failed, logDirectory=path)
         yield gauge(LOG, "LogManager", "OfflineLogDirectoryCount", sum(d.failure is not None for d in dirs))
 
     def _flush_stats(self) -> Iterator[Bean | None]:
-        count = self._services.flusher.flush_ns.total
+        count = self._flusher.flush_ns.total
         attributes = histogram_attributes(self._flushes, count, MS)
         attributes |= meter_attributes(self._flush_meter, count, time.monotonic(), "calls")
         attributes["LatencyUnit"] = "MILLISECONDS"
@@ -186,13 +194,12 @@ class StateBeans:
     @property
     def recovering(self) -> int:
         """Partitions that are not served yet; what failed will not be."""
-        services = self._services
-        return len(services.replicas.recovering - services.publisher.failed)
+        return len(self._replica_set.recovering - self._publisher.failed)
 
     def _server(self) -> Iterator[Bean | None]:
         read, written = process.disk_bytes()
         yield gauge(SERVER, "KafkaServer", "BrokerState", self.broker_state)
-        yield gauge(SERVER, "KafkaServer", "ClusterId", self._services.cluster_id)
+        yield gauge(SERVER, "KafkaServer", "ClusterId", self._node.image.cluster_id)
         yield gauge(SERVER, "KafkaServer", "linux-disk-read-bytes", read)
         yield gauge(SERVER, "KafkaServer", "linux-disk-write-bytes", written)
 
@@ -201,7 +208,7 @@ class StateBeans:
         facts: dict[str, Value] = {"version": __version__, "commit-id": "unknown", "start-time-ms": started_ms}
         yield Bean(ObjectName(SERVER, (("type", "app-info"),)), facts)
         of_node: dict[str, Value] = {"Version": __version__, "CommitId": "unknown", "StartTimeMs": started_ms}
-        yield Bean(ObjectName(SERVER, (("type", "app-info"), ("id", str(self._services.node_id)))), of_node)
+        yield Bean(ObjectName(SERVER, (("type", "app-info"), ("id", str(self._node.id)))), of_node)
 
     def _handler_pool(self) -> Iterator[Bean | None]:
         """One loop reads, handles and answers: how idle it is stands under both of Kafka's names."""
@@ -222,7 +229,7 @@ class StateBeans:
         yield gauge("kafka.network", "SocketServer", "NetworkProcessorAvgIdlePercent", idle)
 
     def __repr__(self) -> str:
-        return f"<StateBeans of broker {self._services.node_id} in state {self.broker_state}>"
+        return f"<StateBeans of broker {self._node.id} in state {self.broker_state}>"
 
 
 class PartitionCount:

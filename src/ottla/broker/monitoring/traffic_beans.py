@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla.base.errors import Error
+from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.fetching import Fetch
-from ottla.broker.services import Services
+from ottla.broker.node import Node
 from ottla.metrics.beans import Bean, ObjectName, Source, Value, gauge, histogram_attributes, meter_attributes, named
+from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.meters import MeterBook, RecentHistogram, WindowedRate
 from ottla.metrics.requests import RequestMeter
 from ottla.metrics.traffic import TopicTraffic
 from ottla.network.listener import ConnectionSet
+from ottla.replication.replica_set import ReplicaSet
 
 SERVER: Final = "kafka.server"
 NETWORK: Final = "kafka.network"
@@ -56,8 +59,18 @@ REQUEST_TIMES: Final[tuple[tuple[str, Callable[[RequestMeter], Histogram]], ...]
 class TrafficBeans:
     """Reads the counters of the hot path; keeps nothing but rates."""
 
-    def __init__(self, services: Services, connections: ConnectionSet) -> None:
-        self._services = services
+    def __init__(
+        self,
+        node: Node,
+        replicas: ReplicaSet,
+        counters: BrokerCounters,
+        sessions: FetchSessions,
+        connections: ConnectionSet,
+    ) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._counters = counters
+        self._sessions = sessions
         self._connections = connections
         self._book = MeterBook(time.monotonic())
         self._recent: dict[tuple[str, str], RecentHistogram] = {}
@@ -79,7 +92,7 @@ class TrafficBeans:
     def tick(self, elapsed_s: float) -> Iterator[None]:
         """Bring all rates up to date; yields where others may go on."""
         now_s = time.monotonic()
-        book, traffic = self._book, self._services.replicas.traffic
+        book, traffic = self._book, self._replicas.traffic
         book.begin(elapsed_s)
         total = traffic.total()
         for name, count, _ in TOPIC_COUNTS:
@@ -100,7 +113,7 @@ class TrafficBeans:
                     self._book.note(("RequestsPerSec", request, str(version)), count, now_s)
         for request, error, count in self._errors():
             self._book.note(("ErrorsPerSec", request, error), count, now_s)
-        evictions = self._services.fetch_sessions.evictions
+        evictions = self._sessions.evictions
         self._book.note(("IncrementalFetchSessionEvictionsPerSec",), evictions, now_s)
         for recent in self._recent.values():
             recent.tick(now_s)
@@ -114,7 +127,7 @@ class TrafficBeans:
 
     def _topics(self) -> Iterator[Bean | None]:
         """First the whole broker, then each topic for which there is anything to tell, name by name."""
-        now_s, traffic = time.monotonic(), self._services.replicas.traffic
+        now_s, traffic = time.monotonic(), self._replicas.traffic
         total = traffic.total()
         used = [(topic, of_topic) for topic, of_topic in traffic.topics.items() if not of_topic.is_idle]
         yield None
@@ -135,7 +148,7 @@ class TrafficBeans:
 
     def _named_meters(self) -> list[tuple[str, RequestMeter]]:
         """Fetches count twice, as with Kafka: under their own name and as those of consumers (nobody else fetches)."""
-        used = [(meter.request, meter) for meter in self._services.counters.requests.values() if meter.count]
+        used = [(meter.request, meter) for meter in self._counters.requests.values() if meter.count]
         return used + [("FetchConsumer", meter) for name, meter in used if name == "Fetch"]
 
     def _requests(self) -> Iterator[Bean | None]:
@@ -170,8 +183,8 @@ class TrafficBeans:
 
     def _errors(self) -> Iterator[tuple[str, str, int]]:
         """By request and error. Produce and Fetch note only errors: what went well is counted by topic."""
-        counters = self._services.counters
-        total = self._services.replicas.traffic.total()
+        counters = self._counters
+        total = self._replicas.traffic.total()
         counts = {(PRODUCE, 0): total.appends, (FETCH, 0): total.reads, **counters.errors}
         for (api_key, code), count in counts.items():
             if count and api_key in counters.requests:
@@ -208,7 +221,7 @@ class TrafficBeans:
     def _rate(self, listener: str, name: str) -> WindowedRate:
         found = self._rates.get((listener, name))
         if found is None:
-            settings = self._services.settings
+            settings = self._node.settings
             found = WindowedRate(settings.metrics_num_samples, settings.metrics_sample_window_ms / 1000)
             self._rates[listener, name] = found
         return found
@@ -235,7 +248,7 @@ class TrafficBeans:
                 yield gauge(SERVER, "DelayedOperationPurgatory", name, count, delayedOperation=operation)
 
     def _fetch_sessions(self) -> Iterator[Bean | None]:
-        sessions = self._services.fetch_sessions
+        sessions = self._sessions
         type_, evictions = "FetchSessionCache", "IncrementalFetchSessionEvictionsPerSec"
         key, now_s = (evictions,), time.monotonic()
         yield self._meter_bean(named(SERVER, type_, evictions), key, sessions.evictions, now_s, "evictions")

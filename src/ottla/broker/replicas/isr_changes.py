@@ -139,7 +139,7 @@ class IsrChanges:
         try:
             verdicts = await self._alter_partitions([proposal for _, proposal in proposals])
             for (partition, proposal), verdict in zip(proposals, verdicts, strict=True):
-                self._take(partition, proposal, verdict)
+                self._take_or_keep(partition, proposal, verdict)
         except KafkaError as problem:
             logger.info("the controller did not change %d ISRs yet: %s", len(proposals), problem)
             self._unknown += proposals
@@ -154,12 +154,23 @@ class IsrChanges:
         now_ms, own_epoch = self._now_ms(), self._broker_epoch()
         for partition in list(self._wanting)[: TOGETHER_MAX - len(proposals)]:
             del self._wanting[partition]
-            proposal = partition.isr_proposal(now_ms, own_epoch)
+            try:
+                proposal = partition.isr_proposal(now_ms, own_epoch)
+            except AssertionError:  # one bad partition must not stop the others
+                logger.exception("nothing is proposed for %s", partition.name)
+                continue
             if proposal is not None:
                 proposals.append((partition, proposal))
         if self._wanting:
             self._news.set()
         return proposals
+
+    def _take_or_keep(self, partition: Partition, proposal: IsrProposal, verdict: Verdict) -> None:
+        try:
+            self._take(partition, proposal, verdict)
+        except Exception:  # one bad partition must not stop the others
+            logger.exception("%s cannot take %s", partition.name, verdict)
+            self._unknown.append((partition, proposal))
 
     def _take(self, partition: Partition, proposal: IsrProposal, verdict: Verdict) -> None:
         error = verdict.error

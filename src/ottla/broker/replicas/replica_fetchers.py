@@ -8,22 +8,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.replication_quota import ReplicationQuota, throttles
 from ottla.controller.image import MetadataImage
-from ottla.network.peer import Peer, PeerError
+from ottla.network.peer import Peer
 from ottla.replication.partition import Partition
+from ottla.replication.replica_set import ReplicaSet
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.node import Node
+    from ottla.controller.cluster.membership import Membership
 
 logger = logging.getLogger(__name__)
 
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+
+OpenPeer = Callable[[int, str], Peer]
+"""Makes a connection of one's own to a broker, for a purpose."""
 
 Place = tuple[int, int]  # the leader, and which of the connections to it
 
@@ -31,24 +37,26 @@ Place = tuple[int, int]  # the leader, and which of the connections to it
 class ReplicaFetchers:
     """All that this broker copies from others."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self.node_id = services.node_id
-        self.clock = services.clock
+    def __init__(self, node: Node, replicas: ReplicaSet, membership: Membership, open_peer: OpenPeer) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._membership = membership
+        self._open_peer = open_peer
+        self.node_id = node.id
+        self.clock = node.clock
         self.fetchers: dict[Place, ReplicaFetcher] = {}
         self._places: dict[Partition, Place] = {}
         self._is_stopped = False
         self.quota = ReplicationQuota(
-            services.clock, lambda: self.settings.follower_replication_throttled_rate, self._is_throttled_follower
+            node.clock, lambda: self.settings.follower_replication_throttled_rate, self._is_throttled_follower
         )
         self.leader_quota = ReplicationQuota(
-            services.clock, lambda: self.settings.leader_replication_throttled_rate, self._is_throttled_leader
+            node.clock, lambda: self.settings.leader_replication_throttled_rate, self._is_throttled_leader
         )
-        services.leader_quota = self.leader_quota
-        services.replicas.on_role = self.on_role
-        services.images.on_image(self.on_image)
-        services.live.on_change(lambda _: self._rearrange())
-        for partition in list(services.replicas.partitions.values()):
+        replicas.on_role = self.on_role
+        node.images.on_image(self.on_image)
+        node.live.on_change(lambda _: self._rearrange())
+        for partition in list(replicas.partitions.values()):
             partition.on_role = self.on_role
             self.on_role(partition)
 
@@ -56,18 +64,14 @@ class ReplicaFetchers:
 
     @property
     def settings(self) -> BrokerSettings:
-        return self._services.settings
+        return self._node.settings
 
     @property
     def broker_epoch(self) -> int:
-        cluster = self._services.cluster
-        return cluster.broker_epoch if cluster is not None else -1
+        return self._membership.broker_epoch
 
     def open(self, leader_id: int, number: int) -> Peer:
-        peers = self._services.peers
-        if peers is None:
-            raise PeerError("this broker is alone")
-        return peers.open(leader_id, f"fetcher-{number}")
+        return self._open_peer(leader_id, f"fetcher-{number}")
 
     # ---- roles
 
@@ -112,7 +116,7 @@ class ReplicaFetchers:
     async def stop(self) -> None:
         """Copy nothing more."""
         self._is_stopped = True
-        self._services.replicas.on_role = None
+        self._replicas.on_role = None
         for fetcher in self.fetchers.values():
             fetcher.stop()
         await asyncio.sleep(0)
@@ -127,7 +131,7 @@ class ReplicaFetchers:
 
     def _is_throttled(self, partition: Partition, setting: str) -> bool:
         topic, index = partition.name
-        value = self._services.image.topic_configs.get(topic, {}).get(setting, "")
+        value = self._node.image.topic_configs.get(topic, {}).get(setting, "")
         return throttles(tuple(item.strip() for item in value.split(",")), index, self.node_id)
 
     @property

@@ -8,7 +8,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import FetchPartition
-from ottla.replication.partition import Partition, ReplicaRead
+from ottla.replication.partition import Partition
+from ottla.replication.replica import ReplicaRead
 
 CONSUMER: Final = -1  # in the place where a follower gives its broker id
 

@@ -8,7 +8,6 @@ from ottla.controller.image import BrokerImage, MetadataImage
 from ottla.replication.partition import Partition
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
 NONE_PREFERRED: Final = -1
 
 

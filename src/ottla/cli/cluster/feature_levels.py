@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
 
 METADATA = "metadata.version"
 SHORT_MAX = 32767

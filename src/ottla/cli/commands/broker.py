@@ -84,7 +84,7 @@ def claim_folders(settings: BrokerSettings, environment: Mapping[str, str]) -> N
     cluster_id = next((environment[name] for name in CLUSTER_ID_VARIABLES if environment.get(name)), None)
     if cluster_id is None:
         return
-    from ottla.cli.kafka.options import OptionError  # noqa: PLC0415
+    from ottla.cli.java.options import OptionError  # noqa: PLC0415
     from ottla.cli.metadata.storage_folders import format_folder, unformatted  # noqa: PLC0415
 
     try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
+from ottla.cli.cluster.quorum import COLUMNS, replication_rows
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import say
 from ottla.client.client import Client
@@ -80,8 +81,6 @@ def _apis(client: Client, _options: argparse.Namespace) -> None:
 
 
 def _quorum(client: Client, _options: argparse.Namespace) -> None:
-    from ottla.cli.kafka.metadata_quorum import COLUMNS, replication_rows  # noqa: PLC0415
-
     rows = replication_rows(describe_quorum(client), int(time.time() * 1000), True)
     print_table(COLUMNS, rows, ("NodeId", "LogEndOffset", "Lag"))
 

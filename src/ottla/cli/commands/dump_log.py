@@ -21,7 +21,7 @@ from ottla.cli.dump.indexes import (
     walk_time_index,
 )
 from ottla.cli.dump.record_decoders import Decoder, Shown, decode_offsets, decode_transactions
-from ottla.cli.dump.segment import Batch, SegmentWalk
+from ottla.cli.dump.segment import SUFFIXES, Batch, SegmentWalk
 from ottla.cli.records.deserializers import DeserializationError
 from ottla.cli.records.field_formats import HELP, FieldError, make_format
 from ottla.cli.records.formatters import Message
@@ -38,7 +38,6 @@ ottla dump-log data/orders-0/*.log --records --json > orders.jsonl
 ottla dump-log data/__consumer_offsets-3/*.log --records --decoder offsets
 """
 DECODERS: dict[str, Decoder] = {"offsets": decode_offsets, "transactions": decode_transactions}
-SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TEXT_FILES = ("leader-epoch-checkpoint", "partition.metadata")
 COLUMNS = ("offsets", "records", "time", "position", "bytes", "codec", "producer", "epoch", "flags", "checksum")
 WIDTHS = (21, 8, 23, 11, 9, 7, 14, 6, 12, 8)

@@ -36,7 +36,7 @@ from ottla.cli.groups.reset import (
     named_partitions,
 )
 from ottla.cli.groups.reset_file import export_text, read_plans
-from ottla.cli.kafka.java_times import TimeTextError, parse_duration
+from ottla.cli.java.times import TimeTextError, parse_duration
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, say, warn
 from ottla.client.client import Client

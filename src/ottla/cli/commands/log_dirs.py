@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ottla.base.errors import Error
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
-from ottla.cli.tables import print_table
+from ottla.cli.tables import print_table, size_text
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -19,7 +19,6 @@ EXAMPLES = """
 ottla log-dirs list
 ottla log-dirs describe --topic orders
 """
-STEP = 1024
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -80,15 +79,3 @@ def _describe(broker: int, folders: Sequence[Folder], options: argparse.Namespac
 def size_cell(size_bytes: int) -> str:
     """For people on a terminal, for programs in a pipe."""
     return size_text(size_bytes) if is_terminal(sys.stdout) else str(size_bytes)
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes as people read them."""
-    if size_bytes < 0:
-        return "?"
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < STEP:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= STEP
-    return f"{size:.1f} TiB"

@@ -11,12 +11,11 @@ from typing import Any
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
-from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS
 from ottla.cli.perf.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
 from ottla.cli.perf.statistics import PERCENTILES, Summary
 from ottla.cli.records.consuming import DEFAULTS
-from ottla.cli.records.producing import producer_settings, wait_for_topic
+from ottla.cli.records.producing import CODECS, MAX_BLOCK_MS, producer_settings, wait_for_topic
 from ottla.cli.records.record_meter import RecordMeter
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import warn

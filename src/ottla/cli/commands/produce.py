@@ -9,13 +9,20 @@ from collections.abc import Iterator, Sequence
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
 from ottla.cli.client_settings import load_properties, parse_pairs
-from ottla.cli.kafka.produce import CODECS, MAX_BLOCK_MS, parsed_lines
 from ottla.cli.meter import ByteMeter
 from ottla.cli.records.deserializers import DeserializationError
 from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
 from ottla.cli.records.json_records import JsonReader, TypedReader
 from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
-from ottla.cli.records.producing import Sender, producer_settings, send_all, wait_for_topic
+from ottla.cli.records.producing import (
+    CODECS,
+    MAX_BLOCK_MS,
+    Sender,
+    parsed_lines,
+    producer_settings,
+    send_all,
+    wait_for_topic,
+)
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 
 EXAMPLES = """

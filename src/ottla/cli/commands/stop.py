@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser, positive
-from ottla.cli.kafka.server_stop import PROC, ask_to_stop, find_brokers
+from ottla.cli.running.broker_processes import PROC, ask_to_stop, find_brokers
 from ottla.cli.terminal import ToolError
 
 WAIT_SECONDS_MAX = 120

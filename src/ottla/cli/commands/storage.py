@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser
-from ottla.cli.kafka.storage import EXAMPLES, SUMMARY, fill_parser
+from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, fill_parser
 
 
 def run(arguments: Sequence[str]) -> int:

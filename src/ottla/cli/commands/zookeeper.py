@@ -20,11 +20,9 @@ from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import Parser, positive
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.cli.zookeeper.config import HOST, PORT, Config, ConfigError, Wish, jvm_options, make_config, to_text
-from ottla.cli.zookeeper.jars import find_jars
+from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, MAIN_CLASS, find_jars
 from ottla.cli.zookeeper.lock import lock_folder
 
-MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-JAVA_VERSION_MIN: Final = 11
 EFFECTIVE_FILE: Final = "ottla.zookeeper.properties"
 LOGGING_FILE: Final = "ottla.zookeeper.log4j2.properties"
 ID_FILE: Final = "myid"

@@ -9,7 +9,7 @@ import re
 import socket
 from typing import NamedTuple
 
-from ottla.cli.kafka.options import KafkaOptions, OptionError, is_of_old
+from ottla.cli.java.options import KafkaOptions, OptionError, is_of_old
 
 TOPICS, BROKERS, LOGGERS, METRICS, GROUPS = "topics", "brokers", "broker-loggers", "client-metrics", "groups"
 CLIENTS, USERS, IPS = "clients", "users", "ips"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities
-from ottla.cli.kafka.java_errors import java_class, java_sentence
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.errors import java_class, java_sentence
+from ottla.cli.java.options import OptionError
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError
 from ottla.client.quotas import (

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ottla.base.errors import Error
 from ottla.base.names import topic_name_problem
 from ottla.cli.configs.entities import BROKERS, GROUPS, LOGGERS, METRICS, TOPICS, Entities
-from ottla.cli.kafka.java_order import hash_map_order
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.options import OptionError
+from ottla.cli.java.order import hash_map_order
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import (

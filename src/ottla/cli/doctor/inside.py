@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ottla.base.errors import Error
-from ottla.cli.commands.log_dirs import size_text
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.facts import BROKER_TOPICS, Facts
 from ottla.cli.doctor.findings import Finding, Severity, known, some
+from ottla.cli.tables import size_text
 from ottla.cli.topics.report import min_isr, replication_factor
 from ottla.client.admin import Topic
 

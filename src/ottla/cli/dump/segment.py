@@ -27,6 +27,7 @@ from ottla.protocol.batches import (
 from ottla.protocol.compression import CODEC_NAMES
 from ottla.protocol.records import Record
 
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")  # of the files of a partition
 MAGIC_END = 17  # base offset, length, leader epoch and magic: what Kafka looks at first
 RECORD_BYTES_MIN = 14
 SEQUENCE_COUNT = 2**31

@@ -8,8 +8,8 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.groups.report import STATES, deletion_lines
 from ottla.cli.groups.reset import parse_partitions
-from ottla.cli.kafka.java_errors import java_sentence, java_text
-from ottla.cli.kafka.java_order import hash_map_order
+from ottla.cli.java.errors import java_sentence, java_text
+from ottla.cli.java.order import hash_map_order
 from ottla.cli.terminal import UsageError, say
 from ottla.client.admin import Admin
 from ottla.client.client import Client

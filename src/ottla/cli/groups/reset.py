@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.kafka.java_order import partition_order
-from ottla.cli.kafka.options import INTEGER_MAX
+from ottla.cli.java.options import INTEGER_MAX
+from ottla.cli.java.order import partition_order
 from ottla.cli.terminal import ToolError, UsageError
 from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client

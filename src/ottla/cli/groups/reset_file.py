@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition
 from ottla.cli.groups.reset import Plans
-from ottla.cli.kafka.options import INTEGER_MAX, LONG_MAX
+from ottla.cli.java.options import INTEGER_MAX, LONG_MAX
 from ottla.cli.terminal import ToolError
 
 FILE_BYTES_MAX = 64 * 1024 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.cluster.api_names import API_NAMES, Known
-from ottla.cli.kafka.java_errors import java_sentence
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions
+from ottla.cli.java.errors import java_sentence
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.client.client import Client
 from ottla.client.cluster import api_versions

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, shown, warn
 from ottla.cli.topics.report import id_text
 from ottla.client.client import Client

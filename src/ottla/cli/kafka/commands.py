@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_text
-from ottla.cli.kafka.options import OptionError
+from ottla.cli.java.errors import java_text
+from ottla.cli.java.options import OptionError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.client.client import Client
 from ottla.client.cluster import BROKERS, CONTROLLERS

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ottla.cli.client_settings import client_of_file, load_properties
 from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities, check_command
 from ottla.cli.configs.report import alter_resource, describe_resources
-from ottla.cli.kafka.java_errors import WRAPPER, java_text
-from ottla.cli.kafka.options import (
+from ottla.cli.java.errors import WRAPPER, java_text
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import load_properties, parse_pairs
-from ottla.cli.kafka.options import (
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,

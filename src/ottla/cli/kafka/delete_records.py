@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_text
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option
+from ottla.cli.java.errors import java_text
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option
 from ottla.cli.records.offset_file import read_offsets
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.errors import ClientError

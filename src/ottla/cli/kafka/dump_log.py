@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.cli.commands.dump_log import SUFFIXES
 from ottla.cli.dump.indexes import (
     MESSAGE_BYTES_MAX,
     Findings,
@@ -22,8 +21,8 @@ from ottla.cli.dump.indexes import (
     walk_time_index,
 )
 from ottla.cli.dump.record_decoders import Decoder, by_class, decode_offsets, decode_transactions
-from ottla.cli.dump.segment import SegmentWalk, batch_line, record_line
-from ottla.cli.kafka.options import INTEGER_MAX, KafkaOptions, Option
+from ottla.cli.dump.segment import SUFFIXES, SegmentWalk, batch_line, record_line
+from ottla.cli.java.options import INTEGER_MAX, KafkaOptions, Option
 from ottla.cli.terminal import ToolError, shown, warn
 from ottla.storage.snapshots import SnapshotError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_text
-from ottla.cli.kafka.options import (
+from ottla.cli.java.errors import java_text
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,

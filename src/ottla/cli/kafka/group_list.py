@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_sentence
-from ottla.cli.kafka.java_order import hash_map_order
-from ottla.cli.kafka.options import BOOTSTRAP, BROKER_LIST, COMMAND_CONFIG, KafkaOptions, Option, bootstrap_of
+from ottla.cli.java.errors import java_sentence
+from ottla.cli.java.options import BOOTSTRAP, BROKER_LIST, COMMAND_CONFIG, KafkaOptions, Option, bootstrap_of
+from ottla.cli.java.order import hash_map_order
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError

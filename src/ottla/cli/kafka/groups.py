@@ -25,10 +25,8 @@ from ottla.cli.groups.offsets import partition_rows
 from ottla.cli.groups.regex_check import regex_problem
 from ottla.cli.groups.report import list_lines, member_lines, offset_lines, state_lines, state_problem
 from ottla.cli.groups.reset import SCENARIOS, WrongPlaceError
-from ottla.cli.kafka.groups_reset import reset_groups
-from ottla.cli.kafka.java_errors import java_text, wrapped_refusals
-from ottla.cli.kafka.java_order import hash_map_order
-from ottla.cli.kafka.options import (
+from ottla.cli.java.errors import java_text, wrapped_refusals
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,
@@ -37,6 +35,8 @@ from ottla.cli.kafka.options import (
     Option,
     bootstrap_of,
 )
+from ottla.cli.java.order import hash_map_order
+from ottla.cli.kafka.groups_reset import reset_groups
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError

@@ -22,10 +22,10 @@ from ottla.cli.groups.reset import (
     named_partitions,
 )
 from ottla.cli.groups.reset_file import UnreadableError, export_text, read_plans
-from ottla.cli.kafka.java_errors import WRAPPER, java_sentence, wrapped_refusals
-from ottla.cli.kafka.java_order import hash_map_order
-from ottla.cli.kafka.java_times import TimeTextError, parse_date_time, parse_duration
-from ottla.cli.kafka.options import LONG_MAX, KafkaOptions
+from ottla.cli.java.errors import WRAPPER, java_sentence, wrapped_refusals
+from ottla.cli.java.options import LONG_MAX, KafkaOptions
+from ottla.cli.java.order import hash_map_order
+from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
 from ottla.cli.terminal import ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError

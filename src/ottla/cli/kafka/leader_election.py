@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_text
-from ottla.cli.kafka.java_order import partition_order
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.java.errors import java_text
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.java.order import partition_order
 from ottla.cli.reassignment.elections import parse_partitions
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.elections import Election, elect_leaders

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_class, java_text
-from ottla.cli.kafka.java_order import hash_map_order, partition_order
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.java.errors import java_class, java_text
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
+from ottla.cli.java.order import hash_map_order, partition_order
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client

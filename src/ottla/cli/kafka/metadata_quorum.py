@@ -6,8 +6,9 @@ import argparse
 import time
 from collections.abc import Sequence
 
+from ottla.cli.cluster.quorum import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
+from ottla.cli.java.options import OptionError
 from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
-from ottla.cli.kafka.options import OptionError
 from ottla.cli.topics.report import id_text
 from ottla.client.addresses import Address
 from ottla.client.client import Client
@@ -19,8 +20,6 @@ EXAMPLES = """
 kafka-metadata-quorum.sh --bootstrap-server 127.0.0.1:9092 describe --status
 kafka-metadata-quorum.sh --bootstrap-server 127.0.0.1:9092 describe --replication --human-readable
 """
-COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
-UNKNOWN_TIME = -1
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,7 +64,7 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
 
 def status_lines(cluster_id: str, quorum: Quorum) -> list[str]:
     partition = quorum.partition
-    leader = _leader(quorum)
+    leader = leader_of(quorum)
     last = min(partition.current_voters, key=lambda voter: voter.log_end_offset)
     if leader is last:
         lag_ms = 0
@@ -91,33 +90,6 @@ def replication_lines(quorum: Quorum, now_ms: int, is_human: bool) -> list[str]:
     rows = [COLUMNS, *replication_rows(quorum, now_ms, is_human)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
     return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
-def replication_rows(quorum: Quorum, now_ms: int, is_human: bool) -> list[tuple[str, ...]]:
-    """The leader first, then those that follow it, then those that only watch."""
-    leader = _leader(quorum)
-    followers = [voter for voter in quorum.partition.current_voters if voter is not leader]
-    groups = ((leader,), "Leader"), (followers, "Follower"), (quorum.partition.observers, "Observer")
-    rows: list[tuple[str, ...]] = []
-    for replicas, status in groups:
-        for replica in replicas:
-            times = replica.last_fetch_timestamp, replica.last_caught_up_timestamp
-            shown = [_ago(time_ms, now_ms) if is_human else str(time_ms) for time_ms in times]
-            lag = leader.log_end_offset - replica.log_end_offset
-            numbers = (str(replica.replica_id), id_text(replica.replica_directory_id), str(replica.log_end_offset))
-            rows.append((*numbers, str(lag), *shown, status))
-    return rows
-
-
-def _leader(quorum: Quorum) -> QuorumReplica:
-    for voter in quorum.partition.current_voters:
-        if voter.replica_id == quorum.partition.leader_id:
-            return voter
-    raise OptionError("No value present")
-
-
-def _ago(time_ms: int, now_ms: int) -> str:
-    return str(time_ms) if time_ms == UNKNOWN_TIME else f"{max(now_ms - time_ms, 0)} ms ago"
 
 
 def _nodes(quorum: Quorum, replicas: Sequence[QuorumReplica]) -> str:

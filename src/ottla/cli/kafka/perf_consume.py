@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from ottla.cli.client_settings import load_properties, make_client, parse_pairs
-from ottla.cli.kafka.java_dates import DatePatternError, format_java_date
-from ottla.cli.kafka.options import (
+from ottla.cli.java.dates import DatePatternError, format_java_date
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,

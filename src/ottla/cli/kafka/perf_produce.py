@@ -11,7 +11,6 @@ from typing import NoReturn
 
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import load_properties
-from ottla.cli.kafka.produce import MAX_BLOCK_MS
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_generator import (
     Generator,
@@ -22,7 +21,7 @@ from ottla.cli.perf.load_generator import (
     random_payload,
     read_payloads,
 )
-from ottla.cli.records.producing import producer_settings, wait_for_topic
+from ottla.cli.records.producing import MAX_BLOCK_MS, producer_settings, wait_for_topic
 from ottla.cli.terminal import EXIT_FAILED, ToolError
 
 TOOL = "kafka-producer-perf-test"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 from ottla.cli.client_settings import load_properties, parse_pairs
-from ottla.cli.kafka.options import (
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,
@@ -18,16 +17,22 @@ from ottla.cli.kafka.options import (
     OptionError,
     bootstrap_of,
 )
-from ottla.cli.records.line_reader import Line, LineError, LineReader, RecordReader, read_lines
-from ottla.cli.records.producing import Sender, producer_settings, send_all, wait_for_topic
+from ottla.cli.records.line_reader import LineError, LineReader
+from ottla.cli.records.producing import (
+    CODECS,
+    MAX_BLOCK_MS,
+    Sender,
+    parsed_lines,
+    producer_settings,
+    send_all,
+    wait_for_topic,
+)
 from ottla.cli.terminal import ToolError, is_terminal, stdin_bytes
 
 TOOL = "kafka-console-producer.sh"
 SUMMARY = "Write lines of standard input to a topic."
 LINE_READERS = ("LineMessageReader", "ConsoleProducer$LineMessageReader")
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("all", "-1", "0", "1")
-MAX_BLOCK_MS = 60_000
 
 OPTIONS = (
     BOOTSTRAP,
@@ -115,14 +120,6 @@ def _run(options: KafkaOptions) -> int:
     return send_all(sender, lines, is_prompting=is_prompting)
 
 
-def parsed_lines(reader: RecordReader, stream: BinaryIO, is_prompting: bool) -> Iterator[Line]:
-    """Records from lines, with a prompt before each where a person types."""
-    _prompt(is_prompting)
-    for number, line in enumerate(read_lines(stream), 1):
-        yield reader.parse(line, number)
-        _prompt(is_prompting)
-
-
 def make_reader(options: KafkaOptions) -> LineReader:
     name = options.text("line-reader")
     if name is not None and name.rpartition(".")[2] not in LINE_READERS:
@@ -167,8 +164,3 @@ def _one_of(value: str, known: Sequence[str], name: str) -> str:
     if value not in known:
         raise OptionError(f"Invalid value {value} for configuration {name}: String must be one of: {', '.join(known)}")
     return value
-
-
-def _prompt(is_prompting: bool) -> None:
-    if is_prompting:
-        print(">", end="", flush=True)

@@ -8,8 +8,8 @@ from random import SystemRandom
 from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.kafka.java_errors import java_sentence, java_text
-from ottla.cli.kafka.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option
+from ottla.cli.java.errors import java_sentence, java_text
+from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option
 from ottla.cli.reassignment.plan import (
     Plan,
     check_plan,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.cli.client_settings import load_properties, make_client
-from ottla.cli.kafka.java_errors import java_sentence
-from ottla.cli.kafka.options import (
+from ottla.cli.java.errors import java_sentence
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     COMMAND_CONFIG,

@@ -11,9 +11,9 @@ from ottla import __version__
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
+from ottla.cli.java.errors import java_sentence
+from ottla.cli.java.options import INTEGER_MAX, KAFKA_VERSION, LONG_MAX
 from ottla.cli.kafka.commands import KafkaParser
-from ottla.cli.kafka.java_errors import java_sentence
-from ottla.cli.kafka.options import INTEGER_MAX, KAFKA_VERSION, LONG_MAX
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.cli.transactions.hanging import SearchError, find_hanging
 from ottla.cli.transactions.report import (

@@ -9,9 +9,8 @@ from typing import NoReturn
 
 from ottla.base import java
 from ottla.base.zookeeper_connect import parse_connect
-from ottla.cli.commands.zookeeper import JAVA_VERSION_MIN
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
-from ottla.cli.zookeeper.jars import find_jars
+from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, find_jars
 
 TOOL = "zookeeper-shell.sh"
 USAGE = f"USAGE: {TOOL} zookeeper_host:port[/path] [args...]"

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.cli.commands.zookeeper import MAIN_CLASS
-from ottla.cli.kafka.server_stop import PROC, ask_to_stop
+from ottla.cli.running.broker_processes import PROC, ask_to_stop
 from ottla.cli.terminal import EXIT_FAILED, ToolError, fail
+from ottla.cli.zookeeper.jars import MAIN_CLASS
 
 TOOL = "zookeeper-server-stop.sh"
 USAGE = f"USAGE: {TOOL}"

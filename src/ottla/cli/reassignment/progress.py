@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.cli.commands.log_dirs import size_text
+from ottla.cli.tables import size_text
 from ottla.cli.terminal import is_terminal
 from ottla.client.admin import Admin
 from ottla.client.client import Client

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ottla.base.names import TopicPartition
-from ottla.cli.kafka.options import INTEGER_MAX, LONG_MAX, OptionError
+from ottla.cli.java.options import INTEGER_MAX, LONG_MAX, OptionError
 
 VERSION = 1
 FILE_BYTES_MAX = 64 * 1024 * 1024

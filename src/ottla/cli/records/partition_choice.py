@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
-from ottla.cli.kafka.options import INTEGER_MAX, OptionError
+from ottla.cli.java.options import INTEGER_MAX, OptionError
 from ottla.cli.patterns import topic_pattern
 from ottla.client.admin import Topic
 from ottla.client.offsets import (

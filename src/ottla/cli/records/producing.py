@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 from ottla.base.errors import Error
 from ottla.base.names import topic_name_problem
 from ottla.cli.client_settings import make_client
 from ottla.cli.librdkafka import hurry_metadata, library, make_producer
-from ottla.cli.records.line_reader import Line
+from ottla.cli.records.line_reader import Line, RecordReader, read_lines
 from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
 from ottla.client.java_properties import translate
 
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MAX_BLOCK_MS = 60_000
 FAILURES_SHOWN_MAX = 10
 POLL_SECONDS = 0.2  # Python hears signals only between calls of the library
 FLUSH_SECONDS_ON_STOP = 5.0
@@ -175,3 +177,16 @@ def sentence(error: Any) -> str:
         return "no broker has taken it in time"
     text = str(error.str())
     return text.removeprefix("Broker: ").removeprefix("Local: ")
+
+
+def parsed_lines(reader: RecordReader, stream: BinaryIO, is_prompting: bool) -> Iterator[Line]:
+    """Records from lines, with a prompt before each where a person types."""
+    _prompt(is_prompting)
+    for number, line in enumerate(read_lines(stream), 1):
+        yield reader.parse(line, number)
+        _prompt(is_prompting)
+
+
+def _prompt(is_prompting: bool) -> None:
+    if is_prompting:
+        print(">", end="", flush=True)

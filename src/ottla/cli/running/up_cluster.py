@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.client_settings import parse_pairs
-from ottla.cli.kafka.server_stop import PROC, find_brokers
+from ottla.cli.running.broker_processes import PROC, find_brokers
 from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import ToolError, is_terminal
 

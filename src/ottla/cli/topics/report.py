@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
-from ottla.cli.kafka.java_order import hash_map_order
+from ottla.cli.java.order import hash_map_order
 from ottla.client.admin import Partition, Topic
 from ottla.client.reassignments import Reassignment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ottla.cli.kafka.java_order import partition_order
+from ottla.cli.java.order import partition_order
 from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.transactions import NO_TRANSACTION, Described
 from ottla.protocol.messages.transaction_steps import ListedTransaction

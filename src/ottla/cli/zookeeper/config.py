@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 PORT: Final = 2181
 HOST: Final = "127.0.0.1"
 SERVER_KEY: Final = re.compile(r"server\.(\d+)")
-ID_MAX: Final = 255
 DEFAULTS: Final = {
     "tickTime": "500",
     "initLimit": "20",

@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 from ottla.cli.terminal import ToolError
 from ottla.pipelines.spark.places import cache_folder
 
+MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JAVA_VERSION_MIN: Final = 11
 HOME_VARIABLE: Final = "ZOOKEEPER_HOME"
 REPOSITORY_VARIABLE: Final = "OTTLA_MAVEN_REPOSITORY"
 REPOSITORY: Final = "https://repo1.maven.org/maven2"

@@ -20,7 +20,9 @@ from ottla.base.names import TopicPartition
 from ottla.controller import tree
 from ottla.controller.cluster.broker_liveness import BrokerLiveness
 from ottla.controller.cluster.feed import Feed
+from ottla.controller.cluster.news import tell_brokers, tell_damage
 from ottla.controller.decisions.broker_epochs import after_election
+from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.isr import IsrAnswer, IsrChange, check_broker_epoch, decide_alter_partitions
 from ottla.controller.decisions.leader_election import (
     Election,
@@ -54,7 +56,6 @@ PARTS: Final = (
     "cluster_id",
     "damaged",
 )
-DAMAGED_NAMED_MAX: Final = 20  # in one line of the log
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -134,7 +135,7 @@ class ClusterController(ControllerService):
         self._is_active = True
         self._is_settled = False
         self.feed.begin(image, image.controller_epoch)
-        self._tell_damage(frozenset(), image.damaged)
+        tell_damage(frozenset(), image.damaged)
         self._image = image
 
     def resign(self) -> None:
@@ -173,14 +174,7 @@ class ClusterController(ControllerService):
         return election
 
     def _compare(self, before: Mapping[int, BrokerImage], brokers: Mapping[int, BrokerImage]) -> None:
-        """Whoever is new, gone or restarted is told in the log as Kafka does."""
-        new, dead, restarted = compare(before, brokers)
-        if new or dead or restarted:
-            logger.info(
-                "[Controller] Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
-                *(",".join(map(str, ids)) for ids in (new, dead, restarted, sorted(brokers))),
-            )
-        for broker in (*dead, *restarted):
+        for broker in tell_brokers(before, brokers):
             self.forget(broker)
 
     def forget(self, broker: int) -> None:
@@ -198,6 +192,11 @@ class ClusterController(ControllerService):
         )
         self._tell(election)
         return election
+
+    async def settle_minimum(self) -> None:
+        """One min.insync.replicas for the whole cluster; at first what the file of this broker says."""
+        minimum = self._election_options.under(MetadataImage()).min_insync_replicas
+        await self.change(lambda image: decide_minimum(image, minimum), is_urgent=True)
 
     def _tell(self, election: Election) -> None:
         if election.elected or election.leaderless:
@@ -236,14 +235,15 @@ class ClusterController(ControllerService):
     def _with_election(self, old: MetadataImage, decision: Decision[R]) -> Decision[R]:
         """Settings that decide about leaders count from the moment in which they change."""
         new = decision.image
-        if new.topic_configs is old.topic_configs and new.broker_configs is old.broker_configs:
+        is_for_all = new.broker_configs is not old.broker_configs or new.features is not old.features
+        if new.topic_configs is old.topic_configs and not is_for_all:
             return decision
         changed = [
             name
             for name in new.changed_topics_since(old)
             if name in old.topics and new.topic_configs.get(name) != old.topic_configs.get(name)
         ]
-        if new.broker_configs is not old.broker_configs:  # the default of all topics may have changed
+        if is_for_all:  # the default of all topics may have changed
             changed = list(new.topics)
         settled = decide_election(new, self.liveness, self._rules_under(new), only=changed)
         return decision._replace(operations=(*decision.operations, *settled.operations), image=settled.image)
@@ -264,24 +264,12 @@ class ClusterController(ControllerService):
         return split(operations)
 
     def _publish(self, image: MetadataImage) -> None:
-        self._tell_damage(self._image.damaged, image.damaged)
+        tell_damage(self._image.damaged, image.damaged)
         self.feed.publish(image)
         if self._is_settled:
             super()._publish(image)
         else:
             self._image = image
-
-    def _tell_damage(self, old: frozenset[str], new: frozenset[str]) -> None:
-        if new - old:
-            logger.error(
-                "[Controller] %d nodes of the store cannot be read: what they stand for stays as it was last known "
-                "and is not changed until somebody restores them: %s",
-                len(new - old),
-                ", ".join(sorted(new - old)[:DAMAGED_NAMED_MAX]),
-            )
-        if old - new:
-            readable = ", ".join(sorted(old - new)[:DAMAGED_NAMED_MAX])
-            logger.info("[Controller] nodes of the store that can be read again, or are gone: %s", readable)
 
     def _load(self, nodes: Mapping[str, Node]) -> MetadataImage:
         return load_readable(nodes, self._image)
@@ -372,21 +360,19 @@ class ClusterController(ControllerService):
 
     async def take_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
         """All replicas of a broker that lie in failed folders."""
+        before = self.liveness.offline.get(broker, frozenset())
+        self._note_offline(broker, replicas)
+        try:
+            await self.settle()
+        except BaseException:
+            self._note_offline(broker, before)  # it is told again, and must not be taken for known then
+            raise
+
+    def _note_offline(self, broker: int, replicas: frozenset[tuple[UUID, int]]) -> None:
         offline = {id_: names for id_, names in self.liveness.offline.items() if id_ != broker}
         if replicas:
             offline[broker] = replicas
         self.liveness = self.liveness._replace(offline=offline)
-        await self.settle()
 
     def __repr__(self) -> str:
         return f"<ClusterController {self.liveness} {self.feed!r}>"
-
-
-def compare(
-    before: Mapping[int, BrokerImage], after: Mapping[int, BrokerImage]
-) -> tuple[list[int], list[int], list[int]]:
-    """Who is new, who is gone, and who has begun another life."""
-    new = [broker for broker in after if broker not in before]
-    dead = [broker for broker in before if broker not in after]
-    restarted = [id_ for id_ in after if id_ in before and before[id_].epoch != after[id_].epoch]
-    return new, dead, restarted

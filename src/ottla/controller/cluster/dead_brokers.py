@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ottla.base import tasks
 from ottla.controller import tree
 from ottla.controller.cluster.registration import Probe, address_of
 from ottla.controller.image import BrokerImage
@@ -25,7 +26,7 @@ PROBE_PAUSES_SECONDS: Final = (0.02, 0.03, 0.05, 0.1, 0.1, 0.2, 0.5, 1.0)
 
 async def find_dead(brokers: Iterable[BrokerImage], probe: Probe) -> list[BrokerImage]:
     """Those whose port refuses connections, as far as that can be told at once."""
-    probes = {asyncio.ensure_future(probe(broker)): broker for broker in brokers}
+    probes = {tasks.ask(probe(broker), f"a probe of broker {broker.id}"): broker for broker in brokers}
     if not probes:
         return []
     done, late = await asyncio.wait(probes, timeout=PROBE_SECONDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Container
 from typing import Final, NamedTuple
 
 from ottla.controller.cluster.deltas import difference, snapshot
@@ -121,10 +120,6 @@ class Feed:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
         return True
-
-    def lagging(self, brokers: Container[int]) -> list[int]:
-        """Those of the brokers that have not seen everything, for reports."""
-        return [broker for broker, seen in self.seen.items() if broker in brokers and seen < self.sequence]
 
     # ---- inside
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -113,6 +113,7 @@ class Membership:
         self.watches = ControllerWatches(
             store, controller, clock, iter(controller.new_uuid, None), lambda: options.delete_topic_enable
         )
+        self.watches.add(tree.config_path(tree.BROKER_CONFIG, ""), controller.settle_minimum)
         controller.is_in_touch = self.is_in_touch
         controller.on_deposed = self._on_deposed
         controller.read_tree = self.read_tree
@@ -374,7 +375,7 @@ class Membership:
         self.controller_id = self.node_id
         try:
             await self.controller.take_brokers(self.watches.read_brokers)
-        except (StoreError, KafkaError):
+        except Exception:
             self._resign()  # half a controller serves nobody: begin anew
             raise
         self.watches.start(self.controller.image)
@@ -475,16 +476,11 @@ class Membership:
         self._images.publish(image)
         self.ready.set()
 
-    def begin(self, work: Awaitable[None]) -> None:
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something on the side; it ends with the membership."""
-        task = asyncio.ensure_future(work)
+        task = tasks.start(work, f"what broker {self.node_id} does on the side")
         self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            logger.warning("a task of broker %d failed: %r", self.node_id, problem)
+        task.add_done_callback(self._tasks.discard)
 
     def __repr__(self) -> str:
         role = "controller" if self.is_controller else f"follows {self.controller_id}"

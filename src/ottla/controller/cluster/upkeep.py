@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ottla.base import tasks
 from ottla.base.errors import KafkaError
 from ottla.controller.cluster.admin_nodes import AdminNodes
 from ottla.controller.cluster.controller import ClusterController
@@ -66,7 +67,7 @@ class Upkeep:
         if self._controller.is_active and new.controller_epoch != self._epoch:
             self.stop()
             self._epoch = new.controller_epoch
-            self._task = asyncio.get_running_loop().create_task(self._balance_by_the_clock(), name="leader balance")
+            self._task = tasks.keep_running(self._balance_by_the_clock, "leader balance")
 
     async def _balance_by_the_clock(self) -> None:
         seconds = min(FIRST_SECONDS, self._settings().leader_imbalance_check_interval_seconds)

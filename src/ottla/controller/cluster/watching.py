@@ -23,7 +23,6 @@ from ottla.controller.stores.store import (
     DeleteNode,
     Node,
     SessionStore,
-    StoreError,
     StoreOperation,
     TransactionRefusedError,
 )
@@ -157,14 +156,14 @@ class ControllerWatches:
         names, self._changed_topics = self._changed_topics, set()
         try:
             nodes = await asyncio.gather(*(self._store.get(tree.topic_path(name)) for name in names))
-        except StoreError:
-            self._changed_topics |= names
+            topics = self._controller.image.topics
+            data = {name: node.data if node is not None else None for name, node in zip(names, nodes, strict=True)}
+            await self._read_topics(
+                name for name in names if not external_changes.is_as_known(topics.get(name), data[name])
+            )
+        except Exception:
+            self._changed_topics |= names  # they are looked at again
             raise
-        topics = self._controller.image.topics
-        data = {name: node.data if node is not None else None for name, node in zip(names, nodes, strict=True)}
-        await self._read_topics(
-            name for name in names if not external_changes.is_as_known(topics.get(name), data[name])
-        )
 
     async def _read_topics(self, names: Iterable[str]) -> None:
         """Take topics as they are in the store, then make sure that somebody leads them."""

@@ -22,6 +22,7 @@ from ottla.base.setting_types import BadValueError, ConfigType, parse_list
 from ottla.base.settings import Mode
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys, validate_topic_overrides
 from ottla.controller import tree
+from ottla.controller.decisions.eligible_leaders import check_minimum
 from ottla.controller.decisions.machine import Decision, check_readable, config_operations
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
@@ -132,6 +133,7 @@ def new_overrides(image: MetadataImage, change: ConfigResourceChange, settings: 
     if change.resource_type == ConfigResourceType.BROKER:
         new = apply_operations(change, current, settings)
         check_broker_change(live, change.resource_name, new)
+        check_minimum(image, change.resource_name, frozenset(each.name for each in change.operations), new)
         return new
     if change.resource_type == ConfigResourceType.GROUP:
         new = apply_operations(change, current, settings)

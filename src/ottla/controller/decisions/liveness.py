@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.controller.decisions.eligible_leaders import is_on
 from ottla.controller.image import MetadataImage, PartitionImage
 
 NO_LIVES: Mapping[int, int] = {}
@@ -32,10 +33,13 @@ class Rules(NamedTuple):
 
     min_insync_replicas: int = 1
     unclean_leader_election: bool = False
+    keeps_eligible: bool = True  # eligible.leader.replicas.version
 
 
 def rules_of(image: MetadataImage, topic: str, defaults: Rules) -> Rules:
     """The rules of one topic; its own settings count before the broker's. A damaged value counts as not set."""
+    if defaults.keeps_eligible != is_on(image):
+        defaults = defaults._replace(keeps_eligible=is_on(image))
     own = image.topic_configs.get(topic)
     if not own:
         return defaults
@@ -44,6 +48,7 @@ def rules_of(image: MetadataImage, topic: str, defaults: Rules) -> Rules:
     return Rules(
         int(minimum) if minimum.strip().isdigit() else defaults.min_insync_replicas,
         unclean == "true" if unclean in ("true", "false") else defaults.unclean_leader_election,
+        defaults.keeps_eligible,
     )
 
 
@@ -55,7 +60,7 @@ def with_isr(partition: PartitionImage, isr: tuple[int, ...], rules: Rules) -> P
     """
     if len(isr) >= min(rules.min_insync_replicas, len(partition.replicas)):
         return partition._replace(isr=isr, eligible=(), last_known_eligible=())
-    had_all = dict.fromkeys((*partition.eligible, *partition.isr))
+    had_all = dict.fromkeys((*partition.eligible, *partition.isr) if rules.keeps_eligible else ())
     eligible = tuple(broker for broker in had_all if broker not in isr and broker in partition.replicas)
     known = tuple(broker for broker in partition.last_known_eligible if broker not in (*isr, *eligible))
     return partition._replace(isr=isr, eligible=eligible, last_known_eligible=known)

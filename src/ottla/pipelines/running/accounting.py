@@ -30,10 +30,6 @@ class StepCount(NamedTuple):
     dead: int
     made: int
 
-    @property
-    def adds_up(self) -> bool:
-        return self.came == self.kept + self.filtered + self.late + self.dead
-
 
 class Account:
     """The sums of one query."""

@@ -50,14 +50,13 @@ class Runner:
         self.spark = spark
         self.options = options
         self.queries: list[FollowedQuery | BatchQuery] = []
-        self.made_topics: list[str] = []
 
     def __repr__(self) -> str:
         return f"Runner({self.pipeline.name}, {len(self.queries)} queries)"
 
     def start(self) -> None:
         """Raises PipelineError for a pipeline that cannot run; then nothing runs."""
-        self.made_topics = make_topics(self.pipeline)
+        make_topics(self.pipeline)
         self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
         try:
             for stream in self.pipeline.queries():

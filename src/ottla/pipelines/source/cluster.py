@@ -33,6 +33,10 @@ class Cluster(Protocol):
         """The partitions that exist at the moment, sorted; topics that do not exist have none."""
         ...
 
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that partitions() told last, as far as they are known: each topic made has its own."""
+        ...
+
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets: ...
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets: ...
@@ -61,6 +65,7 @@ class WireCluster:
         self.retries = options.retries
         self.retry_interval_s = options.retry_interval_ms / 1000
         self.isolation_level = READ_COMMITTED if options.is_committed_only else READ_UNCOMMITTED
+        self._topic_ids: dict[str, str] = {}
 
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
         names = {partition.topic for partition in subscription.partitions} or set(subscription.topics)
@@ -73,7 +78,17 @@ class WireCluster:
             if not topic.error_code and not (subscription.pattern and topic.is_internal)
             for item in topic.partitions
         ]
-        return sorted(chosen(subscription, found))
+        partitions = sorted(chosen(subscription, found))
+        wanted_topics = {partition.topic for partition in partitions}
+        self._topic_ids = {
+            topic.name: str(topic.topic_id)
+            for topic in answer.topics
+            if topic.name in wanted_topics and topic.topic_id.int  # brokers before 2.8 know none
+        }
+        return partitions
+
+    def topic_ids(self) -> dict[str, str]:
+        return self._topic_ids
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._list(partitions, EARLIEST)

@@ -2,7 +2,8 @@
 
 Rules, as in Spark's kafka source:
 1. A stream begins where startingOffsets says; partitions that come later are read from their beginning.
-2. An offset that the cluster does not reach any more, or a partition that is gone, is a loss (losses.py).
+2. An offset that the cluster does not reach any more, a partition that is gone, and a topic that was made anew under
+   its old name are losses (losses.py). The new topic may be longer than what was read of the old one: only ids tell.
 3. With Trigger.AvailableNow the end is fixed once, and nothing that comes later is looked at.
 """
 
@@ -18,6 +19,7 @@ from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.losses import SourceError, report_loss
 from ottla.pipelines.source.offset_ranges import Range, available, limit_offsets, split
 from ottla.pipelines.source.options import Options
+from ottla.pipelines.source.topic_ids import TopicIds
 
 STALE_PAUSE_S = 0.2  # a new leader may know less than the old one for a moment
 
@@ -41,6 +43,7 @@ class Planner:
         self.newest: Offsets = {}  # the ends of the logs when they were last asked for
         self.fixed_end: Offsets | None = None
         self.last_trigger_s: float | None = None  # none yet: the first batch does not wait
+        self.topic_ids = TopicIds(options.loss_folder)
 
     def batch_ranges(self) -> list[Range]:
         """What a batch query reads."""
@@ -51,14 +54,17 @@ class Planner:
 
     def initial(self) -> Offsets:
         """Where a new stream begins."""
-        return self._resolve(self.options.starting, self._existing(), "startingOffsets")
+        partitions = self._existing()
+        self.topic_ids.begin(self.cluster.topic_ids())
+        return self._resolve(self.options.starting, partitions, "startingOffsets")
 
     def fix_end(self) -> None:
         """From now on nothing beyond what is there at this moment is read."""
-        self.fixed_end = self.cluster.latest(self.cluster.partitions(self.options.subscription))
+        self.fixed_end = self.cluster.latest(self._partitions())
 
     def next_end(self, start: Offsets, offsets_max: int | None, offsets_min: int | None) -> Offsets:
-        """Where the next batch ends; `start` itself when it should not be run yet."""
+        """Where the next batch ends; `start` itself when it should not be run yet. The batch before is done."""
+        self.topic_ids.batch_done()
         end = self._latest(start)
         self.newest = end
         if self.fixed_end is not None:
@@ -75,18 +81,25 @@ class Planner:
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What the tasks of one batch read; says what is lost."""
+        if not self.topic_ids.has_looked:  # a batch of an earlier run
+            self._partitions()
         known = start | self._earliest_of_new(start, end)
         if gone := sorted(start.keys() - end.keys()):
             words = ", ".join(f"{each} from offset {start[each]} on" for each in gone)
             report_loss(self.options, f"partitions are gone: {words}")
-        shrunk = [each for each in end if end[each] < known[each]]
+        shrunk = sorted(each for each in end if end[each] < known[each])
         for each in shrunk:
             report_loss(
                 self.options,
                 f"{each} was read up to offset {known[each]}, but now it ends at {end[each]}: "
                 "its topic was deleted and made anew, or its log was cut",
             )
-        known |= self.cluster.earliest(shrunk)
+        anew = sorted(each for each in end if each in start and self.topic_ids.is_anew(each.topic))
+        for each in anew:
+            if each not in shrunk and known[each] > 0:
+                sentence = f"{each} was read up to offset {known[each]}, but its topic was deleted and made anew"
+                report_loss(self.options, sentence)
+        known |= self.cluster.earliest({*shrunk, *anew})
         return self._split(Range(*each, known[each], offset) for each, offset in sorted(end.items()))
 
     def _split(self, ranges: Iterable[Range]) -> list[Range]:
@@ -105,9 +118,14 @@ class Planner:
             logger.warning("there are no %s in %s", wanted, self.options.bootstrap)
         return partitions
 
+    def _partitions(self) -> list[TopicPartition]:
+        partitions = self.cluster.partitions(self.options.subscription)
+        self.topic_ids.look(self.cluster.topic_ids())
+        return partitions
+
     def _latest(self, start: Offsets) -> Offsets:
         """The ends of all partitions; one that seems to lie before what was read is asked for again."""
-        partitions = self.cluster.partitions(self.options.subscription)
+        partitions = self._partitions()
         found = self.cluster.latest(partitions)
         for _ in range(self.options.retries):
             if all(offset >= start.get(each, 0) for each, offset in found.items()):

@@ -10,12 +10,8 @@ counting of rows (observe) are permitted. What we do not know is refused here; w
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 OUTPUT_MODE = "update"
 INTERVAL_SECONDS_MIN = 5  # Spark's own lower bound
-REFUSED_BY_SPARK = re.compile(r"The (?:operator|sink)\(s\): (?P<names>.+?) (?:is|are) not in the")
 
 NEEDS_STATE = "keeps state between rows, which needs a shuffle"
 NEEDS_PYTHON = "runs Python for each row"
@@ -58,12 +54,6 @@ def step_problem(name: str, spec: object = None) -> str | None:
     return f"{name}: {STEPS_REFUSED.get(name, 'not known to work in real-time mode')}"
 
 
-def step_problems(steps: Iterable[tuple[str, object]]) -> list[str]:
-    """The same for all steps of a stream: (name, spec) pairs."""
-    found = (step_problem(name, spec) for name, spec in steps)
-    return [problem for problem in found if problem]
-
-
 def sink_problem(sink: object) -> str | None:
     """The same for a sink, as it was written."""
     if getattr(sink, "topic", None) is None:
@@ -81,12 +71,3 @@ def cores_problem(partitions: int, cores: int | None) -> str | None:
         f"real-time mode needs a core for each partition: {partitions} partitions, {cores} cores; "
         f"use --master 'local[{partitions}]' (more than the machine has is allowed) or a larger cluster"
     )
-
-
-def explain_refusal(message: str) -> str | None:
-    """What Spark says when it refuses a plan, in few words; None if it says something else."""
-    match = REFUSED_BY_SPARK.search(message)
-    if match is None:
-        return None
-    names = [name.strip().rpartition(".")[2].removesuffix("Exec") for name in match["names"].split(",")]
-    return f"Spark's real-time mode does not permit {', '.join(names)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from ottla.pipelines.spark.masters import Kind, Master
 from ottla.pipelines.spark.places import cache_folder
@@ -88,12 +88,6 @@ def check_setting(key: str, value: str = "") -> str | None:
         return None
     reason = next((words for pattern, words in DANGERS if pattern.search(key)), "it is not known to be harmless")
     return f"a pipeline file may not set {key}: {reason}; if you want it, give it on the command line"
-
-
-def check_settings(settings: Mapping[str, str], allowed: Collection[str] = ()) -> list[str]:
-    """The same for all settings of a file but those that the command line allows by name."""
-    found = (check_setting(key, str(value)) for key, value in settings.items() if key not in allowed)
-    return [problem for problem in found if problem]
 
 
 def default_settings(master: Master, given: Mapping[str, str], memory_bytes: int) -> dict[str, str]:

@@ -26,7 +26,7 @@ logger = logging.getLogger("ottla.storage.cleaning.swap")
 
 
 class SegmentSwap:
-    """One replacement. All but sync() belongs to the thread that owns the log."""
+    """One replacement. prepare(), sync() and tidy() run in any thread; the rest belongs to the owner of the log."""
 
     def __init__(self, log: LogFiles, directory: str, old: list[Segment], group: CleanedGroup) -> None:
         self._log = log

@@ -7,8 +7,8 @@ import pytest
 from ottla.cli.configs.entities import Entities, check_command
 from ottla.cli.configs.quotas import parse_credential, quota_line
 from ottla.cli.configs.report import config_line
+from ottla.cli.java.options import KafkaOptions, OptionError
 from ottla.cli.kafka.configs import OPTIONS, parse_added
-from ottla.cli.kafka.options import KafkaOptions, OptionError
 from ottla.client.configs import Config, Source, Synonym
 from ottla.client.quotas import Quota
 

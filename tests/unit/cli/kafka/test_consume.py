@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.cli.java.options import KafkaOptions
 from ottla.cli.kafka.consume import OPTIONS, choose_formatter, client_properties, make_plan, run
-from ottla.cli.kafka.options import KafkaOptions
 from ottla.cli.records.consuming import EARLIEST, LATEST, Plan
 from ottla.cli.terminal import ToolError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.cli.kafka.java_dates import DatePatternError, format_java_date
+from ottla.cli.java.dates import DatePatternError, format_java_date
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.cli.kafka.java_order import hash_map_order, java_hash
+from ottla.cli.java.order import hash_map_order, java_hash
 
 
 def test_hash_codes_are_those_of_java() -> None:

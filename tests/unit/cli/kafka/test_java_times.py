@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.kafka.java_times import TimeTextError, parse_date_time, parse_duration
+from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
 
 
 @pytest.mark.parametrize(

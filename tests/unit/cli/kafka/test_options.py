@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.kafka.options import (
+from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
     ZOOKEEPER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.kafka.options import KafkaOptions, OptionError
+from ottla.cli.java.options import KafkaOptions, OptionError
 from ottla.cli.kafka.perf_consume import OPTIONS, consumer_settings, header, make_reading, total_line, window_line
 from ottla.cli.perf.load_reader import Figures
 

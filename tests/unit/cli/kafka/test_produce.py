@@ -6,9 +6,10 @@ import io
 
 import pytest
 
-from ottla.cli.kafka.options import KafkaOptions
-from ottla.cli.kafka.produce import OPTIONS, option_properties, parsed_lines, run
+from ottla.cli.java.options import KafkaOptions
+from ottla.cli.kafka.produce import OPTIONS, option_properties, run
 from ottla.cli.records.line_reader import LineReader
+from ottla.cli.records.producing import parsed_lines
 from ottla.cli.terminal import ToolError
 
 SERVER = "--bootstrap-server 127.0.0.1:1 --topic t "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.kafka.options import KafkaOptions, OptionError
+from ottla.cli.java.options import KafkaOptions, OptionError
 from ottla.cli.kafka.topics import (
     OPTIONS,
     check_options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ottla.base.names import TopicPartition
 from ottla.pipelines.source.bounds import Offsets, OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import chosen
-from ottla.pipelines.source.losses import DataLossError, SourceError
+from ottla.pipelines.source.losses import DataLossError, SourceError, collect_losses
 from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Subscription, read_options
 from ottla.pipelines.source.planner import Planner
@@ -24,9 +25,13 @@ class FakeCluster:
     def __init__(self, logs: dict[TopicPartition, tuple[int, int]]) -> None:
         self.logs = logs
         self.stale: list[Offsets] = []  # what a new leader says before it knows better
+        self.ids = {"t": "first"}
 
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
         return sorted(chosen(subscription, self.logs))
+
+    def topic_ids(self) -> dict[str, str]:
+        return self.ids
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return {each: self.logs[each][0] for each in partitions}
@@ -153,6 +158,44 @@ def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning(cluster: Fak
         planner(cluster).ranges({A: 100, B: 60}, {A: 5, B: 60})
     found = planner(cluster, failOnDataLoss="false").ranges({A: 100, B: 60}, {A: 5, B: 60})
     assert found == [Range("t", 0, 0, 5)]
+
+
+ANEW = "t-0 was read up to offset 100, but its topic was deleted and made anew"
+
+
+def test_a_topic_made_anew_is_a_loss_though_it_is_longer_than_the_old_one(cluster: FakeCluster) -> None:
+    reader = planner(cluster)
+    start = reader.next_end(reader.initial(), None, None)
+    cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
+    end = reader.next_end(start, None, None)
+    with pytest.raises(DataLossError, match=ANEW):
+        reader.ranges(start, end)
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path) -> None:
+    reader = planner(cluster, failOnDataLoss="false", lossFolder=str(tmp_path))
+    start = reader.next_end(reader.initial(), None, None)
+    cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
+    end = reader.next_end(start, None, None)
+    whole = [Range("t", 0, 0, 120), Range("t", 1, 0, 60)]
+    assert reader.ranges(start, end) == whole
+    assert reader.ranges(start, end) == whole, "the batch was not done yet"
+    assert planner(cluster, failOnDataLoss="false", lossFolder=str(tmp_path)).ranges(start, end) == whole
+    assert any(ANEW in loss for loss in collect_losses(str(tmp_path)))
+    cluster.logs[A] = (0, 130)
+    assert reader.ranges(end, reader.next_end(end, None, None)) == [Range("t", 0, 120, 130)]
+
+
+def test_a_topic_made_anew_between_two_runs_is_a_loss(cluster: FakeCluster, tmp_path: Path) -> None:
+    reader = planner(cluster, lossFolder=str(tmp_path))
+    start = reader.next_end(reader.initial(), None, None)
+    cluster.ids = {"t": "second"}
+    with pytest.raises(DataLossError, match=ANEW):
+        planner(cluster, lossFolder=str(tmp_path)).ranges(start, start)
+    anew = planner(cluster, lossFolder=str(tmp_path))
+    anew.fix_end()
+    anew.initial()  # a new checkpoint
+    assert anew.ranges(start, start) == []
 
 
 def test_a_leader_that_knows_too_little_for_a_moment_is_no_loss(cluster: FakeCluster) -> None:

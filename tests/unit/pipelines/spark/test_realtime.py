@@ -9,19 +9,11 @@ from ottla.pipelines.spark.realtime import (
     STEPS_ALLOWED,
     STEPS_REFUSED,
     cores_problem,
-    explain_refusal,
     sink_problem,
     step_problem,
-    step_problems,
     trigger_arguments,
 )
 from ottla.pipelines.steps.table import STEPS
-
-REFUSAL = (
-    "[STREAMING_REAL_TIME_MODE.OPERATOR_OR_SINK_NOT_IN_ALLOWLIST] Streaming real-time mode has this limitation: "
-    "The operator(s): org.apache.spark.sql.execution.exchange.ShuffleExchangeExec, "
-    "org.apache.spark.sql.execution.python.MapInArrowExec are not in the operator allowlist for Real-Time Mode."
-)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +61,6 @@ def test_unknown_steps_are_refused() -> None:
     assert step_problem("surprise") == "surprise: not known to work in real-time mode"
 
 
-def test_all_problems_of_a_stream_are_told_at_once() -> None:
-    assert len(step_problems([("parse", None), ("window", None), ("python", None)])) == 2
-
-
 @pytest.mark.parametrize(("partitions", "cores", "is_enough"), [(4, 4, True), (5, 4, False), (99, None, True)])
 def test_there_must_be_a_core_for_each_partition(partitions: int, cores: int | None, is_enough: bool) -> None:
     assert (cores_problem(partitions, cores) is None) is is_enough
@@ -86,8 +74,3 @@ def test_checkpoints_come_no_more_often_than_spark_permits() -> None:
     assert trigger_arguments() == {"realTime": "5 seconds"}
     assert trigger_arguments(1) == {"realTime": "5 seconds"}
     assert trigger_arguments(60) == {"realTime": "60 seconds"}
-
-
-def test_a_refusal_of_spark_is_said_in_few_words() -> None:
-    assert explain_refusal(REFUSAL) == "Spark's real-time mode does not permit ShuffleExchange, MapInArrow"
-    assert explain_refusal("something else") is None

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.pipelines.spark.masters import Kind, Master, parse_master
-from ottla.pipelines.spark.settings import check_setting, check_settings, default_settings, driver_memory
+from ottla.pipelines.spark.settings import check_setting, default_settings, driver_memory
 
 GIB = 1 << 30
 
@@ -88,12 +88,6 @@ def test_what_could_run_code_is_refused_with_the_reason(key: str, reason: str) -
 )
 def test_what_is_said_elsewhere_or_hides_something_is_refused(key: str, value: str, words: str) -> None:
     assert words in str(check_setting(key, value))
-
-
-def test_the_command_line_can_allow_a_setting_by_name() -> None:
-    settings = {"spark.jars": "x.jar", "spark.plugins": "X", "spark.executor.memory": "1g"}
-    assert len(check_settings(settings)) == 2
-    assert len(check_settings(settings, allowed=["spark.jars"])) == 1
 
 
 def test_a_stream_on_this_machine_has_few_partitions_its_own_time_zone_and_no_open_port() -> None:

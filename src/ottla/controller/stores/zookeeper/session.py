@@ -29,6 +29,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import Exists
 from kazoo.protocol.states import KazooState
 
+from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.zookeeper_connect import ZooKeeperAddress
 from ottla.controller.stores.store import SessionCallback, SessionState, StoreAwayError, StoreError, StoreUnusableError
@@ -114,7 +115,7 @@ class ZooKeeperSession:
                 f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
                 "Start it (ottla zookeeper), or correct zookeeper.connect."
             ) from error
-        self._heartbeat = asyncio.create_task(self._keep_session())
+        self._heartbeat = tasks.keep_running(self._keep_session, "the ZooKeeper session")
 
     def _start_client(self) -> None:
         """kazoo's thread, for a new session or to go on with the one that we have."""

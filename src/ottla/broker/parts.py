@@ -1,8 +1,10 @@
-"""What handlers can reach: the parts of one broker, put together by main.py."""
+"""What handlers can reach: the parts of one broker, put together by main.py.
+
+Handlers only: whatever else a broker consists of gets the few parts that it uses, by name.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.base.broker_settings import BrokerSettings
@@ -10,30 +12,27 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.cluster.control import Control
-from ottla.broker.cluster.controller_link import ControllerLink
 from ottla.broker.cluster.forwarding import Forwarding
-from ottla.broker.cluster.peers import Peers
-from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.coordinators.coordinators import Coordinators
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.logs.checkpointing import CheckpointWriter
-from ottla.broker.logs.flusher import Flusher
 from ottla.broker.logs.index_rebuilds import IndexRebuilds
 from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
+from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.controller.decisions.liveness import Liveness, Rules
-from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
 
 if TYPE_CHECKING:
-    from ottla.broker.replicas.isr_changes import IsrChanges
-    from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.replicas.replication_quota import ReplicationQuota
     from ottla.controller.cluster.membership import Membership
 
@@ -46,71 +45,84 @@ class Authorizer(Protocol):
     ) -> bool: ...
 
 
-class Services:
+class BrokerParts:
     """One broker, as its handlers see it."""
 
     def __init__(
         self,
+        node: Node,
         *,
-        node_id: int,
-        live: LiveSettings,
-        clock: Clock,
-        images: ImageHolder,
         controller: ControllerService,
+        control: Control,
         replicas: ReplicaSet,
         publisher: Publisher,
-        flusher: Flusher,
+        moves: Moves,
+        checkpoints: CheckpointWriter,
+        coordinators: Coordinators,
         fetch_sessions: FetchSessions,
-        workers: ThreadPoolExecutor,
+        counters: BrokerCounters,
+        client_metrics: ClientMetrics,
+        index_rebuilds: IndexRebuilds,
+        clustering: Clustering | None,
     ) -> None:
-        self.node_id = node_id
-        self.live = live
-        self.clock = clock
-        self.images = images
+        self.node = node
         self.controller = controller
+        self.control = control
         self.replicas = replicas
         self.publisher = publisher
-        self.flusher = flusher
+        self.moves = moves
+        self.checkpoints = checkpoints
+        self.coordinators = coordinators
         self.fetch_sessions = fetch_sessions
-        self.workers = workers
-        self.authorizer: Authorizer | None = None
+        self.counters = counters
+        self.client_metrics = client_metrics
+        self.index_rebuilds = index_rebuilds
         self.metadata_topics = MetadataTopics()
-        self.index_rebuilds = IndexRebuilds(workers)
-        self.checkpoints = CheckpointWriter(replicas, workers)
-        self.moves = Moves(replicas, live, clock, self.checkpoints, flusher, workers)
-        self.counters = BrokerCounters()
-        self.client_metrics = ClientMetrics()
-        self.cluster: Membership | None = None  # None: this broker is alone, on its embedded store
-        self.peers: Peers | None = None
-        self.forwarding: Forwarding | None = None
-        self.replica_fetchers: ReplicaFetchers | None = None
-        self.isr_changes: IsrChanges | None = None
-        self.leader_quota: ReplicationQuota | None = None
-        self.control = Control(self)
-        self.coordinators = Coordinators(self)
+        self.authorizer: Authorizer | None = None
+        self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
+        self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None
+        self._clustering = clustering
+        self.apis: dict[int, ServedApi] = {}  # the table that is served, and its versions:
         self.served_apis: list[tuple[int, int, int]] = []  # key, lowest and highest version
         self.broker_apis: list[tuple[int, int, int]] = []  # the same for what only brokers of the cluster are told
-        self.apis: dict[int, ServedApi] = {}  # the table that is served
 
-    def join(self, cluster: Membership, peers: Peers) -> None:
-        """This broker is one of several: what only the controller can do is asked of it from now on."""
-        self.cluster = cluster
-        self.peers = peers
-        link = ControllerLink(self.node_id, peers, cluster)
-        self.forwarding = Forwarding(link, self.settings.request_timeout_ms)
+    # ---- the node
+
+    @property
+    def node_id(self) -> int:
+        return self.node.id
 
     @property
     def settings(self) -> BrokerSettings:
-        """The settings in force now."""
-        return self.live.broker
+        return self.node.live.broker
+
+    @property
+    def clock(self) -> Clock:
+        return self.node.clock
+
+    @property
+    def workers(self) -> ThreadPoolExecutor:
+        return self.node.workers
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.node.images.image
 
     @property
     def cluster_id(self) -> str:
         return self.image.cluster_id
 
+    # ---- what several handlers ask
+
     @property
-    def image(self) -> MetadataImage:
-        return self.images.image
+    def leader_quota(self) -> ReplicationQuota | None:
+        """What followers may copy from here, if that is limited."""
+        return self._clustering.leader_quota if self._clustering is not None else None
+
+    @property
+    def must_check_leadership(self) -> bool:
+        """Whether others may lead and coordinate by now what we believe to."""
+        return self._clustering is not None and self._clustering.must_check_leadership()
 
     def election_facts(self) -> tuple[Liveness, Rules]:
         """What the controller knows of brokers beside the image, and the rules of topics without their own."""

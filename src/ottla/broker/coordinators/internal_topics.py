@@ -1,0 +1,116 @@
+"""The topics of the coordinators themselves: made when the first client asks for its coordinator, as Kafka does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.errors import Error, KafkaError
+from ottla.base.log_limiter import LogLimiter
+from ottla.broker.node import Node
+from ottla.controller.decisions.machine import NewTopic, TopicResult
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+COMPLAINT_SECONDS: Final = 10.0  # between two about the same topic
+
+
+class InternalTopics:
+    """Makes them once, however many ask."""
+
+    def __init__(
+        self,
+        node: Node,
+        create: Callable[[Sequence[NewTopic]], Awaitable[list[TopicResult]]],
+        settled: Callable[[], Awaitable[None]],
+        is_alone: bool,
+    ) -> None:
+        self.settled = settled
+        self._node = node
+        self._create = create
+        self._is_alone = is_alone
+        self._creating = asyncio.Lock()
+        self._log_limiter = LogLimiter(COMPLAINT_SECONDS)
+
+    async def ensure(self, wanted: NewTopic) -> None:
+        """On return it exists, and its partitions have their roles, unless the news of that is late."""
+        async with self._creating:
+            if wanted.name not in self._node.image.topics:
+                await self._make(wanted)
+        await self.settled()
+
+    async def _make(self, wanted: NewTopic) -> None:
+        require_brokers(wanted, len(self._node.image.brokers), self._log_limiter)
+        try:
+            results = await self._create([wanted])
+        except KafkaError as error:  # no controller at the moment: a client of a coordinator has never heard of that
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        if results[0].error not in (Error.NONE, Error.TOPIC_ALREADY_EXISTS):
+            raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE, results[0].message)
+
+    def offsets(self) -> NewTopic:
+        return offsets_topic(self._node.settings, self._replicas_max())
+
+    def transactions(self) -> NewTopic:
+        return transactions_topic(self._node.settings, self._replicas_max())
+
+    def _replicas_max(self) -> int | None:
+        """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
+        was made in it would have too few replicas for ever."""
+        return 1 if self._is_alone else None
+
+
+def offsets_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
+    return internal_topic(
+        OFFSETS_TOPIC,
+        settings.offsets_topic_num_partitions,
+        at_most(settings.offsets_topic_replication_factor, replicas_max),
+        {"segment.bytes": str(settings.offsets_topic_segment_bytes), "compression.type": "producer"},
+    )
+
+
+def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
+    return internal_topic(
+        TRANSACTIONS_TOPIC,
+        settings.transaction_state_log_num_partitions,
+        at_most(settings.transaction_state_log_replication_factor, replicas_max),
+        {
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(at_most(settings.transaction_state_log_min_isr, replicas_max)),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
+    return NewTopic(
+        name,
+        partition_count=partitions,
+        replication_factor=replicas,
+        configs=(("cleanup.policy", "compact"), *configs.items()),
+    )
+
+
+def require_brokers(wanted: NewTopic, alive: int, log_limiter: LogLimiter) -> None:
+    """While a cluster starts it has too few brokers; clients ask again."""
+    if wanted.replication_factor > alive:
+        log = logger.warning if log_limiter.is_due(time.monotonic(), wanted.name) else logger.debug
+        log(
+            "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
+            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
+            wanted.name,
+            alive,
+            wanted.replication_factor,
+        )
+        raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
+
+
+def at_most(number: int, maximum: int | None) -> int:
+    return number if maximum is None else min(number, maximum)

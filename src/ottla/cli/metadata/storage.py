@@ -1,0 +1,177 @@
+"""Prepare the log folders of a broker before its first start, and look at what they say: `kafka-storage.sh` and
+`ottla storage`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from ottla.cli.arguments import Parser
+from ottla.cli.cluster.feature_levels import (
+    LATEST_LEVEL,
+    METADATA,
+    METADATA_VERSIONS,
+    default_levels,
+    dependency_lines,
+    mapping_lines,
+    metadata_level,
+    parse_level,
+)
+from ottla.cli.java.options import OptionError
+from ottla.cli.java.order import hash_map_order
+from ottla.cli.topics.report import id_text, parse_id
+
+if TYPE_CHECKING:
+    from ottla.base.broker_settings import BrokerSettings
+
+EXAMPLES = """
+kafka-storage.sh random-uuid
+kafka-storage.sh format --config server.properties --cluster-id "$(kafka-storage.sh random-uuid)" --standalone
+kafka-storage.sh info --config server.properties
+"""
+SUMMARY = "Prepare the log folders of a broker and look at what they say."
+RESERVED_IDS = (UUID(int=0), UUID(int=1))
+
+
+def fill_parser(parser: Parser) -> Parser:
+    """The sub-commands, for this tool and for `ottla storage`."""
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=type(parser))
+    info = commands.add_parser("info", help="show what the log folders say")
+    info.set_defaults(action=_info)
+    format_ = commands.add_parser("format", help="prepare the log folders")
+    format_.set_defaults(action=_format)
+    for command in (info, format_):
+        command.add_argument("--config", "-c", required=True, metavar="FILE", help="the broker's server.properties")
+    format_.add_argument("--cluster-id", "-t", required=True, metavar="ID", help="see random-uuid")
+    format_.add_argument("--ignore-formatted", "-g", action="store_true", help="skip folders that are prepared already")
+    format_.add_argument("--release-version", "-r", metavar="VERSION", help="release whose features the cluster has")
+    format_.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
+    format_.add_argument("--add-scram", "-S", action="append", default=[], metavar="CREDENTIAL", help="not yet")
+    kinds = format_.add_mutually_exclusive_group()
+    kinds.add_argument("--standalone", "-s", action="store_true", help="this node alone keeps the metadata")
+    kinds.add_argument("--no-initial-controllers", "-N", action="store_true", help="another node keeps the metadata")
+    kinds.add_argument("--initial-controllers", "-I", metavar="NODES", help="id@host:port:directory of each controller")
+    mapping = commands.add_parser("version-mapping", help="the levels of all features in a release")
+    mapping.add_argument("--release-version", "-r", metavar="VERSION", help="default: the latest")
+    mapping.set_defaults(action=_mapping)
+    dependencies = commands.add_parser("feature-dependencies", help="what a level of a feature requires")
+    dependencies.add_argument("--feature", "-f", action="append", required=True, metavar="NAME=LEVEL")
+    dependencies.set_defaults(action=_dependencies)
+    random = commands.add_parser("random-uuid", help="print an id for a new cluster")
+    random.set_defaults(action=_random_uuid)
+    return parser
+
+
+def _random_uuid(_options: argparse.Namespace) -> int:
+    print(random_id())
+    return 0
+
+
+def random_id() -> str:
+    """An id as Kafka makes them: never one that a command line would take for an option."""
+    while True:
+        made = uuid4()
+        if made not in RESERVED_IDS and not id_text(made).startswith("-"):
+            return id_text(made)
+
+
+def _mapping(options: argparse.Namespace) -> int:
+    print("\n".join(mapping_lines(options.release_version, is_production=True)))
+    return 0
+
+
+def _dependencies(options: argparse.Namespace) -> int:
+    for line in dependency_lines(options.feature):
+        print(line)
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from ottla.cli.metadata.storage_folders import info_lines  # noqa: PLC0415 (random-uuid answers without it)
+
+    lines, code = info_lines(sorted(_settings(options.config).log_dirs))
+    print("\n".join(lines))
+    return code
+
+
+def _format(options: argparse.Namespace) -> int:
+    from ottla.cli.metadata.storage_folders import format_folder, unformatted  # noqa: PLC0415
+
+    settings = _settings(options.config)
+    _check_quorum(options, settings)
+    _check_features(options)
+    todo = unformatted(
+        hash_map_order(settings.log_dirs), settings.node_id, options.cluster_id, options.ignore_formatted
+    )
+    if not todo:
+        print("All of the log directories are already formatted.")
+    for path in todo:
+        is_metadata = path == settings.log_dirs[0] and "controller" in settings.process_roles
+        format_folder(path, settings.node_id, options.cluster_id, bool(settings.process_roles))
+        kind = "data" if not is_metadata else "dynamic metadata voter" if options.standalone else "metadata"
+        print(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSIONS[LATEST_LEVEL]}.")
+    return 0
+
+
+def _settings(path: str) -> BrokerSettings:
+    from ottla.base.broker_settings import load_broker_settings  # noqa: PLC0415
+    from ottla.base.settings import SettingsError  # noqa: PLC0415
+
+    try:
+        return load_broker_settings(path, environment=os.environ)
+    except SettingsError as problem:
+        raise OptionError(str(problem)) from None
+
+
+def _check_quorum(options: argparse.Namespace, settings: BrokerSettings) -> None:
+    """Which of the ways to name the first controllers goes with which settings."""
+    if "controller" not in settings.process_roles:
+        return
+    is_named = options.standalone or options.initial_controllers is not None
+    if settings.controller_quorum_voters:
+        if is_named:
+            raise OptionError(
+                "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
+                "--standalone. If you want to use dynamic quorum, please remove controller.quorum.voters and specify "
+                "controller.quorum.bootstrap.servers instead."
+            )
+    elif not is_named and not options.no_initial_controllers:
+        raise OptionError(
+            "Because controller.quorum.voters is not set on this controller, you must specify one of the following: "
+            "--standalone, --initial-controllers, or --no-initial-controllers."
+        )
+    if options.initial_controllers is not None:
+        _check_controllers(options.initial_controllers, settings.node_id)
+
+
+def _check_controllers(text: str, node_id: int) -> None:
+    """`id@host:port:directory`, commas between several: a cluster of one node can only name itself."""
+    for part in text.split(","):
+        node, _, rest = part.partition("@")
+        try:
+            parse_id(rest.rpartition(":")[2])
+        except ValueError as problem:
+            raise OptionError(f"Failed to parse voter in {part}: {problem}") from None
+        if node != str(node_id):
+            raise OptionError(f"{part} is another controller than node {node_id}: clusters have one so far")
+
+
+def _check_features(options: argparse.Namespace) -> None:
+    """A broker runs at the levels of one release; asking for others must not look as if it worked."""
+    if options.release_version is not None:
+        level = metadata_level(options.release_version, is_production=True)
+        if level != LATEST_LEVEL:
+            raise OptionError(
+                f"metadata.version {METADATA_VERSIONS[level]} is older than this broker, which runs at "
+                f"{METADATA_VERSIONS[LATEST_LEVEL]}: leave --release-version out"
+            )
+    known = {METADATA: LATEST_LEVEL, **default_levels(LATEST_LEVEL)}
+    for name, level in map(parse_level, options.feature):
+        if name not in known:
+            raise OptionError(f"Unsupported feature: {name}. Supported features are: {', '.join(sorted(known))}")
+        if level != known[name]:
+            raise OptionError(f"{name}={level} is another level than this broker runs at, which is {known[name]}")
+    if options.add_scram:
+        raise OptionError("--add-scram: users with passwords are not built yet")

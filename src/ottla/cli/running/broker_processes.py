@@ -1,0 +1,94 @@
+"""The brokers that run on this machine, found by their command lines; Linux only."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.base.properties import PropertiesError, read_properties
+from ottla.cli.terminal import ToolError
+
+PROC = Path("/proc")
+START_SCRIPT = "kafka-server-start.sh"
+CLASS_SCRIPT, BROKER_CLASS = "kafka-run-class.sh", "kafka.Kafka"
+MODULE = "ottla.cli.kafka_scripts"
+ID_KEYS = ("node.id", "broker.id")
+FOLDER_KEYS = ("log.dirs", "log.dir")
+
+
+def ask_to_stop(pids: Sequence[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            continue  # ended by itself in the meantime
+        except PermissionError:
+            raise ToolError(f"process {pid} belongs to somebody else: not allowed to stop it") from None
+
+
+def find_brokers(proc: Path, node_id: str | None = None, data: Path | None = None) -> list[int]:
+    """Process ids of ottla brokers, this process left out; of those whose log folders lie in `data`, if it is given."""
+    found = []
+    for folder in proc.iterdir():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+            continue
+        try:
+            words = [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")][:-1]
+            if (
+                is_broker(words)
+                and (node_id is None or _setting(ID_KEYS, words, folder / "cwd") == node_id)
+                and (data is None or _keeps_data_in(data, words, folder / "cwd"))
+            ):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # gone, or not ours to look at
+    return sorted(found)
+
+
+def is_broker(words: Sequence[str]) -> bool:
+    """Whether this command line runs a broker in this very process (a supervisor does not, it starts one)."""
+    if not words or not Path(words[0]).name.startswith("python"):
+        return False
+    program, *rest = program_of(words[1:]) or [""]
+    if program == MODULE:  # python -m ottla.cli.kafka_scripts kafka-server-start.sh ...
+        program, *rest = rest or [""]
+    if Path(program).name == START_SCRIPT or (Path(program).name == CLASS_SCRIPT and BROKER_CLASS in rest):
+        return "-daemon" not in rest
+    return (Path(program).name == "ottla" or program == "ottla.cli.main") and rest[:1] == ["broker"]
+
+
+def program_of(words: Sequence[str]) -> list[str]:
+    """The script or module that an interpreter was told to run, and its arguments."""
+    left = list(words)
+    while left and left[0].startswith("-"):
+        option = left.pop(0)
+        if option == "-m":
+            break
+        if option in ("-X", "-W"):
+            del left[:1]
+    return left
+
+
+def _keeps_data_in(data: Path, words: Sequence[str], cwd: Path) -> bool:
+    """Whether all log folders of a broker are this folder or lie in it, as far as its command line tells."""
+    value = _setting(FOLDER_KEYS, words, cwd)
+    folders = [(cwd / each.strip()).resolve() for each in (value or "").split(",") if each.strip()]
+    return bool(folders) and all(folder.is_relative_to(data.resolve()) for folder in folders)
+
+
+def _setting(keys: Sequence[str], words: Sequence[str], cwd: Path) -> str | None:
+    """What the command line says, else the properties file that it names; the first of these keys that there is."""
+    given = dict(word.removeprefix("--override=").partition("=")[::2] for word in words)
+    if named := next((given[key] for key in keys if key in given), None):
+        return named
+    for word in words:
+        path = cwd / word.removeprefix("--config=")
+        if word.endswith(".properties") and path.is_file():
+            try:
+                properties = read_properties(path.read_text("utf-8", "replace"))
+            except PropertiesError:
+                return None
+            return next((properties[key] for key in keys if key in properties), None)
+    return None

@@ -1,0 +1,131 @@
+"""Whatever is long in a legal request: work grows with it and not faster, and nobody waits for the end of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from long_requests import LongRequest, World, long_requests, served_apis
+from ottla.broker.coordinators.coordinators import Coordinators
+from ottla.broker.handlers.table import APIS
+from ottla.broker.served_api import ServedApi
+from ottla.protocol.apis import Api
+from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.layout import types_of
+from unit.broker.whole_broker import Client, Steps, WholeBroker, count_steps, with_whole_broker
+
+FEW, TIMES = 300, 4
+GROWTH_MAX = 1.4  # times as many entries may cost so many times as much work, and …
+BESIDE = 3_000  # … as many steps that have nothing to do with the request
+ROUND_STEPS_MAX = 40_000  # ten milliseconds
+TOPICS, PARTITIONS = 20, 40
+EACH = pytest.mark.parametrize("api", served_apis(), ids=lambda api: api.name)
+
+
+class CountedText(str):
+    """A name of a request: to compare it is a step, so that a search through a list shows."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+class CountedNumber(int):
+    """The same for partitions."""
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return int.__hash__(self)
+
+
+@EACH
+def test_work_grows_with_the_request_and_not_faster(tmp_path: Path, api: Api) -> None:
+    async def play(broker: WholeBroker) -> None:
+        world = await world_of(broker)
+        client = broker.connect()
+        for few, many in pairs(api, world):
+            await client.ask(few.request, api.key, few.version)  # compiles codecs, makes groups
+            small = await steps_of(client, few)
+            large = await steps_of(client, many)
+            assert large.total <= GROWTH_MAX * TIMES * small.total + BESIDE, f"{many.label}: {small.total} steps"
+            assert large.longest_round <= ROUND_STEPS_MAX, f"{many.label}: {large.longest_round} steps at a time"
+
+    with_whole_broker(tmp_path, tuple(counting(row) for row in APIS), play)
+
+
+async def steps_of(client: Client, long: LongRequest) -> Steps:
+    client.write(long.request, long.api.key, long.version)
+    return await count_steps(client.answer())
+
+
+def pairs(api: Api, world: World) -> Iterator[tuple[LongRequest, LongRequest]]:
+    return zip(long_requests(api, FEW, world), long_requests(api, FEW * TIMES, world), strict=True)
+
+
+async def world_of(broker: WholeBroker) -> World:
+    names = [f"long-{number}" for number in range(TOPICS)]
+    await broker.create_topics({**dict.fromkeys(names, 1), "wide": PARTITIONS})
+    coordinators: Coordinators = broker.parts.coordinators
+    for internal in (coordinators.internal_topics.offsets(), coordinators.internal_topics.transactions()):
+        await coordinators.ensure_topic(internal)
+    topics = broker.parts.image.topics
+    now_ms = broker.parts.clock.now_ms()
+    return World(
+        [(name, topics[name].topic_id) for name in names],
+        ("wide", topics["wide"].topic_id),
+        PARTITIONS,
+        records=bytes(build_batch([Record(0, now_ms, None, b"value", ())])),
+    )
+
+
+def counting(row: ServedApi) -> ServedApi:
+    """The same API; its handler gets names and numbers whose comparison counts."""
+    handle = row.handle
+
+    async def later(request: Any, context: Any) -> Any:
+        mark(request)
+        return await handle(request, context)
+
+    def now(request: Any, context: Any) -> Any:
+        mark(request)
+        return handle(request, context)
+
+    return row._replace(handle=later if iscoroutinefunction(handle) else now)
+
+
+def mark(request: Any) -> None:
+    """Not counted itself."""
+    counter = sys.getprofile()
+    sys.setprofile(None)
+    mark_fields(request)
+    sys.setprofile(counter)
+
+
+def mark_fields(message: Any) -> None:
+    for name, kind in types_of(type(message)).items():
+        value = getattr(message, name)
+        if isinstance(value, list):
+            if kind.array_item.kind == "struct":
+                for row in value:
+                    mark_fields(row)
+            else:
+                setattr(message, name, [marked(item) for item in value])
+        else:
+            setattr(message, name, marked(value))
+
+
+def marked(value: Any) -> Any:
+    if type(value) is str:
+        return CountedText(value)
+    return CountedNumber(value) if type(value) is int else value
