@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ottla.broker.services import Services
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.network import Network
 from tests.simulation.brokers.node_loop import NodeLoop
@@ -25,6 +24,7 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 
 from ottla.base import tasks
 from ottla.base.broker_settings import BrokerSettings
+from ottla.broker.assembly import Assembly
 from ottla.broker.main import Broker
 from ottla.storage.log_dirs import LogDirs
 
@@ -74,9 +74,9 @@ class ObservedBroker(Broker):
         super().__init__(settings, loop.poller)  # type: ignore[arg-type]
         self._host = host
 
-    def _assemble(self, log_dirs: LogDirs) -> Services:
-        self._host.services = services = super()._assemble(log_dirs)
-        return services
+    def _assemble(self, log_dirs: LogDirs) -> Assembly:
+        self._host.assembly = assembly = super()._assemble(log_dirs)
+        return assembly
 
 
 class BrokerHost:
@@ -91,7 +91,7 @@ class BrokerHost:
         self.broker: Broker | None = None
         self.lives = 0
         self.clock_step = 0.0
-        self.services: Services | None = None
+        self.assembly: Assembly | None = None
         self.failure: str | None = None  # why the last life ended by itself
         cluster.sockets.hosts[self.address] = self.name
 
@@ -126,7 +126,7 @@ class BrokerHost:
         settings = self.settings
         self.cluster.disk.disk_of(self.name).is_full = False
         self.failure = None
-        self.services = None
+        self.assembly = None
 
         def begin() -> None:
             self.broker = broker = ObservedBroker(settings, loop, self)
@@ -189,7 +189,7 @@ class BrokerHost:
         loop.die()
         self.cluster.world.graveyard.append(self.broker)
         self.broker = None
-        self.services = None
+        self.assembly = None
         if with_power:
             self.cluster.network.turn_off(self.name)
         self.cluster.sockets.kill(loop)
@@ -346,7 +346,7 @@ def end_world(cluster: Cluster) -> None:
             cluster.server.sessions.clear()
             cluster.disk.close_all()
             for host in cluster.hosts:
-                host.loop = host.broker = host.services = None
+                host.loop = host.broker = host.assembly = None
             gc.collect()
     finally:
         sys.unraisablehook = hook

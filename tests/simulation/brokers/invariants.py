@@ -14,7 +14,7 @@ from tests.simulation.brokers.cluster import BrokerHost, Cluster
 from ottla.network.connection import Connection
 
 if TYPE_CHECKING:
-    from ottla.broker.services import Services
+    from ottla.broker.assembly import Assembly
 
 TASKS_MORE_MAX = 3  # of a kind, beyond what the broker had when it was idle at first
 
@@ -83,10 +83,10 @@ class ReplicasAreEqual:
     def broken(self, cluster: Cluster) -> str | None:
         ends: dict[tuple[str, int], dict[str, int]] = {}
         for host in cluster.hosts:
-            services = host.services
-            if services is None:
+            assembly = host.assembly
+            if assembly is None:
                 return f"{host.name} does not serve"
-            for name, partition in services.replicas.partitions.items():
+            for name, partition in assembly.replicas.partitions.items():
                 ends.setdefault((name[0], name[1]), {})[host.name] = partition.log.end_offset
         for name, each in ends.items():
             if len(set(each.values())) > 1:
@@ -95,13 +95,13 @@ class ReplicasAreEqual:
 
 
 def waiting_at(host: BrokerHost) -> str | None:
-    services: Services | None = host.services
-    if services is None or host.loop is None:
+    assembly: Assembly | None = host.assembly
+    if assembly is None or host.loop is None:
         return "nobody serves"
     for watched in host.loop.poller.watched():
         if isinstance(watched, Connection) and watched.pending and not watched.client.host.startswith("b"):
             return f"{len(watched.pending)} replies are pending for {watched.client.host}"
-    for name, partition in services.replicas.partitions.items():
+    for name, partition in assembly.replicas.partitions.items():
         for kind in ("_fetches", "_produces", "_deletions", "_flushes"):
             found = getattr(partition, kind)
             if found:

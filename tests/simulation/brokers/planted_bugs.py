@@ -34,8 +34,8 @@ BUGS = [
         (
             Change(
                 DISPATCH,
-                "            answer = served.handle(held[0], context)\n",
-                "            responder._place = None\n            answer = served.handle(held[0], context)\n",
+                "            answer = served.handle_long(held[0], context)\n",
+                "            responder._place = None\n            answer = served.handle_long(held[0], context)\n",
             ),
         ),
         "calm",
