@@ -67,6 +67,11 @@ BAD_DISKS: Final = ("No space left", "Input/output error")
 EXPECTED_ENDS: Final = ("StartError", "BrokerFailedError", "StoreUnusableError", "LogDirError")
 
 
+logging.getLogger("ottla").addHandler(
+    logging.NullHandler()
+)  # what is freed after the end of a world has nothing to say
+
+
 class ObservedBroker(Broker):
     """A broker whose insides can be looked at."""
 

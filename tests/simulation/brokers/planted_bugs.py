@@ -195,7 +195,7 @@ BUGS = [
                 "            while self._waiting:\n",
             ),
         ),
-        "kill",
+        "mixed",
     ),
     PlantedBug(
         "a coordinator that leads no more does not tell who waits",
@@ -228,7 +228,7 @@ BUGS = [
                 "            self._pause()\n",
             ),
         ),
-        "kill",
+        "mixed",
     ),
     PlantedBug(
         "offsets of a transaction do not count when it is committed",
