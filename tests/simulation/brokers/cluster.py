@@ -58,7 +58,8 @@ SETTINGS: Final = {
     "controlled.shutdown.max.retries": "2",
     "controlled.shutdown.retry.backoff.ms": "500",
     "log.roll.ms": "3000",
-    "log.cleaner.enable": "false",
+    "log.cleaner.backoff.ms": "700",
+    "log.cleaner.min.cleanable.ratio": "0.2",
 }
 
 
