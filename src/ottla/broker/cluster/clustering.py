@@ -169,12 +169,15 @@ class Clustering:
     async def hand_over(self) -> None:
         """Controlled shutdown: others lead what we lead before we stop serving."""
         settings = self._node.settings
-        if not settings.controlled_shutdown_enable or set(self._node.image.brokers) <= {self._node.id}:
-            return
+        has_heirs = settings.controlled_shutdown_enable and not set(self._node.image.brokers) <= {self._node.id}
         if not self.membership.is_in_touch():
-            logger.warning("stopping without a controlled shutdown: without ZooKeeper nobody can be elected")
+            self.membership.is_standing = False
+            if has_heirs:
+                logger.warning("stopping without a controlled shutdown: without ZooKeeper nobody can be elected")
             return
-        await self.membership.step_down()
+        await self.membership.step_down()  # also if nobody is there: whoever comes could not reach a closed port
+        if not has_heirs:
+            return
         for attempt in range(settings.controlled_shutdown_max_retries):
             if attempt and await is_left_alone(self._node, settings.controlled_shutdown_retry_backoff_ms / 1000):
                 return
