@@ -58,13 +58,19 @@ SETTINGS: Final = {
     "controlled.shutdown.max.retries": "2",
     "controlled.shutdown.retry.backoff.ms": "500",
     "log.roll.ms": "3000",
-    "log.cleaner.enable": "false",
+    "log.cleaner.backoff.ms": "700",
+    "log.cleaner.min.cleanable.ratio": "0.2",
 }
 
 
 UNINTERESTING: Final = ("Rolled a new segment", "fetching from broker", "loaded %s")
 BAD_DISKS: Final = ("No space left", "Input/output error")
 EXPECTED_ENDS: Final = ("StartError", "BrokerFailedError", "StoreUnusableError", "LogDirError")
+
+
+logging.getLogger("ottla").addHandler(
+    logging.NullHandler()
+)  # what is freed after the end of a world has nothing to say
 
 
 class ObservedBroker(Broker):

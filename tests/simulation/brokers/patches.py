@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Self
 
+from tests.simulation.brokers.cleaner import InlineCleaner
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.sockets import Sockets
 from tests.simulation.brokers.world import EPOCH_SECONDS, World
@@ -25,6 +26,7 @@ from ottla.broker import dispatch, main
 from ottla.broker.cluster import peers
 from ottla.broker.fetching import Fetch
 from ottla.broker.handlers.produce import _ReplicationWait
+from ottla.broker.logs import cleaning
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import peer
@@ -90,6 +92,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         for name, function in disk.door().items():
             put(files, name, function)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
+        put(cleaning, "CleanerProcess", InlineCleaner)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
         put(dispatch, "gc", SimpleNamespace(enable=lambda: None, disable=lambda: None))
         put(main, "listen", sockets.listen)

@@ -20,7 +20,6 @@ PEER = "network/peer.py"
 DISPATCH = "broker/dispatch.py"
 ISR_CHANGES = "broker/replicas/isr_changes.py"
 FETCHER = "broker/replicas/replica_fetcher.py"
-POLL_LOOP = "broker/cluster/poll_loop.py"
 MARKERS = "broker/coordinators/markers.py"
 PRODUCE = "broker/handlers/produce.py"
 SHARD = "coordination/shard.py"
@@ -195,7 +194,7 @@ BUGS = [
                 "            while self._waiting:\n",
             ),
         ),
-        "kill",
+        "mixed",
     ),
     PlantedBug(
         "a coordinator that leads no more does not tell who waits",
@@ -228,7 +227,7 @@ BUGS = [
                 "            self._pause()\n",
             ),
         ),
-        "kill",
+        "mixed",
     ),
     PlantedBug(
         "offsets of a transaction do not count when it is committed",
@@ -302,30 +301,15 @@ BUGS = [
         "kill",
     ),
     PlantedBug(
-        "a broker goes on with the deltas of an earlier controller",
+        "a partition that moves away stays where it was",
         (
             Change(
-                POLL_LOOP,
-                "                self._sequence = NO_SEQUENCE\n                if elected == NO_CONTROLLER",
-                "                if elected == NO_CONTROLLER",
-            ),
-            Change(
-                FEED,
-                "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            self._note",
-                "        if 0 <= sequence <= self.sequence:\n            self._note",
-            ),
-            Change(
-                FEED,
-                "        if epoch == self.epoch and 0 <= sequence <= self.sequence:\n            if sequence",
-                "        if 0 <= sequence <= self.sequence:\n            if sequence",
-            ),
-            Change(
-                "controller/cluster/deltas.py",
-                "        if not delta.is_snapshot and (epoch, delta.sequence) != (place.epoch, place.sequence + 1):\n",
-                "        if False:\n",
+                "broker/publisher.py",
+                "        if leaving:\n            yield from",
+                "        if False:\n            yield from",
             ),
         ),
-        "kill",
+        "moves",
     ),
     PlantedBug(
         "a machine that lost its power says that it has all that it had",
