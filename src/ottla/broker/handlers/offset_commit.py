@@ -53,7 +53,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Any:
 
 
 def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
-    """Few partitions, of different topics that exist, and whose offsets this client may commit."""
+    """Few partitions but some, of different topics that exist, and whose offsets this client may commit."""
     topics = request.topics
     may_group = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
     if not topics or len(topics) > PIECE_ROWS or not may_group:
@@ -62,7 +62,7 @@ def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
     for topic in topics:
         error, count = check_topic(topic, context)
         rows_left -= len(topic.partitions)
-        if error is not Error.NONE or rows_left < 0:
+        if error is not Error.NONE or rows_left < 0 or not topic.partitions:
             return False
         for row in topic.partitions:
             if not 0 <= row.partition_index < count:
