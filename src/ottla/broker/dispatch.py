@@ -145,7 +145,7 @@ class Dispatcher:
             answer = served.handle(request, context)
             if served.is_eager:
                 responder.run_eagerly(answer)
-            elif served.is_async:
+            elif served.is_async or (not served.overlaps and asyncio.iscoroutine(answer)):
                 responder.run(answer)
             else:
                 responder.settle(answer)

@@ -18,7 +18,8 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import start_answer
-from ottla.broker.slices import Turn, in_slices, pieces_of
+from ottla.broker.long_messages import encoded_apart
+from ottla.broker.slices import PIECE_ROWS, Turn, in_slices, pieces_of
 from ottla.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -33,7 +34,44 @@ IDS_SINCE: Final = 10
 Row = tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]
 
 
-async def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+def handle(request: OffsetCommitRequest, context: Context) -> Any:
+    """Mostly few partitions, all of them there: those are committed at once, together."""
+    if not is_usual(request, context):
+        return commit_in_slices(request, context)
+    version = context.api_version
+    try:
+        return context.broker.coordinators.ask_group(
+            context,
+            request.group_id,
+            lambda machine, reply_to, now_ms: machine.commit(request, reply_to, now_ms, version),
+        )
+    except KafkaError as error:
+        answers = Answers()
+        for topic in request.topics:
+            answers.add_all([(topic, row) for row in topic.partitions], error.error)
+        return OffsetCommitResponse(topics=list(answers.topics.values()))
+
+
+def is_usual(request: OffsetCommitRequest, context: Context) -> bool:
+    """Few partitions but some, of different topics that exist, and whose offsets this client may commit."""
+    topics = request.topics
+    may_group = context.may(Operation.READ, ResourceType.GROUP, request.group_id)
+    if not topics or len(topics) > PIECE_ROWS or not may_group:
+        return False
+    rows_left = PIECE_ROWS
+    for topic in topics:
+        error, count = check_topic(topic, context)
+        rows_left -= len(topic.partitions)
+        if error is not Error.NONE or rows_left < 0 or not topic.partitions:
+            return False
+        for row in topic.partitions:
+            if not 0 <= row.partition_index < count:
+                return False
+    return len(topics) == 1 or len({topic.name for topic in topics}) == len(topics)
+
+
+@encoded_apart
+async def commit_in_slices(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
     turn = Turn()
     answers = Answers()
     allowed = await sort_out(request, context, answers, turn)

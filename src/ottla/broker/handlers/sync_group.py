@@ -7,7 +7,6 @@ from typing import Any, Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.coordinators.waiting_answers import answer_of
 from ottla.broker.slices import PIECE_ROWS, in_slices
 from ottla.groups.classic_answers import refused_sync
 from ottla.groups.machine import GroupMachine
@@ -16,22 +15,33 @@ from ottla.protocol.messages.groups import SyncGroupRequest
 PROTOCOL_SINCE: Final = 5
 
 
-async def handle(request: SyncGroupRequest, context: Context) -> Any:
+def handle(request: SyncGroupRequest, context: Context) -> Any:
     if not request.group_id:
         return refused_sync(Error.INVALID_GROUP_ID)
     if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
         return refused_sync(Error.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= PROTOCOL_SINCE and not (request.protocol_type and request.protocol_name):
         return refused_sync(Error.INCONSISTENT_GROUP_PROTOCOL)
+    if len(request.assignments) > PIECE_ROWS:
+        return sync_many(request, context)
+    return sync(request, context)
+
+
+def sync(request: SyncGroupRequest, context: Context) -> Any:
     try:
-        groups = context.broker.coordinators.groups
-        if len(request.assignments) > PIECE_ROWS:
-            await keep_members_only(request, groups.shard(request.group_id).machine)
-        return await answer_of(
-            groups, request.group_id, lambda machine, reply_to, now_ms: machine.sync(request, reply_to, now_ms)
+        return context.broker.coordinators.ask_group(
+            context, request.group_id, lambda machine, reply_to, now_ms: machine.sync(request, reply_to, now_ms)
         )
     except KafkaError as error:
         return refused_sync(error.error)
+
+
+async def sync_many(request: SyncGroupRequest, context: Context) -> Any:
+    try:
+        await keep_members_only(request, context.broker.coordinators.groups.shard(request.group_id).machine)
+    except KafkaError as error:
+        return refused_sync(error.error)
+    return sync(request, context)
 
 
 async def keep_members_only(request: SyncGroupRequest, machine: GroupMachine) -> None:
