@@ -6,13 +6,13 @@ import asyncio
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from long_requests import Maker, Naming, World, long_requests, served_apis, telling_versions
 from ottla.base import tasks
 from ottla.broker.handlers.table import APIS
-from ottla.network.connection import Connection
 from ottla.protocol.apis import Api
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.replication.partition import Partition
@@ -98,8 +98,8 @@ async def leave(broker: WholeBroker, client: Client) -> None:
     assert not connection.pending
     assert not connection.waiting
     assert connection.own is None
-    left: weakref.ref[Connection] = weakref.ref(connection)
-    del connection, client.connection
+    left: weakref.ref[Any] = weakref.ref(client.wire)  # whoever holds the connection holds its wire; it may be compiled
+    del connection, client.connection, client.wire
     gc.collect()
     assert left() is None, f"held by {gc.get_referrers(left())}"
     assert tasks.counts.failed == failed
