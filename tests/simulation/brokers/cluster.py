@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ from ottla.broker.main import Broker
 from ottla.storage.log_dirs import LogDirs
 
 PORT: Final = 9092
+MEMORY: Final = "/dev/shm"  # where there is one: nothing waits for a disk then
 SESSION_MS: Final = 2_000
 CLIENTS: Final = "c"
 SETTINGS: Final = {
@@ -300,7 +302,7 @@ def running(
     seed: int, brokers: int = 3, settings: dict[str, str] | None = None, lines: int | None = 80
 ) -> Iterator[Cluster]:
     """A world with a cluster in it, and nothing left of it afterwards."""
-    root = tempfile.mkdtemp(prefix="ottla-", dir="/dev/shm")  # in memory: nothing waits for a disk
+    root = tempfile.mkdtemp(prefix="ottla-", dir=MEMORY if os.path.isdir(MEMORY) else None)
     logger = logging.getLogger("ottla")
     level, propagates = logger.level, logger.propagate
     was_collecting = gc.isenabled()
