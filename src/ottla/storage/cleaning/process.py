@@ -82,7 +82,7 @@ class Pacer:
 
     def _check(self) -> None:
         while True:
-            if select.select([self._input], [], [], 0)[0]:
+            if has_input(self._input, 0):
                 raise CancelledError
             now = time.monotonic()
             if now - self._reported >= PROGRESS_SECONDS:
@@ -120,7 +120,7 @@ def main() -> int:
 def serve(input_descriptor: int, output_descriptor: int) -> None:
     received = bytearray()
     while True:
-        if not select.select([input_descriptor], [], [], IDLE_SECONDS_MAX)[0]:
+        if not has_input(input_descriptor, IDLE_SECONDS_MAX):
             return
         chunk = os.read(input_descriptor, 1 << 16)
         if not chunk:
@@ -170,3 +170,10 @@ def end_with_parent() -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def has_input(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or the end of it; poll() knows descriptors above 1,023, select() does not."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
