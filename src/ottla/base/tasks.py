@@ -72,11 +72,6 @@ def tell(listener: Callable[..., object], *news: object) -> None:
         logger.exception("%r failed when it was told %r", listener, news)
 
 
-def stop(task: asyncio.Task[Any] | None) -> None:
-    if task is not None:
-        task.cancel()
-
-
 def _hold(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)

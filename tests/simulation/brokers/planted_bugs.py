@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.simulation.cluster.planted_bugs import ROOT, Change, PlantedBug, plant
+from tests.simulation.cluster import planted_bugs
+from tests.simulation.cluster.planted_bugs import Change, PlantedBug
 
 SEEDS_MAX = 2_000
 
@@ -327,16 +326,7 @@ BUGS = [
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
-    plant(bug, folder)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder / 'src'}:{ROOT}",
-        "OTTLA_PURE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, "-m", "tests.simulation.brokers.play", str(seeds), "0", bug.theme]
-    played = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    return None if played.returncode == 0 else played.stdout + played.stderr
+    return planted_bugs.hunt(bug, folder, seeds, "tests.simulation.brokers.play")
 
 
 def first_lines(found: str | None) -> str:

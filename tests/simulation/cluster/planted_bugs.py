@@ -234,7 +234,9 @@ def plant(bug: PlantedBug, folder: Path) -> None:
         path.write_text(text.replace(change.right, change.wrong))
 
 
-def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
+def hunt(
+    bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX, player: str = "tests.simulation.cluster.play"
+) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
     plant(bug, folder)
     environment = {
@@ -243,7 +245,7 @@ def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
         "OTTLA_PURE": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-m", "tests.simulation.cluster.play", str(seeds), "0", bug.theme]
+    command = [sys.executable, "-m", player, str(seeds), "0", bug.theme]
     played = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     return None if played.returncode == 0 else (played.stdout + played.stderr).strip()
 

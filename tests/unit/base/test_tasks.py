@@ -53,8 +53,7 @@ def test_a_cancelled_loop_ends() -> None:
     async def scene() -> None:
         task = tasks.keep_running(lambda: asyncio.sleep(100), "a loop")
         await asyncio.sleep(1)
-        tasks.stop(task)
-        tasks.stop(None)
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -37,7 +37,7 @@ def test_tasks_that_failed_or_were_begun_anew_are_counted() -> None:
         tasks.start(fail(), "work")
         loop = tasks.keep_running(fail, "a loop")
         await asyncio.sleep(tasks.PAUSE_SECONDS_MIN * 1.5)
-        tasks.stop(loop)
+        loop.cancel()
 
     failed, restarted = counts()
     virtual_time.run(whole())
