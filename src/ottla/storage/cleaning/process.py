@@ -168,12 +168,12 @@ def end_with_parent() -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def has_input(descriptor: int, seconds: float) -> bool:
     """Whether there is something to read, or the end of it; poll() knows descriptors above 1,023, select() does not."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
