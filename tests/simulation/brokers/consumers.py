@@ -108,15 +108,18 @@ class Consumer(Client):
 
 
 class FinalReader(Consumer):
-    """Reads a partition to its end when all is quiet."""
+    """Reads a partition to its end when all is quiet. A leader that was elected just now may tell an older end."""
 
-    def __init__(self, cluster: object, name: str, ledger: Ledger, place: Place, *, is_committed: bool) -> None:
+    def __init__(
+        self, cluster: object, name: str, ledger: Ledger, place: Place, end_offset: int, *, is_committed: bool
+    ) -> None:
         super().__init__(cluster, name, ledger, place, is_committed=is_committed)
+        self.end_offset = end_offset
         self.log: dict[int, str] = {}
         self.has_ended = False
 
     async def run(self) -> None:
-        while self.high_watermark < 0 or self.offset < self.high_watermark:
+        while self.offset < self.end_offset:
             try:
                 self.log |= await self.fetch(0) or {}
             except GoneError:

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from tests.simulation.brokers.cluster import BrokerHost, Cluster
+from tests.simulation.brokers.ledger import Place
 
 from ottla.network.connection import Connection
 
@@ -81,17 +82,23 @@ class ReplicasAreEqual:
     """All replicas of a partition hold the same, once all are in sync."""
 
     def broken(self, cluster: Cluster) -> str | None:
-        ends: dict[tuple[str, int], dict[str, int]] = {}
         for host in cluster.hosts:
-            assembly = host.assembly
-            if assembly is None:
+            if host.assembly is None:
                 return f"{host.name} does not serve"
-            for name, partition in assembly.replicas.partitions.items():
-                ends.setdefault((name[0], name[1]), {})[host.name] = partition.log.end_offset
-        for name, each in ends.items():
+        for name, each in ends_of_replicas(cluster).items():
             if len(set(each.values())) > 1:
                 return f"the replicas of {name} differ in length: {each}"
         return None
+
+
+def ends_of_replicas(cluster: Cluster) -> dict[Place, dict[str, int]]:
+    """Partition -> broker -> end of its log, of brokers that serve."""
+    ends: dict[Place, dict[str, int]] = {}
+    for host in cluster.hosts:
+        if host.assembly is not None:
+            for name, partition in host.assembly.replicas.partitions.items():
+                ends.setdefault((name[0], name[1]), {})[host.name] = partition.log.end_offset
+    return ends
 
 
 def waiting_at(host: BrokerHost) -> str | None:

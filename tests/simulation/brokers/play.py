@@ -20,6 +20,7 @@ from tests.simulation.brokers.invariants import (
     NoTasksAreLeft,
     NoUnexpectedError,
     ReplicasAreEqual,
+    ends_of_replicas,
 )
 from tests.simulation.brokers.ledger import Ledger, Place
 from tests.simulation.brokers.members import ClassicMember, ConsumerMember, Member
@@ -149,8 +150,16 @@ class Life:
             counter.start()
         if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
             self.world.break_("open transactions do not come to an end")
+        ends = {place: max(found.values()) for place, found in ends_of_replicas(self.cluster).items()}
         readers = [
-            FinalReader(self.cluster, f"final {place} {is_committed}", self.ledger, place, is_committed=is_committed)
+            FinalReader(
+                self.cluster,
+                f"final {place} {is_committed}",
+                self.ledger,
+                place,
+                ends.get(place, 0),
+                is_committed=is_committed,
+            )
             for place in self.places()
             for is_committed in (False, True)
         ]

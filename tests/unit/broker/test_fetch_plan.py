@@ -82,6 +82,8 @@ def test_a_partition_that_failed_leaves_the_session_and_comes_back(plan):
     assert (asked(ask), ask.forgotten) == ([], [(TOPIC_ID, 1)])
     assert plan.wakeup_ms() == delay_ms
     assert plan.next(delay_ms - 1).wanted == {}
+    assert not plan.has_news(delay_ms - 1)
+    assert plan.has_news(delay_ms)
     ask = plan.next(delay_ms)
     assert (asked(ask), ask.forgotten) == ([1], [])
 
@@ -117,10 +119,10 @@ def test_when_all_wait_there_is_no_request(plan):
 def test_a_removed_partition_is_forgotten_once(plan):
     begin(plan)
     plan.remove((TOPIC_ID, 0))
-    assert plan.has_news
+    assert plan.has_news(0)
     assert plan.next(0).forgotten == [(TOPIC_ID, 0)]
     assert plan.next(0).forgotten == []
-    assert not plan.has_news
+    assert not plan.has_news(0)
 
 
 def test_a_partition_that_was_removed_before_it_was_named_is_not_forgotten(plan):

@@ -274,6 +274,29 @@ class Followable:
         self.fetch_position = lambda: SimpleNamespace(offset=0, last_epoch=-1, leader_epoch=0)
 
 
+def test_a_refused_partition_asks_again_while_the_leader_holds_a_fetch_back(play):
+    """Else a new leader's high watermark, and every acks=all, waits for replica.fetch.wait.max.ms."""
+
+    async def scene(stand, leader, fetcher):
+        serve, asked_again = leader.call, asyncio.Event()
+
+        async def hold_back(request, response, timeout_ms):
+            if request.session_epoch > 0 and not asked_again.is_set():
+                if any(topic.topic_id == TOPIC_ID for topic in request.topics):
+                    asked_again.set()  # which ends the fetch that is held back
+                await asyncio.wait_for(asked_again.wait(), 3600)
+            return await serve(request, response, timeout_ms)
+
+        leader.call = hold_back
+        leader.answers = [refusal(Error.UNKNOWN_LEADER_EPOCH)]
+        stand.append(1, b"a")
+        fetcher.plan.add(SimpleNamespace(**vars(Followable())))
+        fetcher.follow(stand.at[2])
+        await until(lambda: stand.at[2].log.end_offset == 1)
+
+    play(scene)
+
+
 def test_with_flushed_acks_the_leader_hears_of_records_that_are_on_disk(play):
     async def scene(stand, leader, fetcher):
         replica = stand.at[2]

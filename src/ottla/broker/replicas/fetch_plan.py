@@ -159,10 +159,9 @@ class FetchPlan:
     def has_session(self) -> bool:
         return self._session_id != NO_SESSION
 
-    @property
-    def has_news(self) -> bool:
+    def has_news(self, now_ms: int) -> bool:
         """Whether there is something that the leader does not know yet."""
-        return bool(self._changed or self._leaving)
+        return bool(self._changed or self._leaving) or self.wakeup_ms() <= now_ms
 
     @property
     def failed_count(self) -> int:

@@ -2,7 +2,8 @@
 
 Rules:
 1. A partition that cannot be copied now waits by itself; the others go on.
-2. Whoever is added while the leader holds a fetch back asks at once with a second one: that ends the first.
+2. Whoever is added while the leader holds a fetch back asks at once with a second one: that ends the first. So does
+   whoever has waited long enough after a failure.
 3. What was received is appended in pieces of about a megabyte; the loop serves others in between.
 4. An answer is believed only if the partition still stands where it asked from, under the same leader epoch: that is
    checked by Partition, for each partition and at the moment of its append.
@@ -145,7 +146,8 @@ class ReplicaFetcher:
         first = self._calls[0]
         news = tasks.ask(self._news.wait(), "news for a fetcher")
         try:
-            await asyncio.wait((first.answer, news), return_when=asyncio.FIRST_COMPLETED)
+            seconds = self._wait_seconds() if self._may_send() else None
+            await asyncio.wait((first.answer, news), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             news.cancel()
         if first.answer.done():
@@ -153,14 +155,18 @@ class ReplicaFetcher:
             await self._take(first, first.answer.result())
 
     def _send_if_due(self) -> None:
-        """One fetch at a time; a second one to tell the leader of news while it holds the first one back."""
-        if self._calls and (len(self._calls) > 1 or not (self.plan.has_session and self.plan.has_news)):
+        if not self._may_send():
             return
-        ask = self.plan.next(self._now_ms())
+        now_ms = self._now_ms()
+        ask = self.plan.next(now_ms) if not self._calls or self.plan.has_news(now_ms) else None
         if ask is not None:  # the request is made here: when its task begins, the plan may be another one
             settings = self._broker.settings
             request = fetch_request(ask, self.plan, settings, self._broker.node_id, self._broker.broker_epoch)
             self._calls.append(Call(ask, tasks.ask(self._ask(request), "a replica's fetch")))
+
+    def _may_send(self) -> bool:
+        """One fetch at a time; a second one to tell the leader of news while it holds the first one back."""
+        return not self._calls or (len(self._calls) == 1 and self.plan.has_session)
 
     async def _ask(self, request: FetchRequest) -> FetchResponse:
         if self._peer is None or self._peer.is_closed:
