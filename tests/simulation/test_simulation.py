@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tests.simulation.planted_bugs import BUGS, PlantedBug, hunt
+from tests.simulation.hunting import PlantedBug
+from tests.simulation.planted_bugs import BUGS, hunt
 
 SCENARIOS = {"exactly_once": 400, "classic_members": 400, "consumer_members": 300}
 FAULTS_FACTOR = 20  # so many more seeds in `make faults`

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 
-from tests.simulation.cluster import planted_bugs
-from tests.simulation.cluster.planted_bugs import Change, PlantedBug
+from tests.simulation.hunting import Change, PlantedBug, hunt_all, play
 
 SEEDS_MAX = 2_000
 
@@ -326,23 +323,8 @@ BUGS = [
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
-    return planted_bugs.hunt(bug, folder, seeds, "tests.simulation.brokers.play")
-
-
-def first_lines(found: str | None) -> str:
-    if found is None:
-        return "not found"
-    lines = found.splitlines()
-    place = next((number for number, line in enumerate(lines) if line.startswith("seed ")), 0)
-    return f"{lines[place]}: {lines[max(0, place - 1)][:150]}"
-
-
-def main() -> None:
-    for bug in BUGS:
-        if len(sys.argv) < 2 or sys.argv[1] in bug.name:
-            with tempfile.TemporaryDirectory() as place:
-                print(f"{bug.name}: {first_lines(hunt(bug, Path(place)))}", flush=True)
+    return play(bug, folder, "tests.simulation.brokers.play", str(seeds), "0", bug.theme)
 
 
 if __name__ == "__main__":
-    main()
+    hunt_all(BUGS, hunt)

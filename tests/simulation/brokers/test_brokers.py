@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.brokers.faults import THEMES
 from tests.simulation.brokers.planted_bugs import BUGS, SEEDS_MAX, hunt
 from tests.simulation.brokers.play import play_piece, simulate
-from tests.simulation.cluster.planted_bugs import ROOT, PlantedBug
+from tests.simulation.hunting import ROOT, PlantedBug
 
 PIECE = 15
 SEEDS = range(0, 75, PIECE)  # the other half is in a file of its own: files are what processes share out among them

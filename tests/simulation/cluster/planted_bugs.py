@@ -5,33 +5,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
-ROOT = Path(__file__).parents[3]
+from tests.simulation.hunting import Change, PlantedBug, hunt_all, play
+
 SEEDS_MAX = 3_000
-
-
-class Change(NamedTuple):
-    """One place in the source."""
-
-    file: str  # below src/ottla
-    right: str
-    wrong: str
-
-
-class PlantedBug(NamedTuple):
-    """What is done wrong."""
-
-    name: str
-    changes: tuple[Change, ...]
-    theme: str = "-"  # "-": any
-
 
 PARTITION = "replication/partition.py"
 REPLICA = "replication/replica.py"
@@ -224,47 +202,10 @@ BUGS = [
 ]
 
 
-def plant(bug: PlantedBug, folder: Path) -> None:
-    """A copy of the source with the mistake in it."""
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info"))
-    for change in bug.changes:
-        path = folder / "src" / "ottla" / change.file
-        text = path.read_text()
-        assert text.count(change.right) == 1, f"{bug.name}: {change.file} has changed, adapt the planted bug"
-        path.write_text(text.replace(change.right, change.wrong))
-
-
-def hunt(
-    bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX, player: str = "tests.simulation.cluster.play"
-) -> str | None:
+def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
-    plant(bug, folder)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{folder / 'src'}:{ROOT}",
-        "OTTLA_PURE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, "-m", player, str(seeds), "0", bug.theme]
-    played = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    return None if played.returncode == 0 else (played.stdout + played.stderr).strip()
-
-
-def first_lines(found: str | None) -> str:
-    if found is None:
-        return "not found"
-    lines = found.splitlines()
-    place = next((number for number, line in enumerate(lines) if "Error: " in line), len(lines) - 1)
-    seed = next((line for line in lines[place:] if line.startswith("seed ")), "")
-    return f"{seed}: {lines[place][:150]}"
-
-
-def main() -> None:
-    for bug in BUGS:
-        if len(sys.argv) < 2 or sys.argv[1] in bug.name:
-            with tempfile.TemporaryDirectory() as place:
-                print(f"{bug.name}: {first_lines(hunt(bug, Path(place)))}", flush=True)
+    return play(bug, folder, "tests.simulation.cluster.play", str(seeds), "0", bug.theme)
 
 
 if __name__ == "__main__":
-    main()
+    hunt_all(BUGS, hunt)

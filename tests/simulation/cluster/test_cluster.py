@@ -10,8 +10,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 from tests.simulation.cluster.faults import THEMES
-from tests.simulation.cluster.planted_bugs import BUGS, ROOT, SEEDS_MAX, PlantedBug, hunt
+from tests.simulation.cluster.planted_bugs import BUGS, SEEDS_MAX, hunt
 from tests.simulation.cluster.play import simulate
+from tests.simulation.hunting import ROOT, PlantedBug
 
 SEEDS = 1_000
 SEEDS_OF_FAULTS = 30_000
