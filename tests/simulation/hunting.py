@@ -32,6 +32,7 @@ class PlantedBug(NamedTuple):
     name: str
     changes: tuple[Change, ...]
     theme: str = "-"  # in which it is looked for; "-": any
+    first_seed: int = 0  # many before it do not show it, and each of them takes time
 
 
 def plant(bug: PlantedBug, folder: Path) -> None:

@@ -323,7 +323,7 @@ BUGS = [
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
-    return play(bug, folder, "tests.simulation.brokers.play", str(seeds), "0", bug.theme)
+    return play(bug, folder, "tests.simulation.brokers.play", str(seeds), str(bug.first_seed), bug.theme)
 
 
 if __name__ == "__main__":

