@@ -199,7 +199,10 @@ def test_members_share_the_work_and_take_over_from_who_leaves(bootstrap: str, to
         lambda: (first.owned, second.owned, first.failure, second.failure),
     )
     fill(bootstrap, topic)
-    until(lambda: len(first.seen) + len(second.seen) >= RECORDS, lambda: (len(first.seen), len(second.seen)))
+    until(
+        lambda: len(first.seen) + len(second.seen) >= RECORDS,
+        lambda: (len(first.seen), len(second.seen), first.failure, second.failure),
+    )
     first.leave()
     until(lambda: second.owned == everything, lambda: second.owned)
     fill(bootstrap, topic)

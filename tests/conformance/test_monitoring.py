@@ -15,6 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from conformance.peer import Peer
+from conformance.waiting import eventually
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -212,4 +213,6 @@ def test_without_a_port_there_is_no_endpoint(broker: Any) -> None:
 
 def test_an_endpoint_for_all_the_world_is_warned_about(broker_factory: Any) -> None:
     broker = broker_factory(ottla_metrics_port=0, ottla_metrics_host="0.0.0.0")
-    assert len(re.findall(r"WARN metrics on 0\.0\.0\.0:\d+: everybody .* without a password", broker.log_text)) == 1
+    warning = re.compile(r"WARN metrics on 0\.0\.0\.0:\d+: everybody .* without a password")
+    assert eventually(lambda: warning.search(broker.log_text) is not None)
+    assert len(warning.findall(broker.log_text)) == 1
