@@ -35,6 +35,13 @@ if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test needed its second try: else nobody would ever find out."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.line("\n".join(report.longreprtext.splitlines()[-60:]))
+
+
 class Broker:
     """One `ottla broker` process with its own folder; the port and the data outlive a restart."""
 
