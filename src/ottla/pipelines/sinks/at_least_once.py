@@ -59,14 +59,7 @@ PRODUCERS: dict[str, Plain] = {}
 
 def publish_rows(rows: DataFrame, client: dict[str, str], target: Target) -> Report:
     """Runs the plan; `rows` has the columns that Sending knows."""
-    settings = {
-        **PRODUCER_SETTINGS,
-        **size_settings(target.record_bytes_max),
-        "delivery.report.only.error": True,
-        "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-        **client,
-        "log_level": LOG_LEVEL,
-    }
+    settings = producer_settings(client, target)
 
     def publish(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 (runs in Spark's workers)
@@ -76,6 +69,17 @@ def publish_rows(rows: DataFrame, client: dict[str, str], target: Target) -> Rep
 
     reports = rows.mapInArrow(publish, REPORT_SCHEMA).collect()
     return Report(sum(int(each.rows) for each in reports), sum(int(each.refused) for each in reports))
+
+
+def producer_settings(client: dict[str, str], target: Target) -> dict[str, Any]:
+    return {
+        **PRODUCER_SETTINGS,
+        **size_settings(target.record_bytes_max),
+        "delivery.report.only.error": True,
+        "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+        **client,
+        "log_level": LOG_LEVEL,
+    }
 
 
 def send_all(batches: Iterator[Any], settings: dict[str, Any], target: Target) -> Report:

@@ -32,12 +32,15 @@ Work = Callable[[int, Batches], Iterator[Any]]  # (number of the file, its rows)
 Result = dict[str, Any]
 
 
-def run_staged(spark: SparkSession, staged: Staged, work: Work, schema: str, batch_rows: int) -> list[Result]:
+def run_staged(spark: SparkSession | None, staged: Staged, work: Work, schema: str, batch_rows: int) -> list[Result]:
     """Calls `work` for each file, with a function that begins to read it; for number 0 in any case, also without rows.
 
-    An empty file with another number may be left out. The results are those that `work` yields.
+    An empty file with another number may be left out. The results are those that `work` yields. Without a session, all
+    of it is done by the driver.
     """
     paths = [each.path for each in staged.files]
+    if spark is None:
+        return _run_here(paths, work, batch_rows)
     if paths and local_path(paths[0]) is None:
         results = _run_through_spark(spark, paths, work, schema)
         return results if any(each["number"] == 0 for each in results) else results + _run_here([], work, batch_rows)

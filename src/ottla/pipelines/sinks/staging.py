@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -109,8 +109,25 @@ class LocalStaging:
             return staged
         self._check_shared(rows.sparkSession)
         target = self.folder / str(batch_id)
-        written = self._write(rows, batch_id, target)
-        staged = written if add_file(target / MANIFEST, written.to_json()) else self.find(batch_id)
+        return self._make_valid(self._write(rows, batch_id, target), target)
+
+    def pin_files(self, files: Sequence[StagedFile], batch_id: int) -> Staged:
+        """The same for rows that are in files already; those of a run that came before stay, and these are left."""
+        staged = self.find(batch_id)
+        if staged is not None:
+            return staged
+        identity = uuid.uuid4().hex
+        target = self.folder / str(batch_id)
+        place = target / f"{ROWS}-{identity}"
+        place.mkdir(parents=True)
+        moved = [replace(each, path=str(place / Path(each.path).name)) for each in files]
+        for each, there in zip(files, moved, strict=True):
+            Path(each.path).rename(there.path)
+        _sync(place)
+        return self._make_valid(Staged(batch_id, identity, tuple(moved)), target)
+
+    def _make_valid(self, written: Staged, target: Path) -> Staged:
+        staged = written if add_file(target / MANIFEST, written.to_json()) else self.find(written.batch_id)
         if staged is None:
             raise SinkError(f"{target} is damaged: pinned rows are not those that its manifest names; {DAMAGED}")
         self._remove_leftovers(staged)

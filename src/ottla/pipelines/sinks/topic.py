@@ -9,7 +9,7 @@ In a notebook, without anything else of ours:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +38,7 @@ from ottla.pipelines.sinks.publishing import (
     transactional_id,
 )
 from ottla.pipelines.sinks.staged_files import run_staged
-from ottla.pipelines.sinks.staging import Staged, Staging, staging_for
+from ottla.pipelines.sinks.staging import LocalStaging, Staged, StagedFile, Staging, staging_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,11 +125,20 @@ class ExactlyOnceTopic(TopicSink):
         """Pin, publish what is not published yet, release."""
         known = self._known.get(batch.query) or Known(staging_for(batch, self.name or self.topic))
         staged = known.staging.pin(self.encoded(rows), batch.batch_id)
+        return self._publish_pinned(rows.sparkSession, staged, known, batch)
+
+    def publish_files(self, files: Sequence[StagedFile], batch: Batch) -> Published:
+        """The same with rows that tasks have written already, as columns of Sending. All of it is done here."""
+        known = self._known.get(batch.query) or Known(staging_for(batch, self.name or self.topic))
+        assert isinstance(known.staging, LocalStaging), "files are moved, which other file systems cannot do"
+        return self._publish_pinned(None, known.staging.pin_files(files, batch.batch_id), known, batch)
+
+    def _publish_pinned(self, spark: SparkSession | None, staged: Staged, known: Known, batch: Batch) -> Published:
         if staged.is_released:
             return Published(0, 0, 1)
         if known.batch_id != batch.batch_id - 1:
             known.learn(self, batch, staged)
-        outcomes = self._run(rows.sparkSession, staged, known, batch)
+        outcomes = self._run(spark, staged, known, batch)
         known.note(batch.batch_id, outcomes)
         self._known[batch.query] = known
         known.staging.release(staged)
@@ -142,7 +151,7 @@ class ExactlyOnceTopic(TopicSink):
     def prefix(self, query: str) -> str:
         return f"{query}.{self.name or self.topic}"
 
-    def _run(self, spark: SparkSession, staged: Staged, known: Known, batch: Batch) -> list[Outcome]:
+    def _run(self, spark: SparkSession | None, staged: Staged, known: Known, batch: Batch) -> list[Outcome]:
         settings = self.settings(batch.query, known.target or self.target())
         recorded = Recorded(batch.batch_id, staged.identity)
         works = [known.work(number, recorded, settings.prefix) for number in range(max(1, len(staged.files)))]

@@ -1,4 +1,4 @@
-"""The Python data source format("ottla") of Spark: batch and stream readers over a Kafka cluster.
+"""The Python data source format("ottla") of Spark: batch and stream readers over a Kafka cluster, and its writers.
 
 Spark makes these objects on the driver, asks them for offsets and partitions there, and sends them to the tasks, which
 call read(). So nothing is opened before it is needed, and nothing open travels. Names in camelCase are Spark's.
@@ -10,7 +10,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -20,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.client.errors import ClientError
-from ottla.pipelines.source.bounds import offsets_json, offsets_of
+from ottla.pipelines.source.bounds import OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.source.offset_ranges import Range
@@ -53,6 +60,24 @@ class OttlaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         return StreamReader(read_options(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ottla.pipelines.sinks import format_options, format_writer  # noqa: PLC0415 (who reads does not need them)
+
+        options = format_options.read_write_options(self.options)
+        format_writer.check_schema(schema)
+        if overwrite:
+            raise OptionError("records of a topic cannot be overwritten: use mode append")
+        return format_writer.AtLeastOnceWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from ottla.pipelines.sinks import format_options, format_writer  # noqa: PLC0415
+
+        options = format_options.read_write_options(self.options)
+        format_writer.check_schema(schema)
+        if overwrite:
+            raise OptionError("records of a topic cannot be overwritten: use the output mode append or update")
+        return format_writer.stream_writer(options)
 
 
 class RangePartition(InputPartition):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.base.names import TopicPartition
@@ -125,9 +125,8 @@ class Options:
 def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Options:
     """Check the options; what only a batch or only a stream may have is judged once `is_stream` is known."""
     texts = {name.lower(): str(value).strip() for name, value in given.items()}
-    _refuse_unknown(texts)
-    properties = {name[len(KAFKA) :]: value for name, value in texts.items() if name.startswith(KAFKA)}
-    _check_properties(properties)
+    refuse_unknown(texts, KNOWN, "source")
+    properties = client_properties(texts, REFUSED_KAFKA)
     if is_stream is not None:
         _check_mode(texts, is_stream)
     return Options(
@@ -136,7 +135,7 @@ def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Opt
         columns=_columns(texts),
         starting=_bound(texts, STARTS, LATEST if is_stream else EARLIEST),
         ending=_bound(texts, ENDS, LATEST),
-        is_latest_without_match=_choice(texts, "startingOffsetsByTimestampStrategy", STRATEGIES) == "latest",
+        is_latest_without_match=one_of(texts, "startingOffsetsByTimestampStrategy", STRATEGIES) == "latest",
         fails_on_data_loss=_flag(texts, "failOnDataLoss", True),
         is_committed_only=_isolation(properties),
         offsets_per_trigger_max=_number(texts, "maxOffsetsPerTrigger", 1),
@@ -153,24 +152,28 @@ def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Opt
     )
 
 
-def _refuse_unknown(texts: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in KNOWN}
+def refuse_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) -> None:
+    """`what` has these options, and those of the client. Raises OptionError that names the closest one."""
+    known = {name.lower(): name for name in names}
     for name in texts:
         if name in known or name.startswith(KAFKA):
             continue
-        if name == "path":
+        if name == "path" and what == "source":
             raise OptionError("load() takes no path here: name the topic with the option subscribe")
         close = difflib.get_close_matches(name, [*known, KAFKA + BOOTSTRAP], n=1, cutoff=0.5)
-        cure = f"did you mean {known.get(close[0], close[0])}?" if close else f"known are {', '.join(KNOWN)}"
-        raise OptionError(f"the source ottla has no option {name}: {cure}")
+        cure = f"did you mean {known.get(close[0], close[0])}?" if close else f"known are {', '.join(names)}"
+        raise OptionError(f"the {what} ottla has no option {name}: {cure}")
 
 
-def _check_properties(properties: Mapping[str, str]) -> None:
+def client_properties(texts: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the client, without kafka. in front. Raises OptionError."""
+    properties = {name[len(KAFKA) :]: value for name, value in texts.items() if name.startswith(KAFKA)}
     if not properties.get(BOOTSTRAP):
         raise OptionError(f"the option {KAFKA}{BOOTSTRAP} is missing: write host:port, for example 127.0.0.1:9092")
-    for name, reason in REFUSED_KAFKA.items():
+    for name, reason in refused.items():
         if name in properties:
             raise OptionError(f"the option {KAFKA}{name} cannot be used with Spark: {reason}")
+    return properties
 
 
 def _check_mode(texts: Mapping[str, str], is_stream: bool) -> None:
@@ -273,7 +276,7 @@ def _flag(texts: Mapping[str, str], name: str, default: bool) -> bool:
     return text.lower() == "true"
 
 
-def _choice(texts: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+def one_of(texts: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     text = texts.get(name.lower(), known[0]).lower()
     if text not in known:
         raise OptionError(f"{name} is {' or '.join(known)}, not {text!r}")
