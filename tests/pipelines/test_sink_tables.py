@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import sqlite3
 import uuid
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from conformance.recipes import running_postgresql
@@ -16,7 +18,7 @@ from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink, sqlite_table
 from ottla.pipelines.sinks.external_offsets import kept_offsets, offsets_json
 from ottla.pipelines.sinks.postgresql import PostgresSession
-from ottla.pipelines.sinks.tables import Table
+from ottla.pipelines.sinks.tables import Kind, Table, TableColumn
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic
 from ottla.pipelines.source import register
 from pipelines.sink_helpers import NOON, difficult, new_topic
@@ -136,6 +138,54 @@ def test_upsert_keeps_the_last_row_of_a_key_and_replace_only_the_batch(
     assert database.rows(f"SELECT count(*) FROM {table}") == [(4,)]
     database.sink(Table(table, "replace")).write(second, Batch(f"{query}-r", 0, str(tmp_path / "r")))
     assert sorted(row[1] for row in database.rows(f"SELECT * FROM {table}")) == [5, 6, 7]
+
+
+def test_newest_by_holds_within_a_batch_and_against_what_is_stored(
+    spark: SparkSession, database: Database, query: str, tmp_path: Path
+) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    sink = database.sink(Table(table, "upsert", ("page",), newest_by="at"))
+    batches = [
+        [("a", 9, 1), ("a", 10, 2), ("a", 8, 3), ("b", 5, 4), (None, 7, 5), (None, 6, 6), ("c", None, 7)],
+        [("a", 9, 8), ("b", 5, 9), (None, 6, 10), ("c", 1, 11), ("d", None, 12)],
+        [("a", 100, 13), ("c", None, 14), (None, 8, 15), ("d", None, 16), ("b", 4, 17)],
+    ]
+    for number, rows in enumerate(batches):
+        given = spark.createDataFrame(rows, "page string, n int, id int")
+        timed = given.selectExpr("page", "timestamp_seconds(n) AS at", "id").repartition(3, "id")
+        sink.write(timed, Batch(query, number, str(tmp_path)))
+    assert dict(database.rows(f"SELECT page, id FROM {table}")) == {"a": 13, "b": 9, "c": 11, None: 15, "d": 16}
+    assert database.rows(f"SELECT count(*) FROM {table}") == [(5,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "older", "newer"),
+    [
+        ("integer", 9, 10),
+        ("float", float("nan"), -1.5),
+        ("decimal", decimal.Decimal("9.50"), decimal.Decimal("10.25")),
+        ("date", dt.date(1999, 12, 31), dt.date(2026, 1, 1)),
+        ("local_timestamp", NOON.replace(tzinfo=None, microsecond=0), NOON.replace(tzinfo=None)),
+    ],
+)
+@pytest.mark.parametrize("made", ["", "TEXT"])
+def test_postgresql_compares_values_also_where_the_column_is_text(
+    postgresql: str, kind: Kind, older: object, newer: object, made: str
+) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    table = Table(name, "upsert", ("page",), newest_by="at")
+    columns = [TableColumn("page", "text"), TableColumn("at", kind, "12,2" if kind == "decimal" else "")]
+    if made:
+        with psycopg.connect(postgresql) as connected:
+            connected.execute(f"CREATE TABLE {name} (page TEXT UNIQUE, at {made})")
+    for values in ([newer, older, newer], [older, newer, older]):
+        batch = pa.RecordBatch.from_arrays([pa.array(["a", "b", None]), pa.array(values)], names=["page", "at"])
+        with PostgresSession(postgresql) as session:
+            session.prepare(table, columns)
+            session.insert(table, columns, iter([batch]))
+            session.commit()
+    found = Database(postgresql=postgresql).rows(f"SELECT count(*), count(DISTINCT at) FROM {name}")
+    assert found == [(3, 1)]  # the newer one, in every row
 
 
 def test_a_table_that_does_not_fit_is_told(spark: SparkSession, database: Database, query: str, tmp_path: Path) -> None:

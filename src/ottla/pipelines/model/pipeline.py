@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from ottla.pipelines.model.fields import Duration, Problems, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
-from ottla.pipelines.model.sinks import SINKS, Finding, Sink
+from ottla.pipelines.model.row_order import order_of
+from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Finding, Sink
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 STREAM_FIELDS = ("from", "steps", "to", "output")
@@ -153,6 +154,8 @@ def read_pipeline(values: object, steps: Mapping[str, type[object]], folder: str
     if head is None or problems:
         raise PipelineError(problems)
     _check_references(streams, problems)
+    if not problems:
+        _check_order(streams, problems)
     if problems:
         raise PipelineError(problems)
     return Pipeline(head, streams, folder)
@@ -278,3 +281,18 @@ def _reaches(name: str, goal: str, streams: dict[str, Stream], seen: set[str]) -
             if _reaches(parent, goal, streams, seen):
                 return True
     return False
+
+
+def _check_order(streams: dict[str, Stream], problems: Problems) -> None:
+    """Rows that overwrite each other must have an order."""
+    for stream in streams.values():
+        order = order_of(streams, stream)
+        for number, sink in enumerate(stream.sinks):
+            if not isinstance(sink, DatabaseSink) or sink.mode != "upsert" or sink.newest_by is not None:
+                continue
+            if not order.is_enough_for(sink.key or ()):
+                same = ", ".join(sink.key or ())
+                cause = f"which of several rows with the same {same} is the newest is not known after {order.lost_at}"
+                known = "".join(f", or have {', '.join(sorted(each))} in key" for each in order.keys[:1])
+                cure = f"name the column that tells it (newest_by: COLUMN){known}"
+                problems.append(Problem((*stream.path, "to", number), cause, cure))

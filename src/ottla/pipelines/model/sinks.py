@@ -56,12 +56,23 @@ class DatabaseSink(Sink):
     table: str = field(metadata={"doc": "table to write to"})
     mode: TableMode = field(default="append", metadata={"doc": "append, upsert by key columns, or replace"})
     key: list[str] | None = field(default=None, metadata={"doc": "key columns, for upsert"})
+    newest_by: str | None = field(
+        default=None, metadata={"doc": "for upsert: the row with the greatest value here stays (the last of the topic)"}
+    )
     create: bool = field(default=True, metadata={"doc": "make the table if there is none"})
     keep_offsets: bool = field(default=False, metadata={"doc": "also keep the source's offsets there"})
 
     def problems(self) -> Iterator[Finding]:
         if (self.mode == "upsert") != bool(self.key):
             yield "key", "upsert and key belong together", "name the key columns with mode: upsert"
+        if self.newest_by is None:
+            return
+        if self.mode != "upsert":
+            yield "newest_by", f"means nothing for mode {self.mode}", "leave it out, or write mode: upsert"
+        elif self.newest_by in (self.key or ()):
+            yield "newest_by", f"{self.newest_by!r} is the same in all rows of a key", "name another column"
+        elif self.columns is not None and self.newest_by not in self.columns:
+            yield "newest_by", "rows are compared with those in the table", f"write {self.newest_by!r} in columns, too"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
 from ottla.pipelines.running.problem_location import ProblemLocation
-from ottla.pipelines.running.sink_checks import check_sinks
+from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
 from ottla.pipelines.source import register
 from ottla.pipelines.steps.frame import Frame, Passage, source_frame
@@ -67,11 +67,13 @@ class Builder:
         return self._built(self.pipeline.streams[name]).settle()
 
     def query(self, name: str) -> tuple[Frame, DataFrame]:
-        """The frame, and its visible rows after a look at what the sinks want of them. Raises PipelineError."""
+        """The frame, and its rows after a look at what the sinks want of them: what is visible, and the hidden columns
+        that tell the order where a sink asks for it. Raises PipelineError."""
         frame = self.frame(name)
-        rows = frame.rows.select(*(F.col(f"`{column}`") for column in frame.columns))
-        check_sinks(rows, self.pipeline.streams[name])
-        return frame, rows
+        stream = self.pipeline.streams[name]
+        check_sinks(frame.rows.select(*(F.col(f"`{column}`") for column in frame.columns)), stream)
+        order = sink_order(self.pipeline, stream)
+        return frame, frame.rows.select(*(F.col(f"`{column}`") for column in (*frame.columns, *order)))
 
     def stream(self, name: str) -> Frame:
         return self.frame(name)

@@ -15,6 +15,7 @@ from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.running.checkpoint import Checkpoint, Ends
+from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.external_offsets import kept_offsets
@@ -30,12 +31,15 @@ class Route:
     sink: Sink
     where: str | None
     columns: tuple[str, ...]
+    without: tuple[str, ...]  # hidden columns that are for other sinks
     is_lasting: bool  # it remembers nothing, or beyond the checkpoint: its offsets are in the database
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         chosen = rows.filter(self.where) if self.where else rows
         if self.columns:
             chosen = chosen.select(*(F.col(f"`{name}`") for name in self.columns))
+        else:
+            chosen = chosen.drop(*self.without)
         self.sink.write(chosen, batch)
 
 
@@ -70,14 +74,18 @@ def make_delivery(
     pipeline: Pipeline, stream: Stream, folder: str, identity: str = "", started_at: Ends | None = None
 ) -> Delivery:
     """Raises PipelineError for a sink that cannot be."""
-    setting = Setting(pipeline, f"{folder}/checkpoint", started_at or {})
+    order = sink_order(pipeline, stream)
+    setting = Setting(pipeline, f"{folder}/checkpoint", started_at or {}, order)
     routes: list[Route] = []
     for number, spec in enumerate(stream.sinks):
         try:
             sink = make_sink(spec, number, setting)
         except SinkError as problem:
             raise PipelineError([Problem((*stream.path, "to", number), str(problem))]) from None
-        routes.append(Route(sink, spec.where, _columns(spec), _is_lasting(spec) and not identity))
+        columns, without = _columns(spec), () if is_upsert(spec) else order
+        if columns and is_upsert(spec):
+            columns += order
+        routes.append(Route(sink, spec.where, columns, without, _is_lasting(spec) and not identity))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 

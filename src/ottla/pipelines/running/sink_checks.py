@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.pipelines.model.pipeline import Stream
+from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+from ottla.pipelines.model.row_order import order_of
 from ottla.pipelines.model.sinks import DatabaseSink, FileSink, Sink, TopicSink
 from ottla.pipelines.running.problem_location import ProblemLocation
+from ottla.pipelines.sinks.tables import newest_problem, table_columns
 from ottla.pipelines.steps.sql_safety import check_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def is_upsert(sink: Sink) -> bool:
+    return isinstance(sink, DatabaseSink) and sink.mode == "upsert"
+
+
+def sink_order(pipeline: Pipeline, stream: Stream) -> tuple[str, ...]:
+    """The hidden columns that its sinks need to tell which of two rows is the later one."""
+    return order_of(pipeline.streams, stream).columns if any(map(is_upsert, stream.sinks)) else ()
 
 
 def check_sinks(rows: DataFrame, stream: Stream) -> None:
@@ -20,7 +31,7 @@ def check_sinks(rows: DataFrame, stream: Stream) -> None:
     problems: list[Problem] = []
     for number, sink in enumerate(stream.sinks):
         path = (*stream.path, "to", number)
-        problems += _missing(rows, sink, path)
+        problems += _missing(rows, sink, path) or _not_comparable(rows, sink, path)
         if sink.where:
             refused = check_condition(sink.where)
             if refused:
@@ -36,6 +47,8 @@ def named_columns(sink: Sink) -> Iterator[tuple[str, str]]:
     yield from (("columns", name) for name in sink.columns or ())
     if isinstance(sink, TopicSink | DatabaseSink):
         yield from (("key", name) for name in sink.key or ())
+    if isinstance(sink, DatabaseSink):
+        yield from (("newest_by", name) for name in [sink.newest_by] if name)
     if isinstance(sink, FileSink):
         yield from (("partition_by", name) for name in sink.partition_by or ())
     if isinstance(sink, TopicSink):
@@ -50,3 +63,9 @@ def _missing(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:
         for field, name in named_columns(sink)
         if name not in rows.columns
     ]
+
+
+def _not_comparable(rows: DataFrame, sink: Sink, path: Path) -> list[Problem]:
+    name = sink.newest_by if isinstance(sink, DatabaseSink) else None
+    problem = newest_problem(name, table_columns(rows.schema)) if name else None
+    return [Problem((*path, "newest_by"), problem, "cast it before")] if problem else []

@@ -28,6 +28,7 @@ class Setting:
     pipeline: Pipeline
     checkpoint: str
     started_at: Offsets = field(default_factory=dict)  # if the start came from a database
+    order: tuple[str, ...] = ()  # hidden columns of the rows that tell which is the later one
 
 
 def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
@@ -43,7 +44,8 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
 
 
 def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
-    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create)
+    order = setting.order if spec.mode == "upsert" else None
+    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
         connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.external_offsets import Offsets, planned_offsets, refuse_other_start
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
+from ottla.pipelines.sinks.newest import newest_rows
 from ottla.pipelines.sinks.postgresql import PostgresSession
 from ottla.pipelines.sinks.sqlite import SqliteSession
 from ottla.pipelines.sinks.staged_files import read_batches
 from ottla.pipelines.sinks.staging import Staged, local_path, staging_for
-from ottla.pipelines.sinks.tables import Table, TableColumn, table_columns
+from ottla.pipelines.sinks.tables import Table, TableColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,10 +67,10 @@ class DatabaseSink:
 
     def insert(self, rows: DataFrame, batch: Batch) -> int:
         """How many rows were written: none if the database has the batch already."""
-        columns = table_columns(rows.schema)
+        columns = self.table.columns(rows.schema)
         self.table.check_rows(columns)
         staging = staging_for(batch, f"table-{self.table.name}")
-        staged = staging.pin(storable(rows), batch.batch_id)
+        staged = staging.pin(newest_rows(storable(rows, columns), self.table), batch.batch_id)
         if staged.is_released:
             return 0
         offsets = planned_offsets(rows.sparkSession, self.checkpoint, batch.batch_id) if self.keeps_offsets else None
@@ -153,37 +154,39 @@ class StagedRows:
                 yield from self.spark.read.parquet(each.path).toArrow().to_batches(READ_ROWS)
 
 
-def storable(rows: DataFrame) -> DataFrame:
-    """What a table takes: nested values as JSON, intervals and the like as text, timestamps as microseconds."""
+def storable(rows: DataFrame, columns: list[TableColumn]) -> DataFrame:
+    """These columns as a table takes them: nested values as JSON, intervals and the like as text, timestamps as
+    microseconds. The others stay as they are."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (this package is imported without Spark)
 
     from ottla.pipelines.sinks.encoding import JSON_OPTIONS, finite  # noqa: PLC0415
 
     kept = []
-    kinds: Mapping[str, str] = {column.name: column.kind for column in table_columns(rows.schema)}
+    kinds: Mapping[str, str] = {column.name: column.kind for column in columns}
     for each in rows.schema.fields:
         column = F.col("`" + each.name.replace("`", "``") + "`")
-        if kinds[each.name] == "json":
+        kind = kinds.get(each.name)
+        if kind == "json":
             column = F.to_json(finite(column, each.dataType), JSON_OPTIONS)
-        elif kinds[each.name] == "text":
+        elif kind == "text":
             column = column.cast("string")
-        elif kinds[each.name] == "timestamp":
+        elif kind == "timestamp":
             column = F.unix_micros(column)  # Parquet's older type for timestamps ends in the year 2262
         kept.append(column.alias(each.name))
     return rows.select(*kept)
 
 
 def sqlite_table(path: str, table: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:
-    """For foreachBatch. `options`: mode, key, create, and fields of DatabaseSink."""
+    """For foreachBatch. `options`: mode, key, newest_by, create, and fields of DatabaseSink."""
     return ForeachBatch(SqliteSink(**_table_options(table, options), path=path), query, folder)
 
 
 def postgres_table(connection: str, table: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:
-    """For foreachBatch. `options`: mode, key, create, and fields of DatabaseSink."""
+    """For foreachBatch. `options`: mode, key, newest_by, create, and fields of DatabaseSink."""
     return ForeachBatch(PostgresSink(**_table_options(table, options), connection=connection), query, folder)
 
 
 def _table_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    own = {key: options.pop(key) for key in ("mode", "create") if key in options}
+    own = {key: options.pop(key) for key in ("mode", "create", "newest_by") if key in options}
     key = options.pop("key", ())
     return {"table": Table(name, key=(key,) if isinstance(key, str) else tuple(key), **own), **options}

@@ -16,11 +16,14 @@ from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_ro
 from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.tables import (
     LEDGER,
+    ORDERED,
+    STORED,
     Kind,
     Table,
     TableColumn,
     conflict_clause,
     create_statement,
+    is_newer,
     quoted,
     quoted_list,
     timestamp_text,
@@ -43,6 +46,11 @@ TYPES: Mapping[Kind, str] = {
     "date": "DATE",
     "timestamp": "TIMESTAMPTZ",
     "local_timestamp": "TIMESTAMP",
+}
+# A column may have been made with another type than ours; NaN, which PostgreSQL finds the greatest, is no value.
+COMPARED: Mapping[Kind, str] = {
+    **{kind: f"CAST({{}} AS {TYPES[kind]})" for kind in ORDERED},
+    "float": "NULLIF(CAST({} AS DOUBLE PRECISION), 'NaN')",
 }
 COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -156,10 +164,14 @@ class PostgresSession:
         count = self._copy(STAGED, columns, batches)
         same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in table.key)
         with_null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in table.key)
-        self._run(f"DELETE FROM {table.quoted} t USING {STAGED} s WHERE ({with_null}) AND {same}")  # noqa: S608
+        same = f"({with_null}) AND {same}"
+        if table.newest_by:
+            newer = is_newer("t", "s", table, columns, COMPARED)
+            self._run(f"DELETE FROM {STAGED} s USING {table.quoted} t WHERE {same} AND {newer}")  # noqa: S608
+        self._run(f"DELETE FROM {table.quoted} t USING {STAGED} s WHERE {same}")  # noqa: S608
         self._run(
-            f"INSERT INTO {table.quoted} ({names}) SELECT DISTINCT ON ({keys}) {names} FROM {STAGED}"  # noqa: S608
-            f" ORDER BY {keys}, {PLACE} DESC {conflict_clause(table, columns)}"
+            f"INSERT INTO {table.quoted} AS {STORED} ({names}) SELECT DISTINCT ON ({keys}) {names} FROM {STAGED}"  # noqa: S608
+            f" ORDER BY {keys}, {PLACE} DESC {conflict_clause(table, columns, COMPARED)}"
         )
         return count
 

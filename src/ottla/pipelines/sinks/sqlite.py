@@ -7,7 +7,8 @@ with all their digits, booleans 0 and 1. NaN is NULL, because SQLite has none; t
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Context, Decimal
 from typing import Any, Self
 
 from ottla.pipelines.sinks.batch import SinkError
@@ -15,17 +16,27 @@ from ottla.pipelines.sinks.external_offsets import OFFSETS_TABLE, Offsets, as_ro
 from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.tables import (
     LEDGER,
+    STORED,
     Kind,
     Table,
     TableColumn,
     conflict_clause,
     create_statement,
+    is_newer,
     quoted,
     quoted_list,
     timestamp_text,
 )
 
 BUSY_SECONDS = 30.0
+SORTABLE = "ottla_sortable"  # a function of ours: decimals are text here
+DECIMAL_DIGITS = 38  # before and behind the point, at most
+# A column may have been made with another type than ours.
+COMPARED: Mapping[Kind, str] = {
+    "integer": "CAST({} AS INTEGER)",
+    "float": "CAST({} AS REAL)",
+    "decimal": f"{SORTABLE}({{}})",
+}
 TYPES: Mapping[Kind, str] = {
     "boolean": "INTEGER",
     "integer": "INTEGER",
@@ -55,6 +66,7 @@ class SqliteSession:
     def __enter__(self) -> Self:
         try:
             self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._database.create_function(SORTABLE, 1, sortable, deterministic=True)
             self._database.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as problem:
             raise SinkError(f"{self.path}: {problem}") from problem
@@ -110,22 +122,32 @@ class SqliteSession:
         count = 0
         for batch in batches:
             rows = row_values(batch, columns)
-            without = [row for row in rows if any(row[place] is None for place in places)]
-            self._make_room(table, without, places, columns)
-            self._run_many(table, statement, rows)
+            whole = [row for row in rows if all(row[place] is not None for place in places)]
+            self._run_many(table, statement, whole)
+            if len(whole) < len(rows):
+                without = [row for row in rows if any(row[place] is None for place in places)]
+                self._replace(table, columns, {tuple(row[place] for place in places): row for row in without})
             count += len(rows)
         return count
 
-    def _make_room(
-        self, table: Table, rows: list[tuple[Any, ...]], places: list[int], columns: list[TableColumn]
+    def _replace(
+        self, table: Table, columns: list[TableColumn], rows: Mapping[tuple[Any, ...], tuple[Any, ...]]
     ) -> None:
-        """NULLs never conflict with each other: rows with one in their key are deleted and come anew."""
-        if rows:
-            condition = " AND ".join(f"{quoted(columns[place].name)} IS ?" for place in places)
-            keys = [tuple(row[place] for place in places) for row in rows]
-            self.database.executemany(f"DELETE FROM {table.quoted} WHERE {condition}", keys)  # noqa: S608
+        """NULLs never conflict with each other: what has one in its key is deleted, unless it is newer, and comes anew.
+        `rows` by their key."""
+        key = [column.name for column in columns if column.name in table.key]
+        same = " AND ".join(f"{STORED}.{quoted(name)} IS given.{quoted(name)}" for name in key)
+        names = quoted_list([column.name for column in columns])
+        given = f"WITH given ({names}) AS (VALUES ({', '.join('?' * len(columns))}))"
+        stays = f" AND NOT {is_newer(STORED, 'given', table, columns, COMPARED)}" if table.newest_by else ""
+        stored = f"{table.quoted} AS {STORED}"
+        delete = f"{given} DELETE FROM {stored} WHERE EXISTS (SELECT 1 FROM given WHERE {same}{stays})"  # noqa: S608
+        absent = f"NOT EXISTS (SELECT 1 FROM {stored} WHERE {same})"  # noqa: S608
+        insert = f"{given} INSERT INTO {table.quoted} ({names}) SELECT * FROM given WHERE {absent}"  # noqa: S608
+        for statement in (delete, insert):
+            self._run_many(table, statement, rows.values())
 
-    def _run_many(self, table: Table, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _run_many(self, table: Table, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         try:
             self.database.executemany(statement, rows)
         except sqlite3.Error as problem:
@@ -157,8 +179,17 @@ class SqliteSession:
 
 def insert_statement(table: Table, columns: list[TableColumn]) -> str:
     names = quoted_list([column.name for column in columns])
-    conflict = conflict_clause(table, columns) if table.mode == "upsert" else ""
-    return f"INSERT INTO {table.quoted} ({names}) VALUES ({', '.join('?' * len(columns))}) {conflict}"  # noqa: S608
+    conflict = conflict_clause(table, columns, COMPARED) if table.mode == "upsert" else ""
+    return f"INSERT INTO {table.quoted} AS {STORED} ({names}) VALUES ({', '.join('?' * len(columns))}) {conflict}"  # noqa: S608
+
+
+def sortable(text: Any) -> str | None:
+    """A decimal number as digits that sort as it does."""
+    if text is None:
+        return None
+    zero = 10 ** (2 * DECIMAL_DIGITS)
+    scaled = int(Decimal(text).scaleb(DECIMAL_DIGITS, Context(prec=3 * DECIMAL_DIGITS)))
+    return f"{zero + scaled:0{2 * DECIMAL_DIGITS + 1}d}"
 
 
 def row_values(batch: Any, columns: list[TableColumn]) -> list[tuple[Any, ...]]:

@@ -20,6 +20,8 @@ Kind = Literal[
 ]
 
 LEDGER = "ottla_batches"
+STORED = "stored"  # the row that an upsert meets
+ORDERED: tuple[Kind, ...] = ("integer", "float", "decimal", "date", "timestamp", "local_timestamp")
 KINDS: Mapping[str, Kind] = {
     "boolean": "boolean",
     "byte": "integer",
@@ -49,21 +51,33 @@ class TableColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table and how rows get into it."""
+    """A table and how rows get into it.
+
+    Of rows with the same key, upsert keeps the one with the greatest `newest_by`, compared with what is stored, too.
+    Without it the last by the columns of `order` counts (they are not written), or, without these, the last that comes.
+    """
 
     name: str
     mode: Mode = "append"
     key: tuple[str, ...] = ()
     create: bool = True
+    newest_by: str | None = None
+    order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.mode == "upsert") != bool(self.key):
             raise SinkError(f"table {self.name}: upsert needs key columns, and only upsert has them")
+        if self.newest_by is not None and (self.mode != "upsert" or self.newest_by in self.key):
+            raise SinkError(f"table {self.name}: newest_by is for upsert, and names a column that is not in the key")
 
     @property
     def quoted(self) -> str:
         """A dot separates schema and table."""
         return ".".join(quoted(part) for part in self.name.split("."))
+
+    def columns(self, schema: StructType) -> list[TableColumn]:
+        """What is written of rows with this schema."""
+        return [column for column in table_columns(schema) if column.name not in (self.order or ())]
 
     def check_rows(self, columns: Sequence[TableColumn]) -> None:
         """Raises SinkError."""
@@ -71,6 +85,9 @@ class Table:
         missing = [name for name in self.key if name not in names]
         if missing:
             raise SinkError(f"table {self.name}: key column {missing[0]!r} is not among {', '.join(names)}")
+        problem = newest_problem(self.newest_by, columns) if self.newest_by is not None else None
+        if problem:
+            raise SinkError(f"table {self.name}: newest_by: {problem}")
         folded = [name.lower() for name in names]
         doubled = next((name for name in folded if folded.count(name) > 1), None)
         if doubled is not None:
@@ -104,12 +121,34 @@ def create_statement(table: Table, columns: Sequence[TableColumn], types: Mappin
     return f"CREATE TABLE IF NOT EXISTS {table.quoted} ({made}{key})"
 
 
-def conflict_clause(table: Table, columns: Sequence[TableColumn]) -> str:
+def newest_problem(name: str, columns: Sequence[TableColumn]) -> str | None:
+    """Why this column cannot tell which row is the newest: databases differ in the order of text."""
+    kinds = {column.name: column.kind for column in columns}
+    if name not in kinds:
+        return f"{name!r} is not among {', '.join(kinds)}"
+    return None if kinds[name] in ORDERED else f"{name!r} is {kinds[name]}: a number, a date or a time can be compared"
+
+
+def conflict_clause(table: Table, columns: Sequence[TableColumn], compared: Mapping[Kind, str] | None = None) -> str:
+    """`compared`: how values are written for a comparison, `{}` being the value. The stored row is named STORED."""
     others = [column.name for column in columns if column.name not in table.key]
     if not others:
         return f"ON CONFLICT ({quoted_list(table.key)}) DO NOTHING"
     changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-    return f"ON CONFLICT ({quoted_list(table.key)}) DO UPDATE SET {changes}"
+    clause = f"ON CONFLICT ({quoted_list(table.key)}) DO UPDATE SET {changes}"
+    if table.newest_by is None:
+        return clause
+    return f"{clause} WHERE NOT {is_newer(STORED, 'excluded', table, columns, compared or {})}"
+
+
+def is_newer(
+    stored: str, given: str, table: Table, columns: Sequence[TableColumn], compared: Mapping[Kind, str]
+) -> str:
+    """A condition, true or false: the stored row must stay. One without a value is older than any other."""
+    assert table.newest_by is not None
+    form = compared.get(next(column.kind for column in columns if column.name == table.newest_by), "{}")
+    old, new = (form.format(f"{side}.{quoted(table.newest_by)}") for side in (stored, given))
+    return f"({old} IS NOT NULL AND ({new} IS NULL OR {new} < {old}))"
 
 
 def quoted(name: str) -> str:

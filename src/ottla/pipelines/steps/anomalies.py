@@ -19,8 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import INSTANT, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
-from ottla.pipelines.steps.event_time_buffer import INSTANT, EventTimeBuffer, Values, in_order, plain_schema
+from ottla.pipelines.steps.event_time_buffer import EventTimeBuffer, Values, in_order, plain_schema
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.order import LINE
 from ottla.pipelines.steps.scoring import Method, Rules, Score, judge
@@ -84,7 +85,10 @@ class Anomalies:
         instant = F.unix_micros(f"`{time}`").alias(INSTANT)
         rows = timed_rows(frame).select(*(f"`{name}`" for name in names), number, instant, line)
         made = self._streaming(rows, time) if frame.is_streaming else self._in_batch(rows)
-        return frame.stateful(1).merged(made.drop(VALUE, INSTANT, LINE), time)
+        return frame.stateful(1).merged(made.drop(VALUE, LINE), time, (INSTANT,))
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        return RowOrder((INSTANT,))  # the order of time, also from batch to batch
 
     def _streaming(self, rows: DataFrame, time: str) -> DataFrame:
         judge_ = Judge(self, rows.columns, plain_schema(rows))

@@ -17,6 +17,7 @@ from typing import ClassVar
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.itemsets import Limits, rules
@@ -81,6 +82,9 @@ class Associations:
         mined = counted.withColumn(FOUND, F.explode(mine(CHOSEN)))
         columns = (WINDOW_START, WINDOW_END, f"{FOUND}.*", "baskets", F.size(CHOSEN).alias("sampled"))
         return frame.merged(mined.select(*columns), WINDOW_END)
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        return one_row_for_each([WINDOW_START, "when", "then"], [WINDOW_END, "when", "then"])
 
     def _limits(self) -> Limits:
         return Limits(self.support, self.confidence, self.items_in_set_max, rules_max=self.rules_max)

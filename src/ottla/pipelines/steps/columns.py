@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, type_name
@@ -40,6 +41,10 @@ class Select:
         chosen = {name: column_of(frame, path) for name, path in _wanted(self.columns).items()}
         return _still_timed(frame.select(chosen))
 
+    def row_order(self, before: RowOrder) -> RowOrder:
+        plain = {old.strip("` "): new for new, old in _wanted(self.columns).items()}
+        return before.renamed(plain.get)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rename:
@@ -62,6 +67,9 @@ class Rename:
         rows = frame.rows.select(*(F.col(quoted(old)).alias(new) for old, new in names.items()), *frame.hidden)
         return replace(frame, rows=rows, event_time=event_time)
 
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.renamed(lambda name: self.columns.get(name, name))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
@@ -76,6 +84,9 @@ class Drop:
         if not left:
             raise StepError("leaves no column", field="columns")
         return _still_timed(replace(frame, rows=frame.rows.select(*map(quoted, left), *frame.hidden)))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.without(self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +119,9 @@ class Cast:
             frame = frame.with_columns({name: new})
         return frame
 
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.without(self.columns)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Derive:
@@ -124,6 +138,9 @@ class Derive:
         for name, text in self.columns.items():
             frame = frame.with_columns({name: F.expr(text)})
         return frame if frame.event_time not in self.columns else replace(frame, event_time=None)
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.without(self.columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +164,9 @@ class Flatten:
                     raise StepError(f"two columns would be called {flat!r}", "choose another separator", "separator")
                 made[flat] = value
         return _still_timed(frame.select(made))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before  # whoever still has a name is still the same
 
     def _leaves(self, path: tuple[str, ...], kind: T.DataType) -> Iterator[tuple[tuple[str, ...], Column]]:
         if not isinstance(kind, T.StructType):

@@ -17,13 +17,13 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, time_column, timed_rows, with_watermark
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import Kind, StepError
 
 EARLIER = "_earlier"
 NOBODY = "_nobody"  # tells rows without any id apart
-SOURCE_ORDER = ("_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,9 @@ class Deduplicate:
         rows = timed_rows(frame).withColumn(NOBODY, self._nobody(frame))
         kept = rows.dropDuplicatesWithinWatermark([*self.by, NOBODY]).drop(NOBODY)
         return replace(frame.stateful(1), rows=kept, needs_count=True)
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before
 
     def _nobody(self, frame: Frame) -> Column:
         place = [F.col(name) for name in SOURCE_ORDER if name in frame.rows.columns]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import Row, StructField, StructType
 
+from ottla.pipelines.model.row_order import INSTANT
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-INSTANT = "_instant"  # microseconds since 1970: a datetime would depend on the time zone of Spark's processes
 
 Values = tuple[Any, ...]
 

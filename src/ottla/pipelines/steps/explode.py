@@ -9,10 +9,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import POSITION, RowOrder
 from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.step import Kind, StepError
+
+AT = "_at"  # the element's number, while the step is at work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +40,22 @@ class Explode:
         clash = {name.lower() for name in new} & {name.lower() for name in others}
         if clash or len(set(new)) < len(new):
             raise StepError(f"there would be two columns {min(clash or set(new))!r}", "give `into` or `key`", "into")
-        made = self._made().alias(*(new if self.position else ["_position", *new]))
+        made = self._made().alias(AT, *(name for name in new if name != self.position))
         rows = frame.rows.select(*map(quoted, others), *frame.hidden, made)
-        return replace(frame, rows=rows.drop("_position"), needs_count=True)
+        position: list[Column | str] = [F.col(AT).alias(self.position)] if self.position else []
+        visible = [*map(quoted, others), *position, *(quoted(name) for name in new if name != self.position)]
+        hidden = [name for name in frame.hidden if name != POSITION]
+        return replace(frame, rows=rows.select(*visible, *hidden, _position(frame)), needs_count=True)
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return RowOrder((*before.columns, POSITION) if before.columns else ())
 
     def _made(self) -> Column:
         column = F.col(quoted(self.column))
         return F.posexplode_outer(column) if self.keep_empty else F.posexplode(column)
+
+
+def _position(frame: Frame) -> Column:
+    """The way to the element: that of the row that was exploded, and its own number."""
+    number = F.array(F.col(AT))
+    return (F.concat(F.col(POSITION), number) if POSITION in frame.hidden else number).alias(POSITION)

@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.classifier import Classifier, keep_class
 from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.frame import Frame
@@ -54,6 +55,9 @@ class Filter:
         if conditions:
             frame = frame.keep(reduce(Column.__and__, conditions))
         return keep_class(frame, self.classifier) if self.classifier else frame
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before
 
     def _conditions(self) -> Iterator[Column]:
         if self.where:

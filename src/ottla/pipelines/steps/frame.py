@@ -1,8 +1,8 @@
 """What travels from step to step: rows, where each came from, and what became of it.
 
 Every row carries hidden columns: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, `_value`, `_headers` tell its
-origin until a step merges rows; `_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of
-`_reason`. Their names are reserved.
+origin until a step merges rows; `_position` and `_instant` its place where the origin does not (model/row_order.py);
+`_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of `_reason`. The names are reserved.
 
 Rules:
 1. A stateless step never drops rows: it marks them (`keep`, `kill`) and later steps see them no more. `settle` counts
@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import INSTANT, POSITION
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FATE = "_fate"
 REASON = "_reason"
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_value", "_headers")
-HIDDEN = (*ORIGIN, FATE, REASON)
+HIDDEN = (*ORIGIN, POSITION, INSTANT, FATE, REASON)
 ALIVE = 0
 
 
@@ -178,9 +180,10 @@ class Frame:
         last = replace(self.passages[-1], operators=operators)
         return replace(self, passages=(*self.passages[:-1], last))
 
-    def merged(self, rows: DataFrame, event_time: str | None = None) -> Frame:
-        """After a step that made new rows of many: origin and marks are gone, all rows live."""
-        made = rows.select(*(name for name in rows.columns if name not in HIDDEN))
+    def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
+        """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
+        that the step has made itself."""
+        made = rows.select(*(name for name in rows.columns if name not in HIDDEN or name in carried))
         made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
         return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
 

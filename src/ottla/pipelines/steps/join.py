@@ -23,6 +23,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.event_time import needed_time, timed, timed_rows, untimed
 from ottla.pipelines.steps.frame import ALIVE, FATE, HIDDEN, Frame
 from ottla.pipelines.steps.step import Kind, StepError
@@ -85,6 +86,10 @@ class Join:
         if self.with_stream is not None:
             return self._with_stream(frame, frame.around.stream(self.with_stream).settle())
         return self._with_table(frame, self._newest(frame) if self.newest_of else self._table(frame))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        """A row waits for its partner of the other stream, and later ones pass by."""
+        return RowOrder() if self.with_stream else before
 
     # two streams
 

@@ -16,6 +16,7 @@ from typing import ClassVar
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted
@@ -50,6 +51,9 @@ class Mask:
         return frame.with_columns(
             {name: self._masked(F.col(quoted(name)), how, salt) for name, how in self.columns.items()}
         )
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.without(name for name, how in self.columns.items() if how != "hash")
 
     def _masked(self, value: Column, how: str, salt: str) -> Column:
         text = value.cast("string")

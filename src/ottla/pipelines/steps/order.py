@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import INSTANT, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
-from ottla.pipelines.steps.event_time_buffer import INSTANT, EventTimeBuffer, Values, plain_schema
+from ottla.pipelines.steps.event_time_buffer import EventTimeBuffer, Values, plain_schema
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import Kind
 
@@ -36,16 +37,19 @@ class Order:
     def apply(self, frame: Frame) -> Frame:
         time = needed_time(frame)
         names = frame.columns if time in frame.columns else [*frame.columns, time]
-        rows = timed_rows(frame).select(*(f"`{name}`" for name in names))
+        rows = timed_rows(frame).select(*(f"`{name}`" for name in names), F.unix_micros(f"`{time}`").alias(INSTANT))
         if not frame.is_streaming:
             ties = [F.col(f"`{name}`").cast("string") for name in names if name != time]
-            return frame.merged(rows.orderBy(f"`{time}`", *ties), time)
-        timely = rows.withColumns({INSTANT: F.unix_micros(f"`{time}`"), LINE: F.lit(0)})
+            return frame.merged(rows.orderBy(f"`{time}`", *ties), time, (INSTANT,))
+        timely = rows.withColumn(LINE, F.lit(0))
         schema = plain_schema(timely)
         holder = InOrder(timely.columns, schema)
         line = timely.groupBy(*(self.by or [LINE]))
         made = line.transformWithState(holder, schema, "Append", "EventTime", eventTimeColumnName=time)
-        return frame.stateful(1).merged(made.drop(INSTANT, LINE), time)
+        return frame.stateful(1).merged(made.drop(LINE), time, (INSTANT,))
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        return RowOrder((INSTANT,))  # the order of time, also from batch to batch
 
 
 class InOrder(EventTimeBuffer):

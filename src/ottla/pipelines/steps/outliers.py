@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.forest import Forest, load_forest, read_forest
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import Kind, StepError
@@ -52,6 +53,9 @@ class Outliers:
         frame = frame.with_columns({"score": score(*(F.col(f"`{name}`").cast("double") for name in columns))})
         unusual = F.when(F.col("score") >= self.threshold, "anomaly").otherwise("normal")
         return frame.with_columns({"verdict": F.when(F.col("score").isNull(), "no value").otherwise(unusual)})
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before.without(["score", "verdict"])
 
     def _forest(self, path: Path) -> Forest:
         try:

@@ -10,6 +10,7 @@ from typing import ClassVar
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import first_of
 from ottla.pipelines.steps.sql_safety import check_condition
@@ -37,3 +38,6 @@ class Rule:
             for name, text in self.rules.items()
         ]
         return frame.kill(reduce(Column.__or__, [condition for condition, _ in broken]), first_of(broken))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.step import Kind, StepError
 
 PARTS = 1_000_000
-ORIGIN = ("_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,10 @@ class Sample:
 
     def apply(self, frame: Frame) -> Frame:
         need_columns(frame, self.by, "by")
-        if not self.by and not set(ORIGIN) <= set(frame.rows.columns):
+        if not self.by and not set(SOURCE_ORDER) <= set(frame.rows.columns):
             raise StepError("these rows have no offset to choose by", "give `by`", "by")
-        chosen = [F.col(quoted(name)) for name in self.by or ORIGIN]
+        chosen = [F.col(quoted(name)) for name in self.by or SOURCE_ORDER]
         return frame.keep(F.pmod(F.xxhash64(F.lit(self.seed), *chosen), F.lit(PARTS)) < round(self.fraction * PARTS))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before

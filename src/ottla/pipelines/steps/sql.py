@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.reader import quoted
+from ottla.pipelines.steps.sql_groups import grouping_columns
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 from ottla.pipelines.steps.sql_safety import check_query
 from ottla.pipelines.steps.sql_tokens import SqlError
@@ -73,6 +75,10 @@ class Sql:
         for other in others.values():
             made = made.joined(other, made.rows, event_time)
         return made
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        columns = grouping_columns(self.query)
+        return RowOrder() if columns is None else one_row_for_each(columns)
 
 
 def visible(frame: Frame) -> DataFrame:

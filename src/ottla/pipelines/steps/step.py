@@ -14,6 +14,8 @@ stateful or makes new rows of many (the runner settles the frame before it; end 
 stateful and lets rows through as they are or not at all (settled before; the difference counts as filtered); "opaque"
 runs code that we do not know (settled before, too). A step that reads another stream names it in `with_stream`.
 ORDER_MATTERS is the sentence that tells on what order of arrival the result depends, if it does.
+`row_order` tells what becomes of the order of rows, for sinks that overwrite by key (model/row_order.py); where it is
+missing, what is not certain is taken for lost.
 A step imports what it needs of Spark at the top; nothing it does may need the driver's JVM (Spark Connect).
 """
 

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.aggregates import Aggregates
 from ottla.pipelines.steps.event_time import MOMENT, WINDOW_END, WINDOW_START
 from ottla.pipelines.steps.frame import Frame
@@ -70,6 +71,10 @@ class Top:
         rows = frame.rows.groupBy(WINDOW_START, WINDOW_END, *self.by).agg(best.alias(BEST))
         pairs = [(name, name) for name in (*self.of, self.as_)]
         return frame.merged(self._ranked(self._sorted(rows), pairs), WINDOW_END)
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        ranked = ([RANK], self.of)
+        return one_row_for_each(*([*self.by, end, *each] for end in (WINDOW_START, WINDOW_END) for each in ranked))
 
     def _measure(self, frame: Frame) -> Column:
         if self.weight is None:

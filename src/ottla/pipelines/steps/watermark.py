@@ -13,6 +13,7 @@ from typing import ClassVar
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import RowOrder
 from ottla.pipelines.steps.event_time import RECORD_TIME, time_column, with_watermark
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import Kind, StepError
@@ -43,3 +44,6 @@ class Watermark:
             frame = frame.kill(ahead, f"{self.time} is too far ahead of the record's own time")
         # A row that an earlier step has dropped must not move the watermark, so they go first.
         return with_watermark(frame.settle(), name, int(self.delay))
+
+    def row_order(self, before: RowOrder) -> RowOrder:
+        return before

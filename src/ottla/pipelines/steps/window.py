@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.aggregates import Aggregates
 from ottla.pipelines.steps.event_time import MOMENT, RECORD_TIME, WINDOW_END, WINDOW_START, moment_of, tick_ms, timed
 from ottla.pipelines.steps.frame import Frame
@@ -68,6 +69,11 @@ class Window(Aggregates):
             frame, span = window_span(frame, self.size, self.slide, self.offset)
         grouped = frame.rows.groupBy(span.alias(SPAN), *self.by).agg(*self.columns(frame, F.col(MOMENT)))
         return spanned(frame.stateful(1), grouped, self.by)
+
+    def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
+        if self.total:
+            return one_row_for_each(self.by)
+        return one_row_for_each([*self.by, WINDOW_START], [*self.by, WINDOW_END])
 
     def _totals(self, frame: Frame) -> Frame:
         name = frame.event_time or (RECORD_TIME if RECORD_TIME in frame.rows.columns else None)

@@ -1,6 +1,7 @@
 """Statements and complaints about tables, and what a database is given."""
 
 import sqlite3
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ottla.pipelines.sinks.database import PostgresSink
 from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.postgresql import TYPES, csv_text
 from ottla.pipelines.sinks.sqlite import SqliteSession
-from ottla.pipelines.sinks.tables import Table, TableColumn, conflict_clause, create_statement, quoted
+from ottla.pipelines.sinks.tables import Kind, Table, TableColumn, conflict_clause, create_statement, quoted
 
 COLUMNS = [TableColumn("page", "text"), TableColumn("views", "integer"), TableColumn("price", "decimal", "12,3")]
 
@@ -100,3 +101,78 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 
 def test_a_connection_is_never_shown() -> None:
     assert "secret" not in repr(PostgresSink(Table("t"), connection="postgresql://me:secret@host/db"))
+
+
+def upserted(path: Path, table: Table, columns: list[TableColumn], *batches: list[tuple[object, ...]]) -> list[object]:
+    """What SQLite holds after these batches of rows."""
+    for rows in batches:
+        arrays = [pa.array(values) for values in zip(*rows, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+        with SqliteSession(str(path)) as session:
+            session.prepare(table, columns)
+            session.insert(table, columns, iter([batch]))
+            session.commit()
+    with sqlite3.connect(path) as database:
+        return sorted(database.execute(f"SELECT * FROM {table.name}").fetchall(), key=repr)
+
+
+def test_a_batch_with_one_key_without_value_twice_leaves_one_row(tmp_path: Path) -> None:
+    columns = [TableColumn("page", "text"), TableColumn("views", "integer")]
+    table = Table("v", "upsert", ("page",))
+    rows: list[tuple[object, ...]] = [("a", 1), (None, 2), ("a", 3), (None, 4)]
+    assert upserted(tmp_path / "x.db", table, columns, rows, rows[:2]) == [("a", 1), (None, 2)]
+    assert upserted(tmp_path / "y.db", table, columns, rows) == [("a", 3), (None, 4)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "older", "newer"),
+    [
+        ("integer", 9, 10),
+        ("integer", 2**62, 2**62 + 1),
+        ("float", -0.5, 1e300),
+        ("decimal", Decimal("9.50"), Decimal("10.25")),
+        ("decimal", Decimal("-10.25"), Decimal("-9.50")),
+        (
+            "decimal",
+            Decimal("99999999999999999999999999999999999998"),
+            Decimal("99999999999999999999999999999999999999"),
+        ),
+        ("date", date(1999, 12, 31), date(2026, 1, 1)),
+        ("timestamp", 999_999, 1_000_000),
+        ("local_timestamp", datetime(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
+    ],
+)
+@pytest.mark.parametrize("made", ["", "BLOB", "TEXT"])
+def test_an_older_row_never_replaces_a_newer_one(
+    tmp_path: Path, kind: Kind, older: object, newer: object, made: str
+) -> None:
+    columns = [TableColumn("page", "text"), TableColumn("at", kind), TableColumn("views", "integer")]
+    table = Table("v", "upsert", ("page",), newest_by="at")
+    path = tmp_path / "x.db"
+    if made:  # by somebody else, with another type
+        with sqlite3.connect(path) as database:
+            database.execute(f"CREATE TABLE v (page TEXT UNIQUE, at {made}, views INTEGER)")
+    first = [("a", newer, 1), ("b", older, 1), (None, newer, 1), ("c", older, 1)]
+    second = [("a", older, 2), ("b", newer, 2), (None, older, 2), ("c", older, 2)]
+    found = {(row[0], row[2]) for row in upserted(path, table, columns, first, second)}  # type: ignore[index]
+    assert found == {("a", 1), ("b", 2), (None, 1), ("c", 2)}
+
+
+def test_a_row_without_a_value_in_newest_by_is_older_than_any_other(tmp_path: Path) -> None:
+    columns = [TableColumn("page", "text"), TableColumn("at", "float"), TableColumn("views", "integer")]
+    table = Table("v", "upsert", ("page",), newest_by="at")
+    first = [("a", 1.0, 1), ("b", None, 1), (None, None, 1), ("c", None, 1), ("d", 1.0, 1)]
+    second = [("a", None, 2), ("b", None, 2), (None, 1.0, 2), ("c", 1.0, 2), ("d", float("nan"), 2)]
+    found = {(row[0], row[2]) for row in upserted(tmp_path / "x.db", table, columns, first, second)}  # type: ignore[index]
+    assert found == {("a", 1), ("b", 2), (None, 2), ("c", 2), ("d", 1)}
+
+
+def test_a_column_that_has_no_order_in_every_database_tells_no_newest_row() -> None:
+    columns = [TableColumn("page", "text"), TableColumn("at", "text")]
+    with pytest.raises(SinkError, match="newest_by: 'at' is text: a number, a date or a time can be compared"):
+        Table("v", "upsert", ("page",), newest_by="at").check_rows(columns)
+    with pytest.raises(SinkError, match="newest_by: 'views' is not among page, at"):
+        Table("v", "upsert", ("page",), newest_by="views").check_rows(columns)
+    for wrong in ({"mode": "append"}, {"mode": "upsert", "key": ("at",)}):
+        with pytest.raises(SinkError, match="newest_by is for upsert"):
+            Table("v", newest_by="at", **wrong)  # type: ignore[arg-type]
