@@ -140,6 +140,28 @@ def test_upsert_keeps_the_last_row_of_a_key_and_replace_only_the_batch(
     assert sorted(row[1] for row in database.rows(f"SELECT * FROM {table}")) == [5, 6, 7]
 
 
+def test_the_newest_row_of_a_key_removes_it_when_it_says_so(
+    spark: SparkSession, database: Database, query: str, tmp_path: Path
+) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    sink = database.sink(Table(table, "upsert", ("page",), order=("_offset",), delete_by="gone"))
+    schema = "gone boolean, page string, views int, _offset bigint"
+    batches: list[list[tuple[Any, ...]]] = [
+        [(None, "a", 1, 1), (False, "b", 2, 2), (False, "c", 3, 3), (True, "c", None, 4), (None, None, 5, 5)],
+        [(True, "a", 6, 6), (True, "b", 7, 7), (False, "b", 8, 8), (True, "unknown", None, 9), (False, "d", 9, 10)],
+    ]
+    for number in (0, 1, 1):  # a repetition finds the batch written
+        rows = spark.createDataFrame(batches[number], schema).repartition(3)
+        sink.write(rows, Batch(query, number, str(tmp_path)))
+    assert dict(database.rows(f"SELECT page, views FROM {table}")) == {"b": 8, "d": 9, None: 5}
+    with pytest.raises(SinkError, match=r"^table t_.*: a row that deletes has no value in the key column 'page'"):
+        sink.write(spark.createDataFrame([(True, None, 1, 11)], schema), Batch(query, 2, str(tmp_path)))
+    sink.write(
+        spark.createDataFrame([(True, "d", 1, 11)], schema), Batch(query, 2, str(tmp_path))
+    )  # nothing was pinned
+    assert dict(database.rows(f"SELECT page, views FROM {table}")) == {"b": 8, None: 5}
+
+
 def test_newest_by_holds_within_a_batch_and_against_what_is_stored(
     spark: SparkSession, database: Database, query: str, tmp_path: Path
 ) -> None:

@@ -59,12 +59,20 @@ class DatabaseSink(Sink):
     newest_by: str | None = field(
         default=None, metadata={"doc": "for upsert: the row with the greatest value here stays (the last of the topic)"}
     )
+    delete_when: str | None = field(
+        default=None, metadata={"doc": "for upsert: SQL condition; the newest row of a key, if so, removes it instead"}
+    )
     create: bool = field(default=True, metadata={"doc": "make the table if there is none"})
     keep_offsets: bool = field(default=False, metadata={"doc": "also keep the source's offsets there"})
 
     def problems(self) -> Iterator[Finding]:
         if (self.mode == "upsert") != bool(self.key):
             yield "key", "upsert and key belong together", "name the key columns with mode: upsert"
+        if self.delete_when is not None and self.mode != "upsert":
+            yield "delete_when", f"means nothing for mode {self.mode}", "leave it out, or write mode: upsert"
+        elif self.delete_when is not None and self.newest_by is not None:
+            cause = "a deleted row is not remembered: an older one that comes later (newest_by) would bring it back"
+            yield "delete_when", cause, "leave newest_by out, or keep the row with a column that says it is deleted"
         if self.newest_by is None:
             return
         if self.mode != "upsert":

@@ -19,6 +19,7 @@ from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.external_offsets import kept_offsets
+from ottla.pipelines.sinks.tables import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,12 +31,15 @@ class Route:
 
     sink: Sink
     where: str | None
+    delete_when: str | None
     columns: tuple[str, ...]
     without: tuple[str, ...]  # hidden columns that are for other sinks
     is_lasting: bool  # it remembers nothing, or beyond the checkpoint: its offsets are in the database
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         chosen = rows.filter(self.where) if self.where else rows
+        if self.delete_when:  # may name columns that are not written
+            chosen = chosen.withColumn(DELETED, F.expr(self.delete_when))
         if self.columns:
             chosen = chosen.select(*(F.col(f"`{name}`") for name in self.columns))
         else:
@@ -84,8 +88,9 @@ def make_delivery(
             raise PipelineError([Problem((*stream.path, "to", number), str(problem))]) from None
         columns, without = _columns(spec), () if is_upsert(spec) else order
         if columns and is_upsert(spec):
-            columns += order
-        routes.append(Route(sink, spec.where, columns, without, _is_lasting(spec) and not identity))
+            columns += (*order, *([DELETED] if _delete_when(spec) else []))
+        is_lasting = _is_lasting(spec) and not identity
+        routes.append(Route(sink, spec.where, _delete_when(spec), columns, without, is_lasting))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 
@@ -101,6 +106,10 @@ def kept_by_sinks(pipeline: Pipeline, stream: Stream) -> Ends:
 
 def _is_lasting(sink: model.Sink) -> bool:
     return isinstance(sink, model.ConsoleSink) or (isinstance(sink, model.DatabaseSink) and sink.keep_offsets)
+
+
+def _delete_when(sink: model.Sink) -> str | None:
+    return sink.delete_when if isinstance(sink, model.DatabaseSink) else None
 
 
 def _columns(sink: model.Sink) -> tuple[str, ...]:

@@ -32,14 +32,22 @@ def check_sinks(rows: DataFrame, stream: Stream) -> None:
     for number, sink in enumerate(stream.sinks):
         path = (*stream.path, "to", number)
         problems += _missing(rows, sink, path) or _not_comparable(rows, sink, path)
-        if sink.where:
-            refused = check_condition(sink.where)
+        for field, condition in conditions(sink):
+            refused = check_condition(condition)
             if refused:
-                raise PipelineError([Problem((*path, "where"), refused)])
-            with ProblemLocation((*path, "where")):
-                rows.filter(sink.where)
+                raise PipelineError([Problem((*path, field), refused)])
+            with ProblemLocation((*path, field)):
+                rows.filter(condition)
     if problems:
         raise PipelineError(problems)
+
+
+def conditions(sink: Sink) -> Iterator[tuple[str, str]]:
+    """The field of the sink and the condition in it."""
+    if sink.where:
+        yield "where", sink.where
+    if isinstance(sink, DatabaseSink) and sink.delete_when:
+        yield "delete_when", sink.delete_when
 
 
 def named_columns(sink: Sink) -> Iterator[tuple[str, str]]:

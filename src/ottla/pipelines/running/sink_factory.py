@@ -15,7 +15,7 @@ from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSin
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink
 from ottla.pipelines.sinks.staging import local_path
-from ottla.pipelines.sinks.tables import Table
+from ottla.pipelines.sinks.tables import DELETED, Table
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -45,7 +45,8 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
 
 def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
     order = setting.order if spec.mode == "upsert" else None
-    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order)
+    delete_by = DELETED if spec.delete_when else None
+    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order, delete_by)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
         connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file

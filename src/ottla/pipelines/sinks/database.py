@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.external_offsets import Offsets, planned_offsets, refuse_other_start
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
-from ottla.pipelines.sinks.newest import newest_rows
+from ottla.pipelines.sinks.newest import newest_rows, refused_deletion, with_deletions
 from ottla.pipelines.sinks.postgresql import PostgresSession
 from ottla.pipelines.sinks.sqlite import SqliteSession
 from ottla.pipelines.sinks.staged_files import read_batches
@@ -70,7 +70,14 @@ class DatabaseSink:
         columns = self.table.columns(rows.schema)
         self.table.check_rows(columns)
         staging = staging_for(batch, f"table-{self.table.name}")
-        staged = staging.pin(newest_rows(storable(rows, columns), self.table), batch.batch_id)
+        wanted = newest_rows(with_deletions(storable(rows, columns), self.table), self.table)
+        try:
+            staged = staging.pin(wanted, batch.batch_id)
+        except Exception as problem:
+            refused = refused_deletion(problem, self.table)
+            if refused is not None:
+                raise refused from problem
+            raise
         if staged.is_released:
             return 0
         offsets = planned_offsets(rows.sparkSession, self.checkpoint, batch.batch_id) if self.keeps_offsets else None
@@ -177,16 +184,16 @@ def storable(rows: DataFrame, columns: list[TableColumn]) -> DataFrame:
 
 
 def sqlite_table(path: str, table: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:
-    """For foreachBatch. `options`: mode, key, newest_by, create, and fields of DatabaseSink."""
+    """For foreachBatch. `options`: mode, key, newest_by, delete_by, create, and fields of DatabaseSink."""
     return ForeachBatch(SqliteSink(**_table_options(table, options), path=path), query, folder)
 
 
 def postgres_table(connection: str, table: str, *, query: str, folder: str, **options: Any) -> ForeachBatch:
-    """For foreachBatch. `options`: mode, key, newest_by, create, and fields of DatabaseSink."""
+    """For foreachBatch. `options`: mode, key, newest_by, delete_by, create, and fields of DatabaseSink."""
     return ForeachBatch(PostgresSink(**_table_options(table, options), connection=connection), query, folder)
 
 
 def _table_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    own = {key: options.pop(key) for key in ("mode", "create", "newest_by") if key in options}
+    own = {key: options.pop(key) for key in ("mode", "create", "newest_by", "delete_by") if key in options}
     key = options.pop("key", ())
     return {"table": Table(name, key=(key,) if isinstance(key, str) else tuple(key), **own), **options}

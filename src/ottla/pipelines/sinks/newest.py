@@ -1,4 +1,4 @@
-"""Of the rows of a batch that have the same key, the newest one: what an upsert is given.
+"""Of the rows of a batch that have the same key, the newest one: what an upsert is given, also to delete by.
 
 After a shuffle rows of one key lie in any task, in any order; what is written last must not depend on that. The newest
 is the row with the greatest `newest_by`, among equals the last by `order`, and rows that are equal in both (a join made
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.tables import Table
 
 if TYPE_CHECKING:
@@ -30,6 +31,38 @@ def newest_rows(rows: DataFrame, table: Table) -> DataFrame:
     keys = [F.col(_quoted(name)).alias(f"_key_{at}") for at, name in enumerate(table.key)]
     newest = F.max(F.struct(*places, row.alias(ROW))).alias(NEWEST)  # null is less than anything
     return rows.groupBy(*keys).agg(newest).select(f"{NEWEST}.{ROW}.*")
+
+
+def with_deletions(rows: DataFrame, table: Table) -> DataFrame:
+    """The column `delete_by` at the end, true or false. A row that deletes and has no key says not what to delete: the
+    plan fails with that word, before rows are pinned, so that a better pipeline may repeat the batch."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    if table.delete_by is None:
+        return rows
+    if table.delete_by not in rows.columns or rows.schema[table.delete_by].dataType.typeName() != "boolean":
+        raise SinkError(f"table {table.name}: delete_by: there is no boolean column {table.delete_by!r}")
+    others = [F.col(_quoted(name)) for name in rows.columns if name != table.delete_by]
+    deletes = F.coalesce(F.col(_quoted(table.delete_by)), F.lit(False))
+    without = [(F.col(_quoted(name)).isNull(), name) for name in table.key]
+    for is_null, name in without:
+        deletes = F.when(deletes & is_null, F.raise_error(F.lit(_no_key(table, name))).cast("boolean")).otherwise(
+            deletes
+        )
+    return rows.select(*others, deletes.alias(table.delete_by))
+
+
+def refused_deletion(problem: Exception, table: Table) -> SinkError | None:
+    """What the failed plan of `with_deletions` says, in its own words."""
+    texts = [_no_key(table, name) for name in table.key]
+    return next((SinkError(text) for text in texts if text in str(problem)), None)
+
+
+def _no_key(table: Table, name: str) -> str:
+    return (
+        f"table {table.name}: a row that deletes has no value in the key column {name!r}: take it from the key of the"
+        " record, or let such rows die (rule)"
+    )
 
 
 def _comparable(rows: DataFrame, name: str) -> Column:

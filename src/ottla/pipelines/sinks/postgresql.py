@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 STAGED = "ottla_rows"
 PLACE = "ottla_place"
+IS_DELETED = "ottla_is_deleted"
 TYPES: Mapping[Kind, str] = {
     "boolean": "BOOLEAN",
     "integer": "BIGINT",
@@ -159,9 +160,10 @@ class PostgresSession:
         names, keys = quoted_list([column.name for column in columns]), quoted_list(table.key)
         self._run(
             f"CREATE TEMPORARY TABLE {STAGED} ON COMMIT DROP AS SELECT {names} FROM {table.quoted} WHERE false;"  # noqa: S608
-            f" ALTER TABLE {STAGED} ADD COLUMN {PLACE} BIGSERIAL"
+            f" ALTER TABLE {STAGED} ADD COLUMN {PLACE} BIGSERIAL, ADD COLUMN {IS_DELETED} BOOLEAN"
         )
-        count = self._copy(STAGED, columns, batches)
+        flag = [TableColumn(IS_DELETED, "boolean")] if table.delete_by else []
+        count = self._copy(STAGED, [*columns, *flag], batches)
         same = " AND ".join(f"t.{quoted(name)} IS NOT DISTINCT FROM s.{quoted(name)}" for name in table.key)
         with_null = " OR ".join(f"s.{quoted(name)} IS NULL" for name in table.key)
         same = f"({with_null}) AND {same}"
@@ -169,9 +171,13 @@ class PostgresSession:
             newer = is_newer("t", "s", table, columns, COMPARED)
             self._run(f"DELETE FROM {STAGED} s USING {table.quoted} t WHERE {same} AND {newer}")  # noqa: S608
         self._run(f"DELETE FROM {table.quoted} t USING {STAGED} s WHERE {same}")  # noqa: S608
+        last = f"(SELECT DISTINCT ON ({keys}) * FROM {STAGED} ORDER BY {keys}, {PLACE} DESC) s"  # noqa: S608
+        if table.delete_by:  # these have no NULL in their key
+            equal = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in table.key)
+            self._run(f"DELETE FROM {table.quoted} t USING {last} WHERE {IS_DELETED} AND {equal}")  # noqa: S608
         self._run(
-            f"INSERT INTO {table.quoted} AS {STORED} ({names}) SELECT DISTINCT ON ({keys}) {names} FROM {STAGED}"  # noqa: S608
-            f" ORDER BY {keys}, {PLACE} DESC {conflict_clause(table, columns, COMPARED)}"
+            f"INSERT INTO {table.quoted} AS {STORED} ({names}) SELECT {names} FROM {last}"  # noqa: S608
+            f" WHERE {IS_DELETED} IS NOT TRUE {conflict_clause(table, columns, COMPARED)}"
         )
         return count
 

@@ -122,13 +122,27 @@ class SqliteSession:
         count = 0
         for batch in batches:
             rows = row_values(batch, columns)
+            count += len(rows)
+            if table.delete_by:
+                rows = self._delete(
+                    table, places, columns, zip(rows, batch.column(len(columns)).to_pylist(), strict=True)
+                )
             whole = [row for row in rows if all(row[place] is not None for place in places)]
             self._run_many(table, statement, whole)
             if len(whole) < len(rows):
                 without = [row for row in rows if any(row[place] is None for place in places)]
                 self._replace(table, columns, {tuple(row[place] for place in places): row for row in without})
-            count += len(rows)
         return count
+
+    def _delete(
+        self, table: Table, places: list[int], columns: list[TableColumn], rows: Iterable[tuple[tuple[Any, ...], bool]]
+    ) -> list[tuple[Any, ...]]:
+        """Rows with the word whether they delete; the others come back. Of a key the last one counts."""
+        last = {tuple(row[place] for place in places): (row, is_deleted) for row, is_deleted in rows}
+        same = " AND ".join(f"{quoted(columns[place].name)} = ?" for place in places)
+        statement = f"DELETE FROM {table.quoted} WHERE {same}"  # noqa: S608
+        self._run_many(table, statement, (key for key, (_, is_deleted) in last.items() if is_deleted))
+        return [row for row, is_deleted in last.values() if not is_deleted]
 
     def _replace(
         self, table: Table, columns: list[TableColumn], rows: Mapping[tuple[Any, ...], tuple[Any, ...]]

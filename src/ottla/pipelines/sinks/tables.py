@@ -21,7 +21,9 @@ Kind = Literal[
 
 LEDGER = "ottla_batches"
 STORED = "stored"  # the row that an upsert meets
+DELETED = "_deleted"  # of the rows of a pipeline: whether this one removes the row of its key
 ORDERED: tuple[Kind, ...] = ("integer", "float", "decimal", "date", "timestamp", "local_timestamp")
+FORGOTTEN = "a row that was deleted is not remembered, so an older one that comes later would bring it back"
 KINDS: Mapping[str, Kind] = {
     "boolean": "boolean",
     "byte": "integer",
@@ -55,6 +57,7 @@ class Table:
 
     Of rows with the same key, upsert keeps the one with the greatest `newest_by`, compared with what is stored, too.
     Without it the last by the columns of `order` counts (they are not written), or, without these, the last that comes.
+    `delete_by` is a boolean column that is not written: where it is true the row that counts removes that of its key.
     """
 
     name: str
@@ -63,12 +66,17 @@ class Table:
     create: bool = True
     newest_by: str | None = None
     order: tuple[str, ...] | None = None
+    delete_by: str | None = None
 
     def __post_init__(self) -> None:
         if (self.mode == "upsert") != bool(self.key):
             raise SinkError(f"table {self.name}: upsert needs key columns, and only upsert has them")
         if self.newest_by is not None and (self.mode != "upsert" or self.newest_by in self.key):
             raise SinkError(f"table {self.name}: newest_by is for upsert, and names a column that is not in the key")
+        if self.delete_by is not None and (self.mode != "upsert" or self.delete_by in self.key):
+            raise SinkError(f"table {self.name}: delete_by is for upsert, and names a column that is not in the key")
+        if self.delete_by is not None and self.newest_by is not None:
+            raise SinkError(f"table {self.name}: delete_by and newest_by exclude each other: {FORGOTTEN}")
 
     @property
     def quoted(self) -> str:
@@ -77,7 +85,7 @@ class Table:
 
     def columns(self, schema: StructType) -> list[TableColumn]:
         """What is written of rows with this schema."""
-        return [column for column in table_columns(schema) if column.name not in (self.order or ())]
+        return [column for column in table_columns(schema) if column.name not in (self.delete_by, *(self.order or ()))]
 
     def check_rows(self, columns: Sequence[TableColumn]) -> None:
         """Raises SinkError."""

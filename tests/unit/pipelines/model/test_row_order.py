@@ -182,3 +182,19 @@ def test_newest_by_that_makes_no_sense(fields: dict[str, object], text: str) -> 
     problems: Problems = []
     read_spec(SqliteSink, {"sqlite": "x.db", "table": "t", "newest_by": "at", **fields}, (), problems)
     assert [text in problem.text() for problem in problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({}, []),
+        ({"mode": "append", "key": None}, ["delete_when: means nothing for mode append"]),
+        ({"newest_by": "at"}, ["delete_when: a deleted row is not remembered: an older one that comes later"]),
+    ],
+)
+def test_deletions_are_told_by_the_order_of_the_topic(fields: dict[str, object], texts: list[str]) -> None:
+    problems: Problems = []
+    sink = {"sqlite": "x.db", "table": "t", "mode": "upsert", "key": ["id"], "delete_when": "op = 'd'", **fields}
+    read_spec(SqliteSink, sink, (), problems)
+    assert [found.text().startswith(text) for found, text in zip(problems, texts, strict=True)] == [True] * len(texts)
+    assert refusals(KEEPS[0], {"python": {"function": "code:clean"}}, delete_when="op = 'd'") != []

@@ -176,3 +176,33 @@ def test_a_column_that_has_no_order_in_every_database_tells_no_newest_row() -> N
     for wrong in ({"mode": "append"}, {"mode": "upsert", "key": ("at",)}):
         with pytest.raises(SinkError, match="newest_by is for upsert"):
             Table("v", newest_by="at", **wrong)  # type: ignore[arg-type]
+
+
+def test_the_last_row_of_a_key_deletes_or_is_kept(tmp_path: Path) -> None:
+    columns = [TableColumn("page", "text"), TableColumn("land", "text"), TableColumn("views", "integer")]
+    table = Table("v", "upsert", ("land", "page"), delete_by="gone")
+    flagged = [*columns, TableColumn("gone", "boolean")]
+    kept = [("a", "x", 1, False), ("a", "y", 1, False), ("b", "x", 1, False), ("c", None, 1, False)]
+    changed = [("a", "x", 2, True), ("b", "x", 2, True), ("b", "x", 3, False), ("d", "x", 3, False)]
+    again = [("d", "x", None, True), ("never", "x", None, True), ("c", None, 4, False)]
+    found = []
+    for rows in (kept, changed, again):
+        arrays = [pa.array(values) for values in zip(*rows, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in flagged])
+        with SqliteSession(str(tmp_path / "x.db")) as session:
+            session.prepare(table, columns)
+            assert session.insert(table, columns, iter([batch])) == len(rows)
+            session.commit()
+        with sqlite3.connect(tmp_path / "x.db") as database:
+            found.append(set(database.execute("SELECT page, land, views FROM v").fetchall()))
+    assert found[0] == {row[:3] for row in kept}
+    assert found[1] == {("a", "y", 1), ("b", "x", 3), ("c", None, 1), ("d", "x", 3)}
+    assert found[2] == {("a", "y", 1), ("b", "x", 3), ("c", None, 4)}
+
+
+def test_what_deletes_rows_is_said_in_full() -> None:
+    for wrong in ({"mode": "append"}, {"mode": "upsert", "key": ("gone",)}):
+        with pytest.raises(SinkError, match="delete_by is for upsert"):
+            Table("v", delete_by="gone", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(SinkError, match="delete_by and newest_by exclude each other"):
+        Table("v", "upsert", ("page",), newest_by="at", delete_by="gone")
