@@ -1,8 +1,9 @@
 """`parse`: from the bytes of a record to columns. What cannot be read dies, with a reason that says what was wrong.
 
-Formats: json, csv, avro, protobuf, regex, grok, text. The result has the fields of the schema, and the columns named in
-`keep` (key, topic, partition, offset, timestamp, headers, or what an earlier step made).
-A record without value (a tombstone) dies, is filtered, or is kept with all fields null: `tombstone` says which.
+Formats: json, debezium, csv, avro, protobuf, regex, grok, text. The result has the fields of the schema, and the
+columns named in `keep` (key, topic, partition, offset, timestamp, headers, or what an earlier step made).
+A record without value (a tombstone) dies, is filtered, or is kept with all fields null: `tombstone` says which. To
+debezium it is the deletion of its key.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.parsing.choose import choose_reader
+from ottla.pipelines.steps.parsing.debezium import debezium_reader, deletion_text
 from ottla.pipelines.steps.parsing.grok import GrokError, read_grok
 from ottla.pipelines.steps.parsing.patterns import check_pattern, for_re2, unnamed_groups
 from ottla.pipelines.steps.parsing.reader import READ, SOURCE, Reader, first_of, quoted, shown
 from ottla.pipelines.steps.parsing.schemas import SchemaError, read_schema
-from ottla.pipelines.steps.parsing.times import problem_of
+from ottla.pipelines.steps.parsing.times import Times, problem_of
 from ottla.pipelines.steps.step import Kind, StepError
 
-FORMATS = ("json", "csv", "avro", "protobuf", "regex", "grok", "text")
+FORMATS = ("json", "debezium", "csv", "avro", "protobuf", "regex", "grok", "text")
 ONLY_FOR = {
     "pattern": ("regex", "grok"), "patterns": ("grok",), "delimiter": ("csv",), "quote": ("csv",),
     "null_text": ("csv",), "message": ("protobuf",), "schemas": ("avro",), "strict": ("json", "protobuf"),
-    "timestamp_format": ("json", "csv", "regex", "grok"),
+    "timestamp_format": ("json", "debezium", "csv", "regex", "grok"),
+    "required": ("json", "csv", "avro", "protobuf", "regex", "grok", "text"),
 }  # fmt: skip
 ENCODINGS = {
     "avro": ("raw", "single-object", "confluent"),
@@ -41,7 +44,7 @@ ENCODINGS = {
 class Parse:
     """Turn the bytes of records into columns."""
 
-    format: Literal["json", "csv", "avro", "protobuf", "regex", "grok", "text"] = field(
+    format: Literal["json", "debezium", "csv", "avro", "protobuf", "regex", "grok", "text"] = field(
         metadata={"doc": ", ".join(FORMATS)}
     )
     schema: str | dict[str, object] | None = field(
@@ -54,8 +57,8 @@ class Parse:
     strict: bool = field(
         default=False, metadata={"doc": "records with fields that the schema does not know die (json, protobuf)"}
     )
-    tombstone: Literal["die", "filter", "keep"] = field(
-        default="die", metadata={"doc": "what becomes of records without value"}
+    tombstone: Literal["die", "filter", "keep"] | None = field(
+        default=None, metadata={"doc": "what becomes of records without value: die (default; debezium: keep), filter"}
     )
     timestamp_format: str | dict[str, str] | None = field(
         default=None,
@@ -79,9 +82,9 @@ class Parse:
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         yield from self._misplaced()
-        if self.schema is None and self.format in ("json", "csv", "avro", "protobuf"):
+        if self.schema is None and self.format in ("json", "debezium", "csv", "avro", "protobuf"):
             yield "schema", f"{self.format} needs a schema", "write `schema: {field: type, …}` or the name of a file"
-        if self.format in ("json", "csv") and self.schema is not None and not _is_file(self.schema):
+        if self.format in ("json", "debezium", "csv") and self.schema is not None and not _is_file(self.schema):
             yield from self._schema_problems()
         if self.format == "protobuf" and not self.message:
             yield "message", "protobuf needs the name of the message", ""
@@ -119,6 +122,8 @@ class Parse:
     def _read(self, frame: Frame, reader: Reader) -> Frame:
         value = F.col(quoted(self.column))
         source = self._text(value) if reader.TAKES == "text" else value.cast("binary")
+        if self._deletes(frame):
+            source = F.coalesce(source, deletion_text(F.col("_key")))
         rows = frame.rows.withColumn(SOURCE, frame.alive(source))
         rows = rows.withColumn(READ, reader.read(F.col(SOURCE)))
         kept = [F.col(quoted(name)) for name in self.keep]
@@ -135,9 +140,16 @@ class Parse:
 
     def _without_tombstones(self, frame: Frame) -> Frame:
         is_null = F.col(quoted(self.column)).isNull()
-        if self.tombstone == "die":
-            return frame.kill(is_null, "no value (tombstone)")
-        return frame.keep(~is_null) if self.tombstone == "filter" else frame
+        if self.tombstone == "filter":
+            return frame.keep(~is_null)
+        if self.format == "debezium" and self.tombstone != "die":
+            has_key = F.col("_key").isNotNull() if self._deletes(frame) else F.lit(False)
+            return frame.kill(is_null & ~has_key, "no value (tombstone), and no key")
+        return frame if self.tombstone == "keep" else frame.kill(is_null, "no value (tombstone)")
+
+    def _deletes(self, frame: Frame) -> bool:
+        """Whether records without value are deletions."""
+        return self.format == "debezium" and self.tombstone in (None, "keep") and "_key" in frame.rows.columns
 
     def _judged(self, frame: Frame, reader: Reader, required: list[str]) -> Frame:
         unknown = [name for name in required if name.split(".")[0] not in reader.schema.names]
@@ -159,7 +171,7 @@ class Parse:
     def _misplaced(self) -> Iterator[tuple[str, str, str]]:
         for name, formats in ONLY_FOR.items():
             default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) not in (default, {}, None) and self.format not in formats:
+            if getattr(self, name) not in (default, {}, [], None) and self.format not in formats:
                 yield name, f"means nothing for {self.format}", f"only for {' and '.join(formats)}"
 
     def _schema_problems(self) -> Iterator[tuple[str, str, str]]:
@@ -168,6 +180,11 @@ class Parse:
         except SchemaError as problem:
             yield "schema", str(problem), ""
             return
+        if self.format == "debezium":
+            try:
+                debezium_reader(schema, Times())
+            except SchemaError as problem:
+                yield "schema", str(problem), ""
         for name in self.required:
             if name.split(".")[0] not in schema.names:
                 yield "required", f"field {name!r} is not in the schema", f"there are: {', '.join(schema.names)}"

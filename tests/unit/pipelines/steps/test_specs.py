@@ -21,6 +21,7 @@ def told(step: str, fields: object) -> list[str]:
     [
         ("parse", {"format": "json", "schema": {"id": "long"}}),
         ("parse", {"format": "csv", "schema": "id int, name string", "delimiter": ";"}),
+        ("parse", {"format": "debezium", "schema": {"id": "long", "at": "date"}, "timestamp_format": "epoch days"}),
         ("parse", {"format": "grok", "pattern": "%{COMBINEDAPACHELOG}", "timestamp_format": "httpdate"}),
         ("parse", {"format": "regex", "pattern": "(?<a>x)"}),
         ("parse", {"format": "avro", "schema": "a.avsc", "encoding": "confluent", "schemas": "folder"}),
@@ -55,7 +56,11 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
     ("step", "fields", "said"),
     [
         ("parse", {"format": "json"}, "json needs a schema"),
-        ("parse", {"format": "jsn", "schema": "a int"}, "is not one of json, csv"),
+        ("parse", {"format": "jsn", "schema": "a int"}, "is not one of json, debezium, csv"),
+        ("parse", {"format": "debezium"}, "debezium needs a schema"),
+        ("parse", {"format": "debezium", "schema": "id int, Op int"}, "field 'Op': op and ts_ms are what the change"),
+        ("parse", {"format": "debezium", "schema": "a int", "required": ["a"]}, "required: means nothing for debezium"),
+        ("parse", {"format": "debezium", "schema": "a int", "strict": True}, "means nothing for debezium"),
         ("parse", {"format": "json", "schema": {"a": "intt"}}, "'intt' is no type"),
         ("parse", {"format": "json", "schema": {"a": "int"}, "required": ["b"]}, "'b' is not in the schema"),
         ("parse", {"format": "json", "schema": "a int", "delimiter": ";"}, "means nothing for json"),

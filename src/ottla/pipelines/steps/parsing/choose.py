@@ -10,6 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.steps.parsing.avro import AvroDecoder, parse_avro
 from ottla.pipelines.steps.parsing.binaries import BinaryReader
+from ottla.pipelines.steps.parsing.debezium import debezium_reader
 from ottla.pipelines.steps.parsing.grok import read_grok
 from ottla.pipelines.steps.parsing.json_format import JsonReader
 from ottla.pipelines.steps.parsing.lookup import read_avsc, read_folder
@@ -32,6 +33,8 @@ def choose_reader(spec: Parse, folder: str) -> tuple[Reader, list[str]]:
     if spec.format == "json":
         schema, required = read_schema(spec.schema, folder)
         return JsonReader(schema, times, spec.strict), required
+    if spec.format == "debezium":
+        return debezium_reader(read_schema(spec.schema, folder)[0], times), []  # a deletion has only the key
     if spec.format == "csv":
         schema, required = read_schema(spec.schema, folder)
         _refuse_nested(schema)

@@ -34,12 +34,21 @@ class JsonReader:
     is_strict: bool = False
     TAKES: ClassVar[Literal["text", "bytes"]] = "text"
 
+    @property
+    def written(self) -> T.StructType:
+        """What stands in the record."""
+        return self.schema
+
+    def raw(self, name: str) -> Column:
+        """A field of the result as it was written."""
+        return read_field(name)
+
     def read(self, source: Column) -> Column:
-        fields = [*_as_written(self.schema).fields, T.StructField(BAD, T.StringType())]
+        fields = [*_as_written(self.written).fields, T.StructField(BAD, T.StringType())]
         return F.from_json(source, T.StructType(fields), OPTIONS)
 
     def value(self, name: str) -> Column:
-        return _typed(read_field(name), self.schema[name].dataType, name, self.times)
+        return _typed(self.raw(name), self.schema[name].dataType, name, self.times)
 
     def faults(self) -> list[Fault]:
         source = F.col(SOURCE)
@@ -60,14 +69,14 @@ class JsonReader:
         """Only ever computed for records that Spark's parser refused."""
         source = F.col(SOURCE)
         start = F.substring(F.ltrim(source, F.lit(BLANKS)), 1, 1)
-        is_empty = reduce(Column.__and__, [read_field(name).isNull() for name in self.schema.names])
+        is_empty = reduce(Column.__and__, [read_field(name).isNull() for name in self.written.names])
         is_text = F.get_json_object(source, "$").isNull() | (is_empty & F.try_parse_json(source).isNull())
         return first_of(
             [
                 (F.btrim(source, F.lit(BLANKS)) == "", F.lit("empty value")),
                 (is_text, F.concat(F.lit("not JSON: "), shown(source))),
                 (start != "{", F.concat(F.lit("not a JSON object: "), shown(source))),
-                *self._wrong_fields(self.schema, ()),
+                *self._wrong_fields(self.written, ()),
             ],
             F.lit("a value inside a list or map does not fit the schema"),
         )
@@ -84,7 +93,7 @@ class JsonReader:
 
     def _wrong_times(self) -> Iterator[Fault]:
         for entry in self.schema.fields:
-            raw, made = read_field(entry.name), F.col(quoted(entry.name))
+            raw, made = self.raw(entry.name), F.col(quoted(entry.name))
             if isinstance(entry.dataType, T.TimestampType | T.DateType):
                 hint = self.times.words(entry.name)
                 yield made.isNull() & raw.isNotNull(), no_such_value(entry.name, raw, type_name(entry.dataType), hint)

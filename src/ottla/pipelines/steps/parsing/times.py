@@ -16,7 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
 ISO = "iso"
-EPOCHS = {"epoch seconds": 1_000_000, "epoch milliseconds": 1_000, "epoch microseconds": 1}
+EPOCHS = {
+    "epoch days": 86_400_000_000,
+    "epoch seconds": 1_000_000,
+    "epoch milliseconds": 1_000,
+    "epoch microseconds": 1,
+}
 HTTPDATE = "dd/MMM/yyyy:HH:mm:ss Z"
 NAMES = {
     "httpdate": HTTPDATE,
