@@ -31,6 +31,7 @@ class Around:
     streams: dict[str, Frame] = field(default_factory=dict)
     is_streaming: bool = False
     is_counting: bool = True
+    sends_late: bool = False
 
     def stream(self, name: str) -> Frame:
         return self.streams[name]
@@ -41,6 +42,9 @@ class Around:
     def observe(self, rows: DataFrame, figures: list[Any]) -> tuple[str, DataFrame]:
         name = f"test{next(NUMBERS)}"
         return name, rows.observe(name, *figures)
+
+    def collect_late(self, rows: DataFrame, end_ms: Any, passage: Any) -> DataFrame:
+        return rows
 
     def collect_marked(self, rows: DataFrame, marking: list[Any]) -> None:
         pass

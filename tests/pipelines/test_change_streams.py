@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import uuid
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.pipelines.frames import SCHEMA, Around, fates, living, through
+from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.pipelines.steps.frame import source_frame
-from pipelines.running import pipeline_of, produce, run_batch, run_once
+from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,3 +130,115 @@ def test_what_is_no_change_of_a_row_dies(spark: SparkSession) -> None:
         True for _ in cases
     ], found
     assert living(parsed) == [{"id": 1, "city": "x", "at": None, "op": "u", "ts_ms": 1}]
+
+
+LATE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+late_rows: "{name}-late"
+streams:
+  events:
+    from: {topic: "{name}", max_per_batch: 5}
+    steps:
+      - parse: {format: json, schema: {n: int, second: int}}
+      - derive: {at: timestamp_seconds(1767225600 + second)}
+      - watermark: {time: at, delay: 10 seconds}
+  windows:
+    from: events
+    steps: [{window: {size: 10 seconds, count: rows}}]
+    to: {sqlite: windows.db, table: windows}
+  pairs:
+    from: events
+    steps: [{join: {with_stream: events, on: [n], within: 5 seconds}}]
+    to: {sqlite: pairs.db, table: pairs}
+"""
+SECONDS = [1, 2, 3, 4, 35, 5, 36, 19, 20, 37, 80, 9, 12, 30, 81, 9, 16, 19, 20, 82, 60, 61, 70, 69, 87]
+
+
+def late_numbers(size: int) -> list[int]:
+    """Of rows that count for so many seconds, up to a multiple of that; 0: up to their own time."""
+    late: list[int] = []
+    newest, watermark = 0, 0  # Spark compares with the watermark that the batch before had
+    for first in range(0, len(SECONDS), 5):
+        batch = range(first, first + 5)
+        ends = {n: SECONDS[n] // size * size + size if size else SECONDS[n] for n in batch}
+        late += [n for n in batch if ends[n] <= watermark]
+        watermark, newest = newest - 10, max(newest, *(SECONDS[n] for n in batch))
+    return late
+
+
+def test_rows_that_are_late_go_to_a_topic_once(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    text, name = started(LATE, bootstrap)
+    produce(bootstrap, name, [{"n": n, "second": second} for n, second in enumerate(SECONDS)], partition=0)
+    pipeline = pipeline_of(text, tmp_path)
+    counts = {count.step: count.late for count in run_once(spark, pipeline, tmp_path / "state")}
+    expected = {"windows 1 window": late_numbers(10), "pairs 1 join": late_numbers(0)}
+    assert len(expected["pairs 1 join"]) > len(expected["windows 1 window"]) > 5
+    told = letters_by_step(bootstrap, name)
+    assert told == expected
+    both = {"window": len(late_numbers(10)), "join": 2 * len(late_numbers(0))}
+    assert {step: late for step, late in counts.items() if late} == both
+    for each in ("windows", "pairs"):  # as if it had been killed before the letters were noted
+        (tmp_path / "state" / name / each / "late-swept").write_text("1")
+    produce(bootstrap, name, [{"n": 99, "second": 1}], partition=0)
+    run_once(spark, pipeline, tmp_path / "state")
+    assert letters_by_step(bootstrap, name) == {step: [*numbers, 99] for step, numbers in expected.items()}
+
+
+def letters_by_step(bootstrap: str, name: str) -> dict[str, list[int]]:
+    letters = read_all(bootstrap, f"{name}-late")
+    assert all(each.headers["ottla.reason"].startswith("late: the watermark was 2026-01-01T00:0") for each in letters)
+    steps = {each.headers["ottla.step"] for each in letters}
+    return {step: sorted(each.json["n"] for each in letters if each.headers["ottla.step"] == step) for step in steps}
+
+
+RATES = "currency string, since timestamp, rate bigint, topic string, partition int, offset bigint"
+ORDERS = "currency string, at timestamp, amount bigint"
+
+
+def changing(spark: SparkSession, folder: Path, is_streaming: bool, kind: str) -> Any:
+    """Orders with the rate of their time; both come out of order, but not late."""
+    rates = [(c, at(n * 7 + k), n * 10 + k) for n in range(12) for k, c in enumerate(["eur", "usd"])]
+    rates += [(None, at(3), 999), ("eur", at(21), 5)]  # the second of two versions of one moment
+    rates += [("eur", at(28), 6), ("eur", at(28), 4)]
+    versions = [(*each, "rates", 0, offset) for offset, each in enumerate(rates)]
+    orders = [(c, at(n), n) for n in range(90) for c in ["eur", "usd", "yen"][n % 3 : n % 3 + 1]]
+    orders += [(None, at(5), 1000), ("usd", at(0), 1001)]
+    chance = random.Random(3)
+    chance.shuffle(orders)
+    ends = [("eur", END, -1, "rates", 0, 100), ("usd", END, -1, "rates", 0, 101)]
+    around = Around(spark, is_streaming=is_streaming)
+    if is_streaming:
+        table = streaming(spark, folder / "rates", RATES, [versions[10:], [*versions[:10], *ends]], around)
+        frame = streaming(
+            spark, folder / "orders", ORDERS, [orders[:50], [*orders[50:], *(end[:3] for end in ends)]], around
+        )
+    else:
+        table = source_frame(spark.createDataFrame([*versions[10:], *versions[:10]], RATES), around)
+        frame = source_frame(spark.createDataFrame(orders, ORDERS), around)
+    around.streams["rates"] = through(table, {"watermark": {"time": "since", "delay": "2 minutes"}})
+    step = {"join": {"as_of": "rates", "on": ["currency"], "kind": kind}}
+    expected = {(c, amount, valid(rates, c, moment)) for c, moment, amount in orders}
+    joined = through(frame, {"watermark": {"time": "at", "delay": "2 minutes"}}, step)
+    return joined, {row for row in expected if row[2] is not None or kind == "left"}
+
+
+def valid(rates: list[Any], currency: str | None, moment: Any) -> int | None:
+    found = [(since, n, rate) for n, (each, since, rate) in enumerate(rates) if each == currency and since <= moment]
+    return max(found)[2] if found and currency else None
+
+
+@pytest.mark.parametrize("kind", ["inner", "left"])
+def test_a_row_meets_what_was_valid_at_its_time_in_batch_and_stream(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    batch, expected = changing(spark, tmp_path, False, kind)
+    names = ("currency", "amount", "rate")
+    found = [tuple(row[name] for name in names) for row in living(batch.settle())]
+    assert (set(found), len(found)) == (expected, len(expected))
+    assert batch.columns == ["currency", "amount", "at", "since", "rate", "topic", "partition", "offset"]
+    stream, _ = changing(spark, tmp_path, True, kind)
+    ran = run(stream, tmp_path)
+    told = [tuple(row[name] for name in names) for row in ran.rows if row["amount"] != -1]
+    assert (set(told), len(told)) == (expected, len(expected))
+    assert ran.late() == {}

@@ -62,6 +62,7 @@ class Head:
     client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
     group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
+    late_rows: str | None = field(default=None, metadata={"doc": "topic for records that come too late (only counted)"})
     latency: Literal["micro-batch", "realtime"] = field(
         default="micro-batch", metadata={"doc": "micro-batch or realtime"}
     )
@@ -71,6 +72,8 @@ class Head:
     def problems(self) -> Iterator[Finding]:
         if not NAME.fullmatch(self.name):
             yield "name", f"{self.name!r} is no good name", "use letters, digits, dot, dash and underscore"
+        if self.late_rows is not None and self.latency == "realtime":
+            yield "late_rows", "realtime knows no late rows", "leave it out, or latency: micro-batch"
 
 
 class Stream(NamedTuple):

@@ -7,6 +7,7 @@ query is read twice, as Spark does it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
@@ -18,7 +19,7 @@ from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
 from ottla.pipelines.source import register
-from ottla.pipelines.steps.frame import Frame, Passage, source_frame
+from ottla.pipelines.steps.frame import FATE, REASON, Frame, Passage, source_frame
 from ottla.pipelines.steps.step import Step
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Builder:
     starting: Offsets = field(default_factory=dict)  # instead of what the file says
     loss_folder: str = ""  # where the sources leave word of records that are gone
     forgives_loss: bool = False  # whatever the file says about lost data
+    late_before_ms: int | None = None  # a watermark: what it made late is collected, in a batch
+    late: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
@@ -93,6 +96,19 @@ class Builder:
 
     def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
         self.marked.append((rows, marking))
+
+    @property
+    def sends_late(self) -> bool:
+        return self.pipeline.head.late_rows is not None
+
+    def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
+        if self.late_before_ms is None:
+            return rows
+        moment = datetime.fromtimestamp(self.late_before_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        is_late = F.coalesce(end_ms <= F.lit(self.late_before_ms), F.lit(False))
+        marked = rows.filter(is_late).withColumn(FATE, F.lit(-passage.mark))
+        self.late.append((marked.withColumn(REASON, F.lit(f"late: the watermark was {moment}")), [passage]))
+        return rows.filter(~is_late)
 
     def _built(self, stream: Stream) -> Frame:
         if isinstance(stream.origin, str):

@@ -20,6 +20,7 @@ from ottla.pipelines.running.accounting import Account
 from ottla.pipelines.running.checkpoint import Ends, parse_ends
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
+from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError, collect_losses
@@ -45,6 +46,7 @@ class FollowedQuery:
         account: Account,
         folder: str,
         dead_letters: DeadLetters,
+        late_letters: LateLetters,
     ) -> None:
         self.pipeline = pipeline
         self.stream = stream
@@ -59,6 +61,9 @@ class FollowedQuery:
         self.checkpoint = dead_letters.checkpoint
         self.loss_folder = loss_folder(folder)
         self.dead_letters = dead_letters
+        self.late_letters = late_letters
+        self.late: set[int] = set()  # batches with late rows, until these are sent
+        self.newest = dead_letters.committed  # batch that is known to be committed
         self.is_behind = dead_letters.committed >= 0  # what follows a batch may not have followed the last ones
         self.problem = ""  # why it is behind
 
@@ -123,6 +128,8 @@ class FollowedQuery:
         for progress in batches:
             late = late_rows(self.account.passages, progress, self._watermark_before(progress))
             self.account.add(progress.get("observedMetrics") or {}, late)
+            self.newest = int(progress["batchId"])
+            self.late |= {self.newest} if late else set()
             self.watermark_ms = watermark_ms(progress)
         self.is_behind = self.is_behind or bool(batches)
         if batches:
@@ -131,6 +138,8 @@ class FollowedQuery:
             return
         try:
             self.dead_letters.after_batches(batches)
+            self.late_letters.after_batches(self.newest, self.late)
+            self.late.clear()
             self._commit(self.ends or self._ends_before())
             self.is_behind = False
         except FAILURES as problem:  # tried again next time

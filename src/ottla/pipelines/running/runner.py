@@ -17,6 +17,7 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, kept_by_sinks, make_delivery
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
+from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
 from ottla.pipelines.running.shape import check_shape
@@ -100,13 +101,15 @@ class Runner:
         check_shape(self.pipeline, stream, frame.passages, folder, is_new)
         letters = DeadLetters(self.spark, self.pipeline, stream, folder, self.options.choices, committed)
         letters.check()
+        late = LateLetters(self.spark, self.pipeline, stream, folder, self.options.choices, committed)
+        late.check()
 
         def start() -> StreamingQuery:
             if self.pipeline.head.latency == "realtime":
                 return start_realtime(rows, self.pipeline, stream, f"{folder}/checkpoint")
             return self._start_batches(rows, stream, delivery, folder)
 
-        query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages), folder, letters)
+        query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages), folder, letters, late)
         query.wait_for_sources(SOURCES_SECONDS_MAX)
         return query
 

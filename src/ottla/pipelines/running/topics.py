@@ -29,8 +29,9 @@ def wanted_topics(pipeline: Pipeline) -> dict[str, dict[str, int]]:
             if isinstance(sink, TopicSink) and sink.create:
                 partitions = sink.partitions or CLUSTER_DEFAULT
                 wanted.setdefault(sink.bootstrap_servers or own, {}).setdefault(sink.topic, partitions)
-    if pipeline.dead_letter_topic is not None:
-        wanted.setdefault(own, {}).setdefault(pipeline.dead_letter_topic, CLUSTER_DEFAULT)
+    for topic in (pipeline.dead_letter_topic, pipeline.head.late_rows):
+        if topic is not None:
+            wanted.setdefault(own, {}).setdefault(topic, CLUSTER_DEFAULT)
     return wanted
 
 

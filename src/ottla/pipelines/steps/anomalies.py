@@ -23,6 +23,7 @@ from ottla.pipelines.model.row_order import INSTANT, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
 from ottla.pipelines.steps.event_time_buffer import EventTimeBuffer, Values, in_order, plain_schema
 from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.order import LINE
 from ottla.pipelines.steps.scoring import Method, Rules, Score, judge
 from ottla.pipelines.steps.step import Kind, StepError
@@ -76,6 +77,7 @@ class Anomalies:
 
     def apply(self, frame: Frame) -> Frame:
         time = needed_time(frame)
+        frame = watch_late(frame)
         names = frame.columns if time in frame.columns else [*frame.columns, time]
         for name in RESULT:
             if name in names:

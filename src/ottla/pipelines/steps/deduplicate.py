@@ -20,6 +20,7 @@ from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import SOURCE_ORDER, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, time_column, timed_rows, with_watermark
 from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.step import Kind, StepError
 
 EARLIER = "_earlier"
@@ -46,7 +47,7 @@ class Deduplicate:
             yield "by", "names no column", "name the columns that make the id"
 
     def apply(self, frame: Frame) -> Frame:
-        frame = self._timed(frame)
+        frame = watch_late(self._timed(frame))
         if not frame.is_streaming:
             return replace(frame, rows=self._in_batch(frame), needs_count=True)
         rows = timed_rows(frame).withColumn(NOBODY, self._nobody(frame))

@@ -55,6 +55,13 @@ class Surroundings(Protocol):
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         """The rows, counted as they pass, and the name under which the figures will be found."""
 
+    @property
+    def sends_late(self) -> bool:
+        """Rows that come too late go to a topic."""
+
+    def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
+        """Called by steps that drop late rows, with what goes in (lateness.py); the rows that are not late."""
+
     def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
         """Called by settle with all rows, those that these steps marked included, before they are dropped."""
 
@@ -187,9 +194,11 @@ class Frame:
         made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
         return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
 
-    def joined(self, other: Frame, rows: DataFrame, event_time: str | None = None) -> Frame:
+    def joined(
+        self, other: Frame, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()
+    ) -> Frame:
         """As merged, with the passages of the other side."""
-        both = self.merged(rows, event_time)
+        both = self.merged(rows, event_time, carried)
         return replace(
             both,
             passages=(*both.passages[:-1], *other.passages, both.passages[-1]),

@@ -5,11 +5,13 @@
     join: {table: prices.csv, on: [product]}                                  # a file (CSV, JSON, Parquet)
     join: {sqlite: shop.db, table: products, on: [product], kind: left}
     join: {newest_of: customers, on: [customer]}                              # a stream of a compacted topic as a table
+    join: {as_of: rates, on: [currency]}                                      # what was valid at the time of the row
 
 Two streams need a watermark each, and a bound in time: rows are kept until nothing can match them any more, and a left,
 right or full join then gives the rows without partner. A row without key matches nothing. Columns of the other side
 whose names are taken get a prefix. A table is read when the pipeline starts. With `newest_of` the whole topic is read
-again at every batch, and the newest record of each key counts: for topics that are small, or compacted.
+again at every batch, and the newest record of each key counts: for topics that are small, or compacted. With `as_of`
+a row gets the newest row of the other stream that is not after it: see as_of.py.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.fields import Duration
-from ottla.pipelines.model.row_order import RowOrder
+from ottla.pipelines.model.row_order import INSTANT, RowOrder
+from ottla.pipelines.steps.as_of import PLACE, Sides, placed, with_versions
 from ottla.pipelines.steps.event_time import needed_time, timed, timed_rows, untimed
 from ottla.pipelines.steps.frame import ALIVE, FATE, HIDDEN, Frame
+from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.step import Kind, StepError
 from ottla.pipelines.steps.tables import file_table, postgres_table, sqlite_table
 
@@ -61,6 +65,9 @@ class Join:
     newest_of: str | None = field(
         default=None, metadata={"doc": "a stream that is read as a table: the newest row of each key"}
     )
+    as_of: str | None = field(
+        default=None, metadata={"doc": "a stream of changes: the newest row of each key that is not after ours"}
+    )
     prefix: str | None = field(
         default=None, metadata={"doc": "before names of the other side that are taken (its name and _)"}
     )
@@ -68,8 +75,8 @@ class Join:
     ORDER_MATTERS: ClassVar[str] = "only with `newest_of`: the table is what its topic holds when the batch runs"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        if sum(map(bool, (self.with_stream, self.table, self.newest_of))) != 1:
-            yield "", "with what?", "give one of with_stream, table and newest_of"
+        if sum(map(bool, (self.with_stream, self.table, self.newest_of, self.as_of))) != 1:
+            yield "", "with what?", "give one of with_stream, table, newest_of and as_of"
         if not self.on:
             yield "on", "names no column", ""
         if self.sqlite and self.postgres:
@@ -81,20 +88,31 @@ class Join:
             yield "within", "a table has no time", "leave within and after out"
         if not is_two_streams and self.kind in ("right", "full"):
             yield "kind", f"a table never ends, so {self.kind} cannot be told", "use inner, left or semi"
+        if self.as_of and self.kind == "semi":
+            yield "kind", "semi gives nothing of what was valid", "use inner or left"
+
+    @property
+    def with_streams(self) -> list[str]:
+        return [self.as_of] if self.as_of else []
 
     def apply(self, frame: Frame) -> Frame:
+        if self.as_of is not None:
+            return self._as_of(frame, frame.around.stream(self.as_of).settle())
         if self.with_stream is not None:
             return self._with_stream(frame, frame.around.stream(self.with_stream).settle())
         return self._with_table(frame, self._newest(frame) if self.newest_of else self._table(frame))
 
     def row_order(self, before: RowOrder) -> RowOrder:
-        """A row waits for its partner of the other stream, and later ones pass by."""
+        """A row waits for its partner of the other stream, and later ones pass by; with `as_of` for its time."""
+        if self.as_of:
+            return RowOrder((INSTANT,))
         return RowOrder() if self.with_stream else before
 
     # two streams
 
     def _with_stream(self, frame: Frame, other: Frame) -> Frame:
         ours, theirs = needed_time(frame), self._their_time(other)
+        frame, other = watch_late(frame), watch_late(other, passage=frame.passages[-1])
         left = self._known(timed_rows(frame), frame)
         right = _sided(self._known(timed_rows(other), other), theirs, other.watermark_ms or 0)
         near = F.col(f"`{ours}`"), F.col(f"`{SIDE}{theirs}`")
@@ -103,11 +121,25 @@ class Join:
         rows, time = self._columns(joined, left.columns, right.columns, ours, theirs)
         return replace(frame.stateful(1).joined(other, rows, time), watermark_ms=self._delay_ms(frame, other))
 
+    def _as_of(self, frame: Frame, other: Frame) -> Frame:
+        ours, theirs = needed_time(frame), self._their_time(other)
+        frame, other = watch_late(frame), watch_late(other, passage=frame.passages[-1])
+        left = self._known(frame.rows, frame)
+        right = _sided(self._known(other.rows.withColumn(PLACE, placed(other.rows)), other))
+        right = right.withColumnRenamed(SIDE + PLACE, PLACE)
+        self._equal(left.columns, right.columns)
+        sides = Sides(left, right, [(our, SIDE + their) for our, their in self._pairs().items()])
+        delay_ms = max(frame.watermark_ms or 0, other.watermark_ms or 0)
+        valid = with_versions(sides, sides.rows(ours, SIDE + theirs, delay_ms), ours, self.kind == "left")
+        rows, time = self._columns(valid, [*left.columns, INSTANT], sides.their_names, ours, theirs)
+        return replace(frame.stateful(1).joined(other, rows, time, (INSTANT,)), watermark_ms=delay_ms)
+
     def _their_time(self, other: Frame) -> str:
         try:
             return needed_time(other)
         except StepError as problem:
-            raise StepError(f"stream {self.with_stream}: {problem.cause}", problem.cure, "with_stream") from None
+            name, field = (self.as_of, "as_of") if self.as_of else (self.with_stream, "with_stream")
+            raise StepError(f"stream {name}: {problem.cause}", problem.cure, field) from None
 
     def _near(self, ours: Column, theirs: Column) -> Column:
         bound = self.within if self.within is not None else self.after
@@ -190,7 +222,7 @@ class Join:
         return joined.select(*chosen), time
 
     def _free(self, name: str, taken: list[str]) -> str:
-        prefix = self.prefix or f"{self.with_stream or self.newest_of or 'table'}_"
+        prefix = self.prefix or f"{self.with_stream or self.newest_of or self.as_of or 'table'}_"
         return f"{prefix}{name}" if name in taken else name
 
 

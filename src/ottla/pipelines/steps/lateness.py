@@ -7,6 +7,9 @@ moment is not after the watermark were late. Spark compares with the watermark o
 
 The observation is a histogram. It is exact as long as a batch has no more than ENDS_MAX different moments; beyond that,
 neighbouring ones are merged, and the count is one of the merged ones (`is_exact` says so).
+
+The rows themselves can be had in a second look at the batch, with the same comparison (`watch_late`): in the first step
+of a query that drops rows, the only one that can have late ones as long as rows keep their origin.
 """
 
 from __future__ import annotations
@@ -83,8 +86,30 @@ def in_plan_order(passages: Sequence[Passage]) -> list[Passage]:
     return order
 
 
+def watch_late(frame: Frame, end_ms: Column | None = None, passage: Passage | None = None) -> Frame:
+    """Called by a step that drops late rows: what is not late. `end_ms`: the watermark at which a row no longer counts,
+    in milliseconds (its time); `passage`: the step (the last one). Raises StepError where late rows cannot be told."""
+    if not frame.around.sends_late:
+        return frame
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    from ottla.pipelines.steps.step import StepError  # noqa: PLC0415
+
+    if "_offset" not in frame.rows.columns:
+        if frame.is_streaming and not any(each.operators for each in frame.passages):
+            cause = (
+                "its late rows cannot be sent (late_rows): a step before it made new rows, and records are not known"
+            )
+            raise StepError(cause, "leave late_rows out, or put the step behind this one")
+        return frame
+    if end_ms is None:
+        end_ms = F.ceil(F.unix_micros(F.col(f"`{frame.event_time}`")) / 1000)
+    return replace(frame, rows=frame.around.collect_late(frame.rows, end_ms, passage or frame.passages[-1]))
+
+
 def watch_ends(frame: Frame, end_ms: Column) -> Frame:
     """`end_ms`: the watermark at which the row no longer counts, in milliseconds."""
+    frame = watch_late(frame, end_ms)
     if not (frame.is_streaming and frame.around.is_counting):
         return frame
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 (the rest of this file is for programs without Spark)

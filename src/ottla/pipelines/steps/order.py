@@ -20,6 +20,7 @@ from ottla.pipelines.model.row_order import INSTANT, RowOrder
 from ottla.pipelines.steps.event_time import needed_time, timed_rows
 from ottla.pipelines.steps.event_time_buffer import EventTimeBuffer, Values, plain_schema
 from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.lateness import watch_late
 from ottla.pipelines.steps.step import Kind
 
 LINE = "_line"  # the key of all rows, where there is none
@@ -36,6 +37,7 @@ class Order:
 
     def apply(self, frame: Frame) -> Frame:
         time = needed_time(frame)
+        frame = watch_late(frame)
         names = frame.columns if time in frame.columns else [*frame.columns, time]
         rows = timed_rows(frame).select(*(f"`{name}`" for name in names), F.unix_micros(f"`{time}`").alias(INSTANT))
         if not frame.is_streaming:

@@ -198,3 +198,10 @@ def test_deletions_are_told_by_the_order_of_the_topic(fields: dict[str, object],
     read_spec(SqliteSink, sink, (), problems)
     assert [found.text().startswith(text) for found, text in zip(problems, texts, strict=True)] == [True] * len(texts)
     assert refusals(KEEPS[0], {"python": {"function": "code:clean"}}, delete_when="op = 'd'") != []
+
+
+def test_behind_as_of_rows_are_in_the_order_of_their_time_and_the_other_stream_is_read() -> None:
+    step = {"join": {"as_of": "other", "on": ["page"]}}
+    assert order_after(step) == RowOrder((INSTANT,))
+    with pytest.raises(PipelineError, match="there is no stream 'others'"):
+        order_after({"join": {"as_of": "others", "on": ["page"]}})

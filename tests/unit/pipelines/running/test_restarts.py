@@ -14,6 +14,7 @@ from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.checkpoints import check_names, put_aside
 from ottla.pipelines.running.dead_letters import DeadLetters
+from ottla.pipelines.running.late_letters import LateLetters
 from ottla.pipelines.running.shape import check_shape
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.steps.frame import Passage
@@ -164,3 +165,46 @@ def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) 
         (tmp_path / "swept").write_text(text)
         with pytest.raises(CheckpointError, match="swept is damaged"):
             Letters(tmp_path).check()
+
+
+class Late(LateLetters):
+    """Notes which batches it would look at; fails when told to."""
+
+    def __init__(self, folder: Path, committed: int = -1) -> None:
+        found = pipeline(f"late_rows: late\n{FILE}")
+        super().__init__(cast("Any", None), found, found.streams["pages"], str(folder), Choices(), committed)
+        self.swept: list[int] = []
+        self.fails = False
+
+    def _sweep(self, number: int) -> None:
+        if self.fails:
+            raise SinkError("the broker does not answer")
+        self.swept.append(number)
+
+
+def test_batches_with_late_rows_are_swept_and_those_of_which_nobody_knows(tmp_path: Path) -> None:
+    first = Late(tmp_path)
+    first.check()
+    first.after_batches(3, {1, 3})
+    first.after_batches(3, set())
+    first.fails = True
+    with pytest.raises(SinkError):
+        first.after_batches(5, {5})
+    first.fails = False
+    first.after_batches(6, {5})
+    assert first.swept == [1, 3, 5]
+    second = Late(tmp_path, committed=8)  # 7 and 8 were committed, then it was killed
+    second.check()
+    second.after_batches(8, set())
+    second.after_batches(10, set())
+    assert second.swept == [7, 8]
+
+
+def test_late_rows_are_sent_from_the_run_on_that_asks_for_them(tmp_path: Path) -> None:
+    late = Late(tmp_path, committed=4000)
+    late.check()
+    late.after_batches(4001, {4001})
+    assert late.swept == [4001]
+    (tmp_path / "late-swept").write_text("noise")
+    with pytest.raises(CheckpointError, match="late-swept is damaged"):
+        late.check()

@@ -55,6 +55,9 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
 @pytest.mark.parametrize(
     ("step", "fields", "said"),
     [
+        ("join", {"as_of": "rates", "on": ["id"], "within": "1 hour"}, "a table has no time"),
+        ("join", {"as_of": "rates", "on": ["id"], "kind": "semi"}, "semi gives nothing of what was valid"),
+        ("join", {"as_of": "rates", "table": "a.csv", "on": ["id"]}, "one of with_stream, table, newest_of and as_of"),
         ("parse", {"format": "json"}, "json needs a schema"),
         ("parse", {"format": "jsn", "schema": "a int"}, "is not one of json, debezium, csv"),
         ("parse", {"format": "debezium"}, "debezium needs a schema"),

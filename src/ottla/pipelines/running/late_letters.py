@@ -1,0 +1,110 @@
+"""Rows that came too late go to a topic, where a pipeline asks for it (`late_rows: TOPIC`), exactly once.
+
+The query itself only counts them. When a committed batch had some, exactly its offsets are read again as a batch job,
+and its rows are compared with the watermark that Spark compared them with: that of the batch before, which the
+checkpoint knows. So each batch is swept on its own, under its own number, and a repetition finds the same rows, or that
+they are there. A note in the stream's folder says how far this went. Of batches that an earlier run has committed and
+not swept nobody knows whether they had late rows: they are looked at when the next run starts.
+
+A letter is made like a dead one (dead_letters.py): the record as it was, and headers that tell the step and why. A step
+that several queries share has its own late rows in each of them, so each sends its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointError, batch_ranges
+from ottla.pipelines.running.dead_letters import letters_of, loss_folder
+from ottla.pipelines.running.notes import read_note, write_note
+from ottla.pipelines.running.starting import noted_start
+from ottla.pipelines.sinks.batch import Batch, SinkError
+from ottla.pipelines.sinks.topic import ExactlyOnceTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOTE = "late-swept"
+
+
+class LateLetters:
+    """Of one query; `committed` is the newest batch of earlier runs."""
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices, committed: int
+    ) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.stream = stream
+        self.folder = folder
+        self.choices = choices
+        self.checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
+        self.committed = committed
+
+    def __repr__(self) -> str:
+        return f"LateLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.head.late_rows})"
+
+    def check(self) -> None:
+        """Before anything runs. A pipeline that did not ask for them before gets those from now on."""
+        if self.pipeline.head.late_rows is not None and self._noted() is None:
+            self._note(self.committed)
+
+    def after_batches(self, last: int, late: Collection[int]) -> None:
+        """All batches up to `last` are committed, and these of them had late rows. After a failure it is called with
+        them once more."""
+        noted = self._noted()
+        if self.pipeline.head.late_rows is None or noted is None:
+            return
+        for number in range(noted + 1, last + 1):
+            if number in late or number <= self.committed:  # of those nobody knows
+                self._sweep(number)
+                self._note(number)
+        if last > noted:
+            self._note(last)
+
+    def _sweep(self, number: int) -> None:
+        before, planned = self.checkpoint.planned(number - 1), self.checkpoint.planned(number)
+        if number == 0 or (before is not None and before.watermark_ms == 0):
+            return
+        if before is None or planned is None:
+            self._note(number)
+            raise SinkError(f"late rows of batch {number} are not sent: the checkpoint has forgotten it")
+        start = noted_start(self.folder)
+        ranges = {
+            topic: each
+            for starts, ends in zip(before.ends, planned.ends, strict=True)
+            for topic, each in batch_ranges(start if starts is None else starts, ends or {}).items()
+        }
+        builder = Builder(
+            self.spark,
+            self.pipeline,
+            is_streaming=False,
+            choices=self.choices,
+            ranges=ranges,
+            loss_folder=loss_folder(self.folder),
+            forgives_loss=True,
+            late_before_ms=before.watermark_ms,
+        )
+        builder.frame(self.stream.name)
+        letters = letters_of(builder.late, self.pipeline, set(self.pipeline.streams))
+        if letters is not None:
+            assert self.pipeline.head.late_rows is not None
+            head = self.pipeline.head
+            sink = ExactlyOnceTopic(
+                self.pipeline.head.late_rows, head.bootstrap_servers, options=head.client, needs_marker=False
+            )
+            query = f"{self.pipeline.name}.{self.stream.name}.late-rows.{self.checkpoint.query_id()}"
+            sink.write(letters, Batch(query, number, f"{self.folder}/late-rows"))
+
+    def _note(self, number: int) -> None:
+        write_note(self.folder, NOTE, str(number))
+
+    def _noted(self) -> int | None:
+        noted = read_note(self.folder, NOTE)
+        try:
+            return None if noted is None else int(noted)
+        except ValueError:
+            raise CheckpointError(f"{self.folder}/{NOTE} is damaged; {FRESH}") from None
