@@ -14,6 +14,7 @@ from tests.pipelines.frames import SCHEMA, Around, fates, living, through
 from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.pipelines.steps.frame import source_frame
+from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
@@ -242,3 +243,18 @@ def test_a_row_meets_what_was_valid_at_its_time_in_batch_and_stream(
     told = [tuple(row[name] for name in names) for row in ran.rows if row["amount"] != -1]
     assert (set(told), len(told)) == (expected, len(expected))
     assert ran.late() == {}
+
+
+def test_late_rows_whose_records_are_not_known_are_refused_before_anything_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    watermark = {"watermark": {"time": "at", "delay": "10 seconds"}}
+    window = {"window": {"size": "10 seconds", "count": "rows"}}
+    for number, step in enumerate((window, {"order": {}}, {"deduplicate": {"by": ["amount"]}})):
+        around = Around(spark, is_streaming=True, sends_late=True)
+        frame = streaming(spark, tmp_path / str(number), ORDERS, [[("eur", at(0), 1)]], around)
+        with pytest.raises(StepError, match="its late rows cannot be sent"):
+            through(frame, watermark, step)
+    around = Around(spark, is_streaming=True, sends_late=True)
+    frame = streaming(spark, tmp_path / "known", f"{ORDERS}, offset bigint", [[("eur", at(0), 1, 0)]], around)
+    assert through(frame, watermark, window, window).columns == ["window_start", "window_end", "rows"]
