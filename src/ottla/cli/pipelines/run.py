@@ -222,7 +222,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
     is_batch = options.once and options.starting is not None
-    return RunOptions(_checkpoints(options), is_once=options.once, is_batch=is_batch, choices=choices_of(options))
+    return RunOptions(_checkpoints(options), options.once, is_batch, options.fresh, choices_of(options))
 
 
 def _checkpoints(options: argparse.Namespace) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.external_offsets import Offsets, planned_offsets, refuse_other_start
@@ -41,6 +42,7 @@ class Session(Protocol):
     def __exit__(self, *problem: object) -> None: ...
     def prepare(self, table: Table, columns: list[TableColumn]) -> None: ...
     def recorded(self, query: str, table: str) -> Recorded | None: ...
+    def remembered(self, table: str) -> dict[str, Recorded]: ...
     def record(self, query: str, table: str, recorded: Recorded) -> None: ...
     def insert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int: ...
     def offsets(self, query: str) -> Offsets: ...
@@ -56,7 +58,17 @@ class DatabaseSink:
     begin_at: int | None = None
     keeps_offsets: bool = False
     checkpoint: str = ""  # of the query; needed for the offsets
-    started_at: Offsets | None = None  # where the query began to read, if that came from the database
+    started_at: Offsets | None = None  # where the query began to read
+    is_exclusive: ClassVar[bool] = False
+    is_forgetful: ClassVar[bool] = False
+
+    @property
+    def place(self) -> str:
+        return f"table {self.table.name}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        with self.session() as session:
+            return session.remembered(self.table.name)
 
     def session(self) -> Session:
         raise NotImplementedError
@@ -70,8 +82,6 @@ class DatabaseSink:
         self.table.check_rows(columns)
         staging = staging_for(batch, f"table-{self.table.name}")
         staged = staging.pin(storable(rows), batch.batch_id)
-        if staged.is_released:
-            return 0
         offsets = planned_offsets(rows.sparkSession, self.checkpoint, batch.batch_id) if self.keeps_offsets else None
         source = StagedRows(rows.sparkSession, staged)
         count = self._patiently(lambda session: self._transaction(session, columns, batch, source, offsets))
@@ -85,6 +95,7 @@ class DatabaseSink:
         recorded = session.recorded(batch.query, self.table.name)
         if is_written(self._question(session, batch, source.staged, recorded), recorded):
             return 0
+        source.staged.refuse_if_released(f"table {self.table.name}")
         count = session.insert(self.table, columns, source.batches())
         session.record(batch.query, self.table.name, Recorded(batch.batch_id, source.staged.identity))
         if offsets is not None:
@@ -120,6 +131,13 @@ class SqliteSink(DatabaseSink):
     """A table in a SQLite file on the driver's machine."""
 
     path: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"table {self.table.name} of {self.path}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        return super().remembered() if Path(self.path).exists() else {}
 
     def session(self) -> Session:
         return SqliteSession(self.path)

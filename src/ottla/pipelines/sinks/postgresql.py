@@ -87,10 +87,7 @@ class PostgresSession:
         return self._database
 
     def prepare(self, table: Table, columns: list[TableColumn]) -> None:
-        self._run(
-            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
-            " PRIMARY KEY (query, sink))"
-        )
+        self._make_ledger()
         existing = dict(self.database.execute(COLUMNS, (table.quoted,)).fetchall())
         if existing:
             table.check_existing(columns, existing, TYPES)
@@ -100,6 +97,12 @@ class PostgresSession:
             raise SinkError(f"there is no table {table.name}: create it, or let it be created (create: true)")
         if table.key and existing:
             self._check_key(table)
+
+    def _make_ledger(self) -> None:
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
+            " PRIMARY KEY (query, sink))"
+        )
 
     def _check_key(self, table: Table) -> None:
         keys = [row[0] for row in self.database.execute(UNIQUE_KEYS, (table.quoted,)).fetchall()]
@@ -115,6 +118,12 @@ class PostgresSession:
         statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = %s AND sink = %s"  # noqa: S608
         row = self.database.execute(statement, (query, table)).fetchone()
         return None if row is None else Recorded(int(row[0]), str(row[1]))
+
+    def remembered(self, table: str) -> dict[str, Recorded]:
+        self._make_ledger()
+        statement = f"SELECT query, batch, identity FROM {LEDGER} WHERE sink = %s"  # noqa: S608
+        found = self.database.execute(statement, (table,)).fetchall()
+        return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
 
     def record(self, query: str, table: str, recorded: Recorded) -> None:
         statement = (
