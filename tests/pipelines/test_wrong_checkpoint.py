@@ -37,6 +37,14 @@ def in_table(command: Command) -> list[int]:  # noqa: F811
         return sorted(n for (n,) in database.execute("SELECT n FROM rows"))
 
 
+def reset(command: Command, *words: str) -> int:  # noqa: F811
+    return main(["pipeline", "reset", command.name, "--state", str(command.folder / "state"), *words])
+
+
+def server(command: Command) -> list[str]:  # noqa: F811
+    return ["--bootstrap-server", command.bootstrap]
+
+
 def test_a_deleted_checkpoint_ends_the_run_before_anything_is_written(command: Command) -> None:  # noqa: F811
     command.write(FILE)
     command.make_topic()
@@ -62,6 +70,14 @@ def test_a_deleted_checkpoint_ends_the_run_before_anything_is_written(command: C
     assert in_table(command) == everything
     assert in_topic(command) == sorted(everything * 2)
 
+    assert reset(command, "--sinks") == 1  # what others may read is not ours to delete
+    assert in_table(command) == everything
+    assert main(["records", "delete", f"{command.name}-out", "--before", "end", *server(command)]) == 0
+    assert reset(command, "--sinks") == 0
+    assert in_table(command) == []
+    assert command.run().code == 0
+    assert in_table(command) == in_topic(command) == everything
+
 
 def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_anew(
     command: Command,  # noqa: F811
@@ -82,12 +98,10 @@ def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_a
     assert in_table(command) == list(range(320))
 
     capsys.readouterr()
-    words = [str(command.folder / "p.yaml"), "--state", str(command.folder / "state"), "--sinks"]
-    assert main(["pipeline", "reset", *words, "--dry-run"]) == 0
-    planned = capsys.readouterr().out
-    assert f"table rows of {command.folder}/rows.db: delete 320 rows" in planned
+    assert reset(command, "--sinks", "--dry-run") == 0
+    assert f"table rows of {command.folder}/rows.db: delete 320 rows" in capsys.readouterr().out
     assert len(in_table(command)) == 320
-    assert main(["pipeline", "reset", *words]) == 0
+    assert reset(command, "--sinks") == 0
     assert in_table(command) == []
     assert command.run().code == 0
     assert in_table(command) == list(range(320))

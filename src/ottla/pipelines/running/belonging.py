@@ -24,7 +24,8 @@ from ottla.pipelines.sinks.ledger import Recorded
 
 NONE = -1  # no batch
 QUERY_FOLDER = "query-"
-ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # as Spark makes them; those of batch runs have no dashes
+ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # as Spark makes them
+RUN_ID = r"[0-9a-f]{32}"  # of a run without a checkpoint
 
 
 class StreamName(NamedTuple):
@@ -128,9 +129,10 @@ def check_state(steps: Sequence[str], name: StreamName) -> None:
         )
 
 
-def is_of_stream(query: str, name: StreamName) -> bool:
-    """Whether a query that a sink remembers was one of this stream; runs over the whole history are none."""
-    return re.fullmatch(rf"{re.escape(str(name))}\.(?:{ID}\.)?\d+", query) is not None
+def is_of_stream(query: str, name: StreamName, with_runs: bool = False) -> bool:
+    """Whether a query that a sink remembers was one of this stream; `with_runs`: or a run over its whole history."""
+    identity = rf"(?:{ID}|{RUN_ID})" if with_runs else ID
+    return re.fullmatch(rf"{re.escape(str(name))}\.(?:{identity}\.)?\d+", query) is not None
 
 
 def _check_beginning(memory: Memory, name: StreamName, recorded: Recorded | None, may_repeat: bool) -> None:

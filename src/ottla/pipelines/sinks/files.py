@@ -167,17 +167,34 @@ def check_columns(names: list[str], partition_by: tuple[str, ...], path: str) ->
 
 
 def newest(folder: Path) -> tuple[str, Recorded] | None:
-    """The newest batch that lies there, and the query that has put it there (nameless if its note is gone)."""
-    names = os.listdir(folder) if folder.exists() else []
-    numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]
-    batch_id = max((int(number) for number in numbers if number.isdigit()), default=None)
+    """The newest batch that lies there, and the query that has put it there."""
+    batch_id = max(_numbers(folder), default=None)
     if batch_id is None:
         return None
+    query, identity = _noted(folder / f"{BATCH}={batch_id}")
+    return query, Recorded(batch_id, identity)
+
+
+def batches_of(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Every batch, and the query that has put it there."""
+    for number in _numbers(folder):
+        path = folder / f"{BATCH}={number}"
+        yield path, _noted(path)[0]
+
+
+def _numbers(folder: Path) -> list[int]:
+    names = os.listdir(folder) if folder.exists() else []
+    numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]
+    return [int(number) for number in numbers if number.isdigit()]
+
+
+def _noted(path: Path) -> tuple[str, str]:
+    """Query and identity; empty if the note is gone."""
     try:
-        note = json.loads((folder / f"{BATCH}={batch_id}" / NOTE).read_text())
-        return str(note["query"]), Recorded(batch_id, str(note["identity"]))
+        note = json.loads((path / NOTE).read_text())
+        return str(note["query"]), str(note["identity"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return "", Recorded(batch_id, "")
+        return "", ""
 
 
 def newest_of(folder: Path, query: str) -> Recorded | None:

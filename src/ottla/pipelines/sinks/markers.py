@@ -169,6 +169,14 @@ class MarkerReader:
         begin = dict.fromkeys(range(self._count()), BEGINNING)
         return self.read(begin, "", wait_seconds)[0] if begin else {}
 
+    def length(self) -> int:
+        """The offsets between the beginnings and the ends of all partitions; none where there is no such topic."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415
+
+        places = [TopicPartition(self.topic, number) for number in range(self._count())]
+        bounds = [self._consumer.get_watermark_offsets(place, REQUEST_SECONDS) for place in places]
+        return sum(end - start for start, end in bounds)
+
     def topic_partitions(self) -> int:
         """How many partitions the topic has; it is made when there is none. Raises SinkError."""
         count = self._count()

@@ -125,6 +125,22 @@ class PostgresSession:
         found = self.database.execute(statement, (table,)).fetchall()
         return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
 
+    def forget(self, query: str, table: str) -> None:
+        self._make_offsets()
+        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = %s AND sink = %s", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = %s", (query,))  # noqa: S608
+
+    def count(self, table: Table) -> int:
+        """The rows of the table; none if there is no such table."""
+        if not self.database.execute(COLUMNS, (table.quoted,)).fetchall():
+            return 0
+        found = self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()  # noqa: S608
+        return int(found[0]) if found else 0
+
+    def clear(self, table: Table) -> None:
+        if self.count(table):
+            self._run(f"DELETE FROM {table.quoted}")  # noqa: S608
+
     def record(self, query: str, table: str, recorded: Recorded) -> None:
         statement = (
             f"INSERT INTO {LEDGER} (query, sink, batch, identity) VALUES (%s, %s, %s, %s)"  # noqa: S608

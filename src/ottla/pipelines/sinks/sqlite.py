@@ -107,6 +107,21 @@ class SqliteSession:
         found = self.database.execute(statement, (table,)).fetchall()
         return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
 
+    def forget(self, query: str, table: str) -> None:
+        self._make_offsets()
+        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = ? AND sink = ?", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = ?", (query,))  # noqa: S608
+
+    def count(self, table: Table) -> int:
+        """The rows of the table; none if there is no such table."""
+        if not self.database.execute(f"PRAGMA table_info({table.quoted})").fetchall():
+            return 0
+        return int(self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()[0])  # noqa: S608
+
+    def clear(self, table: Table) -> None:
+        if self.count(table):
+            self.database.execute(f"DELETE FROM {table.quoted}")  # noqa: S608
+
     def record(self, query: str, table: str, recorded: Recorded) -> None:
         statement = f"INSERT OR REPLACE INTO {LEDGER} (query, sink, batch, identity) VALUES (?, ?, ?, ?)"  # noqa: S608
         self.database.execute(statement, (query, table, *recorded))

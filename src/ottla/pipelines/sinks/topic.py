@@ -9,7 +9,7 @@ In a notebook, without anything else of ours:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -75,6 +75,10 @@ class TopicSink:
         own = {name.removeprefix("kafka."): str(value) for name, value in self.options.items()}
         return {"bootstrap.servers": self.bootstrap_servers, **own}
 
+    @property
+    def place(self) -> str:
+        return f"topic {self.topic}"
+
     def encoded(self, rows: DataFrame) -> DataFrame:
         return producible(rows if self.encoding is None else self.encoding.apply(rows))
 
@@ -120,10 +124,6 @@ class ExactlyOnceTopic(TopicSink):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # what a driver has learnt is not for others
 
-    @property
-    def place(self) -> str:
-        return f"topic {self.topic}"
-
     def remembered(self) -> Mapping[str, Recorded]:
         end = f".{self.name or self.topic}.0"  # the first file of a batch always has a marker
         return {key.removesuffix(end): marker.recorded for key, marker in self.markers().items() if key.endswith(end)}
@@ -136,6 +136,23 @@ class ExactlyOnceTopic(TopicSink):
         finally:
             reader.close()
         return {key: marker for key, marker in found.items() if marker.target in ("", self.topic)}
+
+    def forget(self, queries: Collection[str]) -> None:
+        """That they have ever written here; whoever still publishes for one of them is fenced."""
+        for key, marker in self.markers().items():
+            prefix, _, number = key.rpartition(".")
+            for query in queries:
+                if prefix == self.prefix(query) and number.isdigit():
+                    settings = self.settings(query, Target(self.topic, RECORD_BYTES_MAX))
+                    forget_marker(settings, Work(int(number), marker.recorded, marker.partition))
+
+    def record_count(self) -> int:
+        """How many offsets the topic has; none if there is no such topic."""
+        reader = MarkerReader(self.client(), self.topic)
+        try:
+            return reader.length()
+        finally:
+            reader.close()
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         self.publish(rows, batch)
