@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.external_offsets import Offsets, planned_offsets, refuse_other_start
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 READ_ROWS = 20_000
 ATTEMPTS_MAX = 6
 WAIT_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+Answer = TypeVar("Answer")
 
 
 class Session(Protocol):
@@ -70,8 +72,7 @@ class DatabaseSink:
         return f"table {self.table.name}"
 
     def remembered(self) -> Mapping[str, Recorded]:
-        with self.session() as session:
-            return session.remembered(self.table.name)
+        return self.patiently(lambda session: session.remembered(self.table.name))
 
     def session(self) -> Session:
         raise NotImplementedError
@@ -87,7 +88,7 @@ class DatabaseSink:
         staged = staging.pin(storable(rows), batch.batch_id)
         offsets = planned_offsets(rows.sparkSession, self.checkpoint, batch.batch_id) if self.keeps_offsets else None
         source = StagedRows(rows.sparkSession, staged)
-        count = self._patiently(lambda session: self._transaction(session, columns, batch, source, offsets))
+        count = self.patiently(lambda session: self._transaction(session, columns, batch, source, offsets))
         staging.release(staged)
         return count
 
@@ -116,7 +117,8 @@ class DatabaseSink:
             begin_at = 0
         return Question(batch.batch_id, staged.identity, subject, begin_at)
 
-    def _patiently(self, work: Callable[[Session], int]) -> int:
+    def patiently(self, work: Callable[[Session], Answer]) -> Answer:
+        """Raises SinkError when the database does not answer, also after several attempts."""
         for attempt in range(ATTEMPTS_MAX):
             session = self.session()
             try:

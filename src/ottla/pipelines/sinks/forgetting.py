@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ottla.pipelines.sinks.batch import Sink
-from ottla.pipelines.sinks.database import DatabaseSink
+from ottla.pipelines.sinks.database import DatabaseSink, Session
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink, batches_of
 from ottla.pipelines.sinks.ledger import Remembering
 from ottla.pipelines.sinks.staging import local_path
@@ -55,22 +55,21 @@ def plan_removal(sink: Sink, is_own: IsOwn) -> Removal:
 
 
 def _of_table(sink: DatabaseSink, own: Collection[str], has_others: bool) -> Removal:
-    with sink.session() as session:
-        rows = session.count(sink.table)
+    rows = sink.patiently(lambda session: session.count(sink.table))
     if rows and has_others:
         return Removal(sink.place, f"other queries write there, too: empty it yourself, {ONCE_MORE}", is_refused=True)
     if rows and not sink.table.create:
         return Removal(sink.place, f"is not of our making: empty it yourself, {ONCE_MORE}", is_refused=True)
 
-    def remove() -> None:
-        with sink.session() as session:
-            if not has_others and sink.table.create:
-                session.clear(sink.table)
-            for query in own:
-                session.forget(query, sink.table.name)
-            session.commit()
+    def remove(session: Session) -> None:
+        if not has_others and sink.table.create:
+            session.clear(sink.table)
+        for query in own:
+            session.forget(query, sink.table.name)
+        session.commit()
 
-    return Removal(sink.place, f"delete {rows} rows, and what is remembered of their batches", remove=remove)
+    text = f"delete {rows} rows, and what is remembered of their batches"
+    return Removal(sink.place, text, remove=lambda: sink.patiently(remove))
 
 
 def _of_topic(sink: ExactlyOnceTopic, own: Collection[str]) -> Removal:

@@ -9,9 +9,9 @@ In a notebook, without anything else of ours:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ottla.pipelines.sinks.at_least_once import Report, publish_rows
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 TRANSACTION_TIMEOUT_SECONDS = 300.0
 RECORD_BYTES_MAX = 1_048_588  # Kafka's own default, where the topic's settings may not be read
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
+Answer = TypeVar("Answer")
 
 
 class Published(NamedTuple):
@@ -130,11 +132,9 @@ class ExactlyOnceTopic(TopicSink):
 
     def markers(self) -> dict[str, Marker]:
         """Of all queries that have written to the topic, by transactional id."""
-        reader = MarkerReader(self.client())
-        try:
-            found = reader.read_all(self.transaction_timeout_seconds)
-        finally:
-            reader.close()
+        found = self._looked(
+            MarkerReader(self.client()), lambda reader: reader.read_all(self.transaction_timeout_seconds)
+        )
         return {key: marker for key, marker in found.items() if marker.target in ("", self.topic)}
 
     def forget(self, queries: Collection[str]) -> None:
@@ -148,9 +148,16 @@ class ExactlyOnceTopic(TopicSink):
 
     def record_count(self) -> int:
         """How many offsets the topic has; none if there is no such topic."""
-        reader = MarkerReader(self.client(), self.topic)
+        return self._looked(MarkerReader(self.client(), self.topic), MarkerReader.length)
+
+    def _looked(self, reader: MarkerReader, ask: Callable[[MarkerReader], Answer]) -> Answer:
+        """Raises SinkError."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 (loaded where it is used)
+
         try:
-            return reader.length()
+            return ask(reader)
+        except KafkaException as problem:
+            raise SinkError(f"{reader.topic} cannot be looked at: {problem.args[0].str()}") from problem
         finally:
             reader.close()
 
