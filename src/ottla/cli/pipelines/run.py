@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,25 +52,22 @@ SPARK_GONE = (Py4JError, PySparkException, ConnectionError)
 
 
 def run_run(options: argparse.Namespace) -> int:
-    loaded: Loaded | None = None
     try:
         loaded = load(options)
-        _check_start(options, loaded.pipeline)
-        check_topics(loaded.pipeline)
     except PipelineError as wrong:
-        return tell(loaded.placed(wrong) if loaded else wrong)
-    except SourceError as problem:
-        raise ToolError(str(problem)) from None
+        return tell(wrong)
     status = new_status(loaded.pipeline.name, str(Path(options.file).resolve()), _master(options), options.metrics_port)
-    folder = RunFolder(state_of(options), status)
-    try:
+    with closing(RunFolder(state_of(options), status)) as folder:
+        try:
+            folder.lock()  # before anything is put aside: it may be in use
+            _check_start(options, loaded.pipeline)
+            check_topics(loaded.pipeline)
+        except PipelineError as wrong:
+            return tell(loaded.placed(wrong))
+        except (SourceError, AlreadyRunningError) as problem:
+            raise ToolError(str(problem)) from None
         folder.open()
-    except AlreadyRunningError as problem:
-        raise ToolError(str(problem)) from None
-    try:
         return _run(options, loaded, folder)
-    finally:
-        folder.close()
 
 
 def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Display) -> SparkSession:
@@ -222,7 +219,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
     is_batch = options.once and options.starting is not None
-    return RunOptions(_checkpoints(options), is_once=options.once, is_batch=is_batch, choices=choices_of(options))
+    return RunOptions(_checkpoints(options), options.once, is_batch, options.fresh, choices_of(options))
 
 
 def _checkpoints(options: argparse.Namespace) -> str:

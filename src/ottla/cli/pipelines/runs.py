@@ -35,7 +35,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Exit code 1 for a pipeline that failed or was killed."""
-    run = _known(options)
+    run = known_run(options)
     if options.json:
         print(json.dumps(run.as_json()))
     else:
@@ -45,28 +45,28 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def run_stop(options: argparse.Namespace) -> int:
-    run = _known(options)
+    run = known_run(options)
     if not run.is_live:
         say(f"{run.name} does not run: {run.state}, {run.reason}")
         return 0
     if not run.is_here:
         raise ToolError(f"{run.name} runs on {run.host}: stop it there")
     _signal(run, signal.SIGTERM)
-    if _wait(lambda: not _known(options).is_live, options.timeout):
-        ended = _known(options)
+    if _wait(lambda: not known_run(options).is_live, options.timeout):
+        ended = known_run(options)
         say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
         return 0
     if not options.kill:
         raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
     _signal(run, signal.SIGKILL)
-    if not _wait(lambda: not _known(options).is_live, options.timeout):
+    if not _wait(lambda: not known_run(options).is_live, options.timeout):
         raise ToolError(f"process {run.pid} does not end")
     say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
     return 0
 
 
 def run_report(options: argparse.Namespace) -> int:
-    run = _known(options)
+    run = known_run(options)
     output = Path(options.output or f"{run.name}.png")
     if output.suffix not in PICTURES:
         raise UsageError(f"{output}: the name must end in one of {', '.join(PICTURES)}")
@@ -94,7 +94,7 @@ def status_lines(run: Status) -> list[str]:
     return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
 
 
-def _known(options: argparse.Namespace) -> Status:
+def known_run(options: argparse.Namespace) -> Status:
     folder = state_of(options)
     found = read_status(folder, options.name)
     if found is None:
