@@ -8,7 +8,7 @@ a stream keep the offsets of the source beside their rows can a new query go on 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,25 +119,25 @@ def can_last(stream: Stream) -> bool:
 
 def kept_by_sinks(pipeline: Pipeline, stream: Stream) -> Ends:
     """Where all databases say that the query stands; nothing if none does. Raises CheckpointError if they disagree."""
-    found: dict[str, Ends] = {}
+    found: list[tuple[str, Ends]] = []
     for number, spec in enumerate(stream.sinks):
         if isinstance(spec, model.DatabaseSink) and can_last(stream):
             sink = make_database(spec, Setting(pipeline, ""))
             kept = kept_offsets(sink, f"{pipeline.name}.{stream.name}.{number}")
-            found[sink.place] = {topic: dict(each) for topic, each in kept.items()}
+            found.append((sink.place, {topic: dict(each) for topic, each in kept.items()}))
     return agreed_ends(found)
 
 
-def agreed_ends(found: Mapping[str, Ends]) -> Ends:
-    """Raises CheckpointError."""
-    for place, ends in found.items():
-        first, expected = next(iter(found.items()))
+def agreed_ends(found: Sequence[tuple[str, Ends]]) -> Ends:
+    """Of sinks and where their rows end. Raises CheckpointError."""
+    first, expected = found[0] if found else ("", {})
+    for place, ends in found:
         if ends != expected:
             raise CheckpointError(
                 f"the checkpoint is gone, and {first} ends at {json.dumps(expected)}, {place} at {json.dumps(ends)}:"
                 " put back the checkpoint, or begin anew (ottla pipeline reset … --sinks)"
             )
-    return next(iter(found.values()), {})
+    return expected
 
 
 def _is_lasting(sink: model.Sink) -> bool:

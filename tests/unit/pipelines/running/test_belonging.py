@@ -219,7 +219,9 @@ class StreamWith:
 
 
 def test_databases_must_agree_where_their_rows_end() -> None:
-    assert agreed_ends({}) == {}
-    assert agreed_ends({"a": {"t": {0: 5}}, "b": {"t": {0: 5}}}) == {"t": {0: 5}}
+    assert agreed_ends([]) == {}
+    assert agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 5}})]) == {"t": {0: 5}}
     with pytest.raises(CheckpointError, match=r"a ends at .*5.*, b at .*4.*"):
-        agreed_ends({"a": {"t": {0: 5}}, "b": {"t": {0: 4}}})
+        agreed_ends([("a", {"t": {0: 5}}), ("b", {"t": {0: 4}})])
+    with pytest.raises(CheckpointError):  # tables of the same name, in two databases
+        agreed_ends([("a", {"t": {0: 5}}), ("a", {})])
