@@ -34,6 +34,7 @@ from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
+from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, State, new_status
@@ -165,7 +166,9 @@ def _follow(runner: Runner, following: Following, display: Display, folder: RunF
             display.warning("the signal has ended Spark, too: the next run does the current batch again")
     display.end(following.snapshots)
     if stop.is_set():  # what fails now was cut off, and is done again by the next run
-        return "stopped", "asked to stop"
+        unsent = sum(snapshot.unsent for snapshot in following.snapshots)
+        late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
+        return "stopped", f"asked to stop{late}"
     if following.failures:
         return "failed", "; ".join(following.failures)
     return "stopped", "all was done"

@@ -7,7 +7,7 @@ the observations before and after them. All figures are sums over the batches th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # so that figures can be shown without Spark
@@ -84,3 +84,14 @@ class Account:
 def dead_in(observed: Observed) -> int:
     """Rows that died in one batch."""
     return sum(value or 0 for each in observed.values() for key, value in each.items() if key.startswith("dead_"))
+
+
+def letters_in(observed: Observed, passages: Iterable[Passage], streams: Container[str]) -> int:
+    """How many of them become letters: those that died in steps of these streams, before rows were merged."""
+    count = 0
+    for passage in passages:
+        if passage.kind in ("merges", "opaque"):
+            break
+        if passage.kind == "marks" and passage.stream in streams:
+            count += observed.get(passage.observation, {}).get(f"dead_{passage.mark}") or 0
+    return count

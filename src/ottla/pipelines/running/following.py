@@ -59,7 +59,7 @@ class Following:
     def _added(self, state: QueryState) -> list[Snapshot]:
         tracker = self.trackers.setdefault(state.name, Tracker(state.name))
         found = [snapshot for report in state.progress if (snapshot := tracker.add(report)) is not None]
-        settled = tracker.settle(state.counts, state.is_active, state.failure)
+        settled = tracker.settle(state.counts, state.is_active, state.failure, state.unsent)
         for warning in state.warnings:
             self._warn(warning)
         return [*found[:-1], settled] if found else []

@@ -41,6 +41,7 @@ class Snapshot(NamedTuple):
     steps: tuple[StepCount, ...] = ()
     is_active: bool = True
     error: str | None = None
+    unsent: int = 0  # dead letters that wait to be sent
 
     @property
     def end_ms(self) -> int | None:
@@ -104,9 +105,9 @@ class Tracker:
         )
         return self.snapshot
 
-    def settle(self, steps: Iterable[StepCount], is_active: bool, error: str | None) -> Snapshot:
+    def settle(self, steps: Iterable[StepCount], is_active: bool, error: str | None, unsent: int = 0) -> Snapshot:
         """What the runner knows beside the reports."""
-        self.snapshot = self.snapshot._replace(steps=tuple(steps), is_active=is_active, error=error)
+        self.snapshot = self.snapshot._replace(steps=tuple(steps), is_active=is_active, error=error, unsent=unsent)
         return self.snapshot
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.progress import Snapshot
 
 STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
@@ -21,6 +22,8 @@ def batch_line(now: Snapshot) -> str:
         parts.append(f"watermark {age(now.watermark_age_ms)} ago")
     if now.state_rows or now.state_bytes:
         parts.append(f"state {now.state_rows:,} rows {size(now.state_bytes)}")
+    if now.unsent:
+        parts.append(f"{now.unsent:,} dead letters to send")
     return "  ".join(parts)
 
 
@@ -66,6 +69,8 @@ def end_line(snapshots: Sequence[Snapshot]) -> str:
     words = [f"{rows:,} rows in {batches:,} {'batch' if batches == 1 else 'batches'}"]
     words += [f"{dead:,} dead"] if dead else []
     words += [f"{late:,} late"] if late else []
+    unsent = sum(each.unsent for each in snapshots)
+    words += [f"{letters(unsent)} not sent"] if unsent else []
     return ", ".join(words)
 
 

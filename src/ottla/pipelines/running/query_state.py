@@ -20,3 +20,4 @@ class QueryState:
     is_active: bool
     failure: str | None = None
     warnings: list[str] = field(default_factory=list)
+    unsent: int = 0  # dead letters that wait to be sent

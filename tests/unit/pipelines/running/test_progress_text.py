@@ -41,6 +41,12 @@ def test_the_end_names_what_was_lost() -> None:
     assert end_line([]) == "0 rows in 0 batches"
 
 
+def test_letters_that_are_not_sent_are_told() -> None:
+    waiting = FULL._replace(unsent=34)
+    assert batch_line(waiting).endswith("18.8 kB  34 dead letters to send")
+    assert end_line([waiting]).endswith("34 dead, 10 late, 34 dead letters are not sent")
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [(1500, "1.5 s"), (600_000, "10 min"), (7_300_000, "2 h"), (86_400_000 * 400, "400 d"), (-5_000, "-5.0 s")],

@@ -1,0 +1,51 @@
+"""A broker that is away for a while: what could not be sent is sent when it is back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conftest import BrokerFactory
+from ottla.pipelines.running.runner import Runner, RunOptions
+from pipelines.running import pipeline_of, produce, read_all, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {{topic: {name}-in}}
+steps:
+  - parse: {{format: json, schema: {{user: string, ms: int}}}}
+to: {{sqlite: rows.db, table: rows}}
+"""
+
+
+def test_dead_letters_are_sent_when_the_broker_is_back(
+    spark: SparkSession, broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    """It goes when the query has ended and its letters have not been sent."""
+    broker = broker_factory()
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    produce(broker.bootstrap, f"{name}-in", [{"user": "a", "ms": 1}, "broken"])
+    pipeline = pipeline_of(FILE.format(name=name, bootstrap=broker.bootstrap), tmp_path)
+    options = RunOptions(str(tmp_path), is_once=True)
+    runner = Runner(pipeline, spark, options)
+    runner.start()
+    wait_for(lambda: not runner.is_active, "the end of the query")
+    broker.stop()
+    warnings: list[str] = []
+    while not warnings:
+        (state,) = runner.poll()
+        assert (state.unsent, state.is_active, state.failure) == (1, True, None)
+        warnings += state.warnings
+    assert "1 dead letter is not sent yet: cannot reach" in warnings[0]
+    broker.start()
+    while state.is_active:
+        (state,) = runner.poll()
+        time.sleep(0.1)
+    assert (state.unsent, state.failure) == (0, None)
+    assert [letter.value for letter in read_all(broker.bootstrap, f"{name}-dead-letters")] == [b"broken"]
