@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ottla.cli.arguments import closest
 from ottla.cli.terminal import ToolError, UsageError, say
-from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.fields import Duration, Share
 from ottla.pipelines.model.pipeline import Head, TopicSource
 from ottla.pipelines.model.sinks import SINKS
 
@@ -22,6 +22,7 @@ WORDS = {
     float: "number",
     bool: "true|false",
     Duration: "time",
+    Share: "share",
     object: "value",
     Any: "value",
 }

@@ -15,6 +15,7 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
+from ottla.pipelines.running.progress import total_rows
 from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table
 from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
 
@@ -106,7 +107,7 @@ def _known(options: argparse.Namespace) -> Status:
 
 
 def _row(run: Status) -> tuple[str, ...]:
-    rows = sum(query.rows for query in run.queries)
+    rows = total_rows(run.queries)
     lags = [query.lag for query in run.queries if query.lag is not None]
     pid = str(run.pid) if run.is_live else ""
     return (run.name, run.state, pid, _since(run), f"{rows}", count(sum(lags)) if lags else "", run.reason)

@@ -13,13 +13,13 @@ from ottla.cli.top.figures import History
 from ottla.cli.top.screen import duration, short
 from ottla.pipelines.running.progress import Snapshot
 from ottla.pipelines.running.progress_text import (
-    STEP_COLUMNS,
     age,
     batch_line,
     count,
     end_line,
     seconds,
     size,
+    step_columns,
     step_rows,
     step_table,
 )
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 SPARK_WIDTH = 14
 REFRESHES_PER_S = 4
 QUERY_COLUMNS = ("query", "batch", "rows", "in/s", "", "done/s", "lag", "", "watermark", "state", "batch time", "")
-STEP_STYLES = ("", "", "", "", "", "yellow", "red", "")
+STEP_WORDS = ("query", "stream", "step")
+STEP_STYLES = {"late": "yellow", "dead": "red"}
 
 Source = Callable[[], Sequence[Snapshot]]
 
@@ -158,10 +159,12 @@ def rich_picture(head: str, snapshots: Sequence[Snapshot], trends: dict[str, Tre
 
     queries = query_table(snapshots, trends)
     steps = Table(box=None, header_style="bold cyan", pad_edge=False)
-    for place, name in enumerate(STEP_COLUMNS):
-        steps.add_column(name, justify="right" if place > 1 else "left", no_wrap=True)
+    columns = step_columns(snapshots)
+    for name in columns:
+        steps.add_column(name, justify="left" if name in STEP_WORDS else "right", no_wrap=True)
     for row in step_rows(snapshots):
-        shown = zip(row, STEP_STYLES, strict=True)
+        styles = [STEP_STYLES.get(name, "") for name in columns]
+        shown = zip(row, styles, strict=True)
         steps.add_row(*(Text(escape(text), style if text != "0" else "dim") for text, style in shown))
     parts = [Text(escape(head), "bold"), Text("")]
     parts += [queries, Text("")] if snapshots else []  # type: ignore[list-item]

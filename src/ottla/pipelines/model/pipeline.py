@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ottla.pipelines.model.fields import Duration, Problems, read_spec
+from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.sinks import SINKS, Finding, Sink
 
@@ -61,6 +61,10 @@ class Head:
     client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
     group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
+    max_dead: Share | None = field(
+        default=None,
+        metadata={"doc": "share of dead rows with which a run fails, such as 5 % (only when all are dead)"},
+    )
     latency: Literal["micro-batch", "realtime"] = field(
         default="micro-batch", metadata={"doc": "micro-batch or realtime"}
     )

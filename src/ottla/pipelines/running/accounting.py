@@ -34,8 +34,10 @@ class StepCount(NamedTuple):
 class Account:
     """The sums of one query."""
 
-    def __init__(self, passages: Iterable[Passage]) -> None:
+    def __init__(self, passages: Iterable[Passage], sources: Iterable[tuple[str, str]] = ()) -> None:
+        """`sources`: streams that read topics, each with an observation that counted what it has read."""
         self.passages = list(passages)
+        self.sources = list(sources)
         self.sums: dict[str, Counter[str]] = {}
         self.late: Counter[Passage] = Counter()
 
@@ -53,8 +55,12 @@ class Account:
     def steps(self) -> list[StepCount]:
         return [self._count(passage) for passage in self.passages]
 
-    def dead(self) -> int:
-        return sum(count.dead for count in self.steps())
+    def records(self) -> dict[str, int]:
+        """What each source stream has read; one that a query uses twice is read twice, and its records count once."""
+        found: Counter[str] = Counter()
+        for stream, observation in self.sources:
+            found[stream] = max(found[stream], self.sums.get(observation, Counter())["in"])
+        return dict(found)
 
     def _count(self, passage: Passage) -> StepCount:
         sums = self.sums.get(passage.observation, Counter())
@@ -63,7 +69,8 @@ class Account:
         came = sum(self.sums.get(name, Counter())["out"] for name in passage.before)
         made = sums["in"]
         late = self.late[passage]
-        filtered = 0 if passage.kind == "merges" else max(came - late - made, 0)
+        where = self.sums.get(passage.where, Counter())["filtered"]
+        filtered = where if passage.kind == "merges" else max(came - late - made, 0)
         return self._row(passage, came, came - filtered - late, filtered, late, 0, made)
 
     def _marked(self, passage: Passage, sums: Counter[str]) -> StepCount:

@@ -42,7 +42,7 @@ class BatchQuery:
         self.ranges = find_ranges(pipeline, stream, choices.starting)
         self.builder = Builder(spark, pipeline, is_streaming=False, choices=choices, ranges=self.ranges)
         frame, self.rows = self.builder.query(stream.name)
-        self.account = Account(frame.passages)
+        self.account = Account(frame.passages, frame.sources)
         self.news: list[Progress] = []
         self.failure: str | None = None
         self.warnings: list[str] = []
@@ -64,7 +64,14 @@ class BatchQuery:
         news, self.news = self.news, []
         warnings, self.warnings = self.warnings, []
         return QueryState(
-            self.stream.name, news, self.account.steps(), is_active, self.failure, warnings, unsent=self.unsent
+            self.stream.name,
+            news,
+            self.account.steps(),
+            is_active,
+            self.failure,
+            warnings,
+            self.unsent,
+            self.account.records(),
         )
 
     def stop(self, grace_seconds: float) -> None:

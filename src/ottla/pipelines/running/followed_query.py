@@ -95,7 +95,14 @@ class FollowedQuery:
         warnings, self.warnings = self.warnings, []
         failure = "; ".join(failures) if failures and not is_active else None
         return QueryState(
-            self.stream.name, news, self.account.steps(), is_active, failure, warnings, unsent=self.unsent
+            self.stream.name,
+            news,
+            self.account.steps(),
+            is_active,
+            failure,
+            warnings,
+            self.unsent,
+            self.account.records(),
         )
 
     def stop(self, grace_seconds: float) -> None:

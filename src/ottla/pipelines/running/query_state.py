@@ -21,3 +21,4 @@ class QueryState:
     failure: str | None = None
     warnings: list[str] = field(default_factory=list)
     unsent: int = 0  # dead letters that wait to be sent
+    records: dict[str, int] = field(default_factory=dict)  # read by each source stream

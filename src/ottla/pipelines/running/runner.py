@@ -106,7 +106,7 @@ class Runner:
                 return start_realtime(rows, self.pipeline, stream, f"{folder}/checkpoint")
             return self._start_batches(rows, stream, delivery, folder)
 
-        query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages), folder, letters)
+        query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages, frame.sources), folder, letters)
         query.wait_for_sources(SOURCES_SECONDS_MAX)
         return query
 
