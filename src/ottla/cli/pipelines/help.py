@@ -33,7 +33,7 @@ YAML_EXAMPLE = """\
 #   ottla pipeline run {file}             run it, and watch
 #   ottla pipeline steps                  all steps, sources and sinks
 name: {name}
-bootstrap.servers: 127.0.0.1:9092
+# bootstrap.servers: HOST:PORT   (unless said: $OTTLA_BOOTSTRAP_SERVER, else 127.0.0.1:9092)
 
 from:
   topic: site-events           # made with: ottla topics create site-events
@@ -62,7 +62,7 @@ pages = (
     .to(console=20)  # or .to(topic="pages", key="page"), .to(sqlite="pages.db", table="pages"), …
 )
 
-pipeline("{name}", pages, bootstrap_servers="127.0.0.1:9092")
+pipeline("{name}", pages)  # bootstrap_servers="HOST:PORT", unless $OTTLA_BOOTSTRAP_SERVER or 127.0.0.1:9092
 '''
 
 

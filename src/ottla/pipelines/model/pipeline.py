@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.sinks import SINKS, Finding, Sink
@@ -57,7 +58,10 @@ class Head:
 
     name: str = field(metadata={"doc": "a name of letters, digits, dot, dash and underscore"})
     description: str = field(default="", metadata={"doc": "what it is for"})
-    bootstrap_servers: str = field(default="127.0.0.1:9092", metadata={"doc": "brokers, HOST:PORT,…"})
+    bootstrap_servers: str = field(
+        default_factory=default_bootstrap,
+        metadata={"doc": f"brokers, HOST:PORT,… (${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})"},
+    )
     client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
     group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
