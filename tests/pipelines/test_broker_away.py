@@ -7,7 +7,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conftest import BrokerFactory
+from conftest import Broker, BrokerFactory
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.runner import Runner, RunOptions
 from pipelines.running import pipeline_of, produce, read_all, wait_for
 
@@ -24,16 +26,20 @@ to: {{sqlite: rows.db, table: rows}}
 """
 
 
+def made(broker: Broker, folder: Path) -> tuple[str, Pipeline]:
+    """Its name, and a pipeline with one good record and one that dies."""
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    produce(broker.bootstrap, f"{name}-in", [{"user": "a", "ms": 1}, "broken"])
+    return name, pipeline_of(FILE.format(name=name, bootstrap=broker.bootstrap), folder)
+
+
 def test_dead_letters_are_sent_when_the_broker_is_back(
     spark: SparkSession, broker_factory: BrokerFactory, tmp_path: Path
 ) -> None:
     """It goes when the query has ended and its letters have not been sent."""
     broker = broker_factory()
-    name = f"away-{uuid.uuid4().hex[:8]}"
-    produce(broker.bootstrap, f"{name}-in", [{"user": "a", "ms": 1}, "broken"])
-    pipeline = pipeline_of(FILE.format(name=name, bootstrap=broker.bootstrap), tmp_path)
-    options = RunOptions(str(tmp_path), is_once=True)
-    runner = Runner(pipeline, spark, options)
+    name, pipeline = made(broker, tmp_path)
+    runner = Runner(pipeline, spark, RunOptions(str(tmp_path), is_once=True))
     runner.start()
     wait_for(lambda: not runner.is_active, "the end of the query")
     broker.stop()
@@ -49,3 +55,30 @@ def test_dead_letters_are_sent_when_the_broker_is_back(
         time.sleep(0.1)
     assert (state.unsent, state.failure) == (0, None)
     assert [letter.value for letter in read_all(broker.bootstrap, f"{name}-dead-letters")] == [b"broken"]
+
+
+def test_a_broker_that_is_away_is_told_and_waited_for(
+    spark: SparkSession, broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = broker_factory()
+    name, pipeline = made(broker, tmp_path)
+    runner = Runner(pipeline, spark, RunOptions(str(tmp_path)))
+    runner.start()
+    following = Following(runner, ["main"])
+
+    def is_done(rows: int) -> bool:
+        following.poll()
+        now = following.snapshots[0]
+        assert now.error is None
+        return (now.rows, now.unsent, now.doing) == (rows, 0, "")
+
+    try:
+        wait_for(lambda: is_done(2), "the batch and its letter")
+        broker.stop()
+        wait_for(lambda: bool(following.poll()) or following.snapshots[0].doing.startswith("broker away"), "word of it")
+        broker.start()
+        produce(broker.bootstrap, f"{name}-in", [{"user": "b", "ms": 2}])
+        wait_for(lambda: is_done(3), "the next batch")
+        assert "main: the broker takes no connection; waiting for it" in following.warnings
+    finally:
+        runner.stop(grace_seconds=1)

@@ -71,7 +71,7 @@ class BatchQuery:
             self.failure,
             warnings,
             self.unsent,
-            self.account.records(),
+            records=self.account.records(),
         )
 
     def stop(self, grace_seconds: float) -> None:

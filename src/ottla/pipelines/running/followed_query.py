@@ -24,6 +24,7 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.owed import Owed, letters
 from ottla.pipelines.running.query_state import Progress, QueryState
+from ottla.pipelines.running.waiting import AWAY, Waiting, takes_connections
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError, collect_losses
 from ottla.pipelines.source.progress import commit_progress
@@ -68,6 +69,9 @@ class FollowedQuery:
         self.owed = Owed(dead_letters.committed >= 0)  # what follows a batch may not have followed the last ones
         self.unsent = 0  # dead letters of this run
         self.is_stopped = False
+        self.waiting = Waiting(lambda: takes_connections(pipeline.head.bootstrap_servers))
+        self.doing = ""
+        self.seen = 0  # batches
 
     def __repr__(self) -> str:
         return f"FollowedQuery({self.stream.name}, {'active' if self.is_active else 'ended'}, {self.last_seen[0]})"
@@ -92,6 +96,7 @@ class FollowedQuery:
         if not is_active and self.owed.is_owed:
             failures.append(self._given_up())
         self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
+        doing = self._doing()
         warnings, self.warnings = self.warnings, []
         failure = "; ".join(failures) if failures and not is_active else None
         return QueryState(
@@ -102,6 +107,7 @@ class FollowedQuery:
             failure,
             warnings,
             self.unsent,
+            doing,
             self.account.records(),
         )
 
@@ -152,6 +158,7 @@ class FollowedQuery:
         if batches:
             self.ends = progress_ends(batches[-1])
             self.batches += batches
+            self.seen += len(batches)
             self.owed.add()
 
     def _catch_up(self) -> None:
@@ -171,6 +178,17 @@ class FollowedQuery:
             self.owed.fail(self.seconds(), first_cause(str(problem)))
             late = f"{letters(self.unsent)} not sent yet: " if self.unsent else ""
             self.warnings.append(f"{self.stream.name}: {late}{self.owed.problem}; it is tried again")
+
+    def _doing(self) -> str:
+        """What the screen says where nothing happens."""
+        if self.owed.problem:
+            return self.owed.problem
+        if not self.query.isActive:
+            return ""
+        before, self.doing = self.doing, self.waiting.look(self.query.status["message"], self.seen, self.seconds())
+        if self.doing.startswith(AWAY) and not before.startswith(AWAY):
+            self.warnings.append(f"{self.stream.name}: the broker takes no connection; waiting for it")
+        return self.doing
 
     def _given_up(self) -> str:
         if self.unsent:

@@ -44,6 +44,7 @@ class Snapshot(NamedTuple):
     is_active: bool = True
     error: str | None = None
     unsent: int = 0  # dead letters that wait to be sent
+    doing: str = ""  # what it waits for, where nothing happens
     records: Mapping[str, int] = MappingProxyType({})  # read by each source stream; a stream may belong to many queries
 
     @property
@@ -116,6 +117,7 @@ class Tracker:
             is_active=state.is_active,
             error=state.failure,
             unsent=state.unsent,
+            doing=state.doing,
             records=dict(state.records),
         )
         return self.snapshot

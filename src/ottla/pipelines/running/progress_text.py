@@ -23,8 +23,14 @@ def batch_line(now: Snapshot) -> str:
     if now.state_rows or now.state_bytes:
         parts.append(f"state {now.state_rows:,} rows {size(now.state_bytes)}")
     if now.unsent:
-        parts.append(f"{now.unsent:,} dead letters to send")
+        parts.append(waiting_words(now._replace(doing="")))
     return "  ".join(parts)
+
+
+def waiting_words(now: Snapshot) -> str:
+    """What it waits for, and what waits to be sent; empty where all is well."""
+    unsent = f"{now.unsent:,} dead {'letter' if now.unsent == 1 else 'letters'} to send" if now.unsent else ""
+    return ", ".join(words for words in (now.doing, unsent) if words)
 
 
 def step_columns(snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
