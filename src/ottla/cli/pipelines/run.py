@@ -30,10 +30,12 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.model.sinks import DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
+from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
+from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, State, new_status
@@ -121,7 +123,8 @@ def _run(options: argparse.Namespace, loaded: Loaded, folder: RunFolder) -> int:
             spark = start_spark(options, loaded.pipeline, display)
             ending.callback(_stop_spark, spark)
             runner = Runner(loaded.pipeline, spark, _run_options(options))
-            following = Following(runner, [stream.name for stream in loaded.pipeline.queries()], folder)
+            limit = DeadLimit(loaded.pipeline.head.max_dead, loaded.pipeline.dead_letter_topic)
+            following = Following(runner, [stream.name for stream in loaded.pipeline.queries()], folder, limit)
             metrics.source = display.source = lambda: following.snapshots
             runner.start()
             folder.change("running")
@@ -162,7 +165,11 @@ def _follow(runner: Runner, following: Following, display: Display, folder: RunF
             display.warning("the signal has ended Spark, too: the next run does the current batch again")
     display.end(following.snapshots)
     if stop.is_set():  # what fails now was cut off, and is done again by the next run
-        return "stopped", "asked to stop"
+        if following.too_many_dead:
+            return "failed", following.too_many_dead
+        unsent = sum(snapshot.unsent for snapshot in following.snapshots)
+        late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
+        return "stopped", f"asked to stop{late}"
     if following.failures:
         return "failed", "; ".join(following.failures)
     return "stopped", "all was done"

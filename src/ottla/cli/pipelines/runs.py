@@ -15,7 +15,8 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
-from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table
+from ottla.pipelines.running.progress import total_rows
+from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table, waiting_words
 from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
@@ -91,6 +92,8 @@ def status_lines(run: Status) -> list[str]:
     for query in run.queries:
         lines.append(f"  {batch_line(query)}" if query.batches else f"  {query.query}: no batch yet")
         lines += [f"  {query.query}: {query.error}"] if query.error else []
+        waits = waiting_words(query)
+        lines += [f"  {query.query}: {waits}"] if waits and run.is_live else []
     return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
 
 
@@ -106,7 +109,7 @@ def known_run(options: argparse.Namespace) -> Status:
 
 
 def _row(run: Status) -> tuple[str, ...]:
-    rows = sum(query.rows for query in run.queries)
+    rows = total_rows(run.queries)
     lags = [query.lag for query in run.queries if query.lag is not None]
     pid = str(run.pid) if run.is_live else ""
     return (run.name, run.state, pid, _since(run), f"{rows}", count(sum(lags)) if lags else "", run.reason)

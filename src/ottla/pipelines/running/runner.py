@@ -110,7 +110,8 @@ class Runner:
                 beginning.checkpoint,
                 beginning.committed,
             )
-            query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages), beginning.kept, letters)
+            account = Account(frame.passages, frame.sources)
+            query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters)
             query.wait_for_sources(SOURCES_SECONDS_MAX)
             return query
 
