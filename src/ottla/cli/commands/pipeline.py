@@ -18,6 +18,7 @@ NEEDS = ("pyspark", "yaml")
 EXAMPLES = """
 ottla pipeline init views.yaml              write an example to start from
 ottla pipeline check views.yaml             is it right? Nothing is run
+ottla pipeline test views.yaml              try the cases of views.test.yaml, without a broker
 ottla pipeline run views.yaml               run it, and watch
 ottla pipeline run views.yaml --once        all that is there now, then end
 ottla pipeline list                         what runs here, and what ran last
@@ -27,6 +28,7 @@ ottla pipeline steps                        what a pipeline can do
 MODULES = {
     "run": "ottla.cli.pipelines.run",
     "check": "ottla.cli.pipelines.check",
+    "test": "ottla.cli.pipelines.trials",
     "list": "ottla.cli.pipelines.runs",
     "status": "ottla.cli.pipelines.runs",
     "stop": "ottla.cli.pipelines.runs",
@@ -53,6 +55,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
     _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
+    _add_test(commands.add_parser("test", help="try a pipeline with given records; no broker is needed"))
     _add_runs(commands)
     steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
     steps.add_argument("name", nargs="?", metavar="STEP", help="show this one with all its fields")
@@ -62,13 +65,18 @@ def _parser() -> Parser:
     return parser
 
 
-def _add_file(parser: argparse.ArgumentParser) -> None:
+def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
-    parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
     )
+    parser.set_defaults(bootstrap_server=None, root=[])
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    _add_source(parser)
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
+    parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
     parser.add_argument(
         "--root", action="append", default=[], metavar="DIR", help="files may be written below DIR, too (FILE's folder)"
     )
@@ -95,6 +103,14 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("--offline", action="store_true", help="do not ask brokers whether the topics exist")
     parser.add_argument("--no-spark", action="store_true", help="do not start Spark to check columns and conditions")
+
+
+def _add_test(parser: argparse.ArgumentParser) -> None:
+    _add_source(parser)
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help="names of cases, or other files with cases (all of FILE's *.test.yaml)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: a case, at last the sum")
 
 
 def _add_runs(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -77,7 +77,7 @@ def make_delivery(
             sink = make_sink(spec, number, setting)
         except SinkError as problem:
             raise PipelineError([Problem((*stream.path, "to", number), str(problem))]) from None
-        routes.append(Route(sink, spec.where, _columns(spec), _is_lasting(spec) and not identity))
+        routes.append(Route(sink, spec.where, written_columns(spec), _is_lasting(spec) and not identity))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 
@@ -95,6 +95,6 @@ def _is_lasting(sink: model.Sink) -> bool:
     return isinstance(sink, model.ConsoleSink) or (isinstance(sink, model.DatabaseSink) and sink.keep_offsets)
 
 
-def _columns(sink: model.Sink) -> tuple[str, ...]:
+def written_columns(sink: model.Sink) -> tuple[str, ...]:
     """For a topic the encoding chooses them: the key may be a column that is not in the value."""
     return () if isinstance(sink, model.TopicSink) else tuple(sink.columns or ())
