@@ -70,6 +70,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
     )
+    parser.add_argument("--env", metavar="NAME", help="with the changes that FILE has for this environment")
     parser.set_defaults(bootstrap_server=None, root=[])
 
 

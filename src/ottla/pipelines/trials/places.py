@@ -8,6 +8,7 @@ may write to one place.
 from __future__ import annotations
 
 from typing import NamedTuple
+from zlib import crc32
 
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Sink, TopicSink
@@ -48,6 +49,9 @@ def chooses_topics(pipeline: Pipeline) -> bool:
 def place_of(sink: Sink) -> Place:
     kind = next(name for name, each in SINKS.items() if each is type(sink))
     if isinstance(sink, DatabaseSink):
-        return Place(kind, sink.table, f"{getattr(sink, kind)}/{sink.table}")
+        database = str(getattr(sink, kind))
+        if kind == "postgres":
+            database = f"{crc32(database.encode()):08x}"  # it may have a password in it
+        return Place(kind, sink.table, f"{database}/{sink.table}")
     name = "console" if kind == "console" else str(getattr(sink, kind))
     return Place(kind, name, name)
