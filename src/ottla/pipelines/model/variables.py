@@ -68,13 +68,14 @@ def _replaced(value: object, path: Path, variables: Mapping[str, str], problems:
         return value
 
     def found(match: re.Match[str]) -> str:
-        is_escaped, name, default = match.groups()
+        is_escaped, name = match[1], match[2]
+        default: str | None = match[3]
         if is_escaped:
             return match[0][1:]
         if name is None:
             problems.append(Problem(path, f"{match.string[match.start() :][:30]!r} is no variable", TEXT_CURE))
             return ""
-        said = variables.get(name, default)
+        said = variables.get(name) if name in variables else default
         if said is None:
             problems.append(Problem(path, f"the variable {name} is not set", CURE % name))
         return said or ""
