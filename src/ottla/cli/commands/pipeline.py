@@ -29,6 +29,7 @@ MODULES = {
     "run": "ottla.cli.pipelines.run",
     "check": "ottla.cli.pipelines.check",
     "test": "ottla.cli.pipelines.trials",
+    "graph": "ottla.cli.pipelines.graph",
     "list": "ottla.cli.pipelines.runs",
     "status": "ottla.cli.pipelines.runs",
     "stop": "ottla.cli.pipelines.runs",
@@ -56,6 +57,9 @@ def _parser() -> Parser:
     _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
     _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
     _add_test(commands.add_parser("test", help="try a pipeline with given records; no broker is needed"))
+    graph = commands.add_parser("graph", help="topics, steps and sinks as a picture")
+    _add_source(graph)
+    graph.add_argument("-o", "--output", metavar="FILE", help="SVG, DOT or Mermaid file: .svg, .dot, .mmd (Mermaid)")
     _add_runs(commands)
     steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
     steps.add_argument("name", nargs="?", metavar="STEP", help="show this one with all its fields")
