@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Parser, add_connection, positive
 from ottla.cli.terminal import ToolError
 
 INSTALL = "pipelines need Spark: pip install 'ottla[pipelines]'"
@@ -30,6 +30,8 @@ MODULES = {
     "check": "ottla.cli.pipelines.check",
     "test": "ottla.cli.pipelines.trials",
     "graph": "ottla.cli.pipelines.graph",
+    "infer": "ottla.cli.pipelines.infer",
+    "preview": "ottla.cli.pipelines.preview",
     "list": "ottla.cli.pipelines.runs",
     "status": "ottla.cli.pipelines.runs",
     "stop": "ottla.cli.pipelines.runs",
@@ -57,6 +59,8 @@ def _parser() -> Parser:
     _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
     _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
     _add_test(commands.add_parser("test", help="try a pipeline with given records; no broker is needed"))
+    _add_infer(commands.add_parser("infer", help="a parse step from samples of a topic"))
+    _add_preview(commands.add_parser("preview", help="the first rows after each step; nothing is written"))
     graph = commands.add_parser("graph", help="topics, steps and sinks as a picture")
     _add_source(graph)
     graph.add_argument("-o", "--output", metavar="FILE", help="SVG, DOT or Mermaid file: .svg, .dot, .mmd (Mermaid)")
@@ -116,6 +120,22 @@ def _add_test(parser: argparse.ArgumentParser) -> None:
         "cases", nargs="*", metavar="CASE", help="names of cases, or other files with cases (all of FILE's *.test.yaml)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line: a case, at last the sum")
+
+
+def _add_infer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    add_connection(parser)
+    parser.add_argument("--samples", type=positive, default=1000, metavar="N", help="records to look at (1000)")
+    parser.add_argument("--format", choices=("json", "csv", "text"), help="how they are written (found out)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_preview(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument("--rows", type=positive, default=5, metavar="N", help="rows to show after each step (5)")
+    parser.add_argument("--records", type=positive, default=1000, metavar="N", help="records to read at most (1000)")
+    parser.add_argument("--from", dest="starting", metavar="WHERE", help="beginning, latest or a time")
+    parser.add_argument("--json", action="store_true", help="one JSON object a step")
 
 
 def _add_runs(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -237,16 +237,21 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
         check_names(_checkpoints(options), pipeline)
     if options.starting is None:
         return
-    try:
-        starting_options(options.starting)
-    except ValueError as wrong:
-        raise UsageError(f"--from: {wrong}") from None
+    check_starting(options.starting)
     known = [] if options.once else begun(_checkpoints(options), pipeline)
     if known and not options.once:
         raise UsageError(
             f"--from: {', '.join(known)} would go on from the checkpoint of earlier runs; "
             "--fresh puts that aside, --checkpoint PLACE uses another"
         )
+
+
+def check_starting(starting: str | None) -> None:
+    """Raises UsageError."""
+    try:
+        starting_options(starting or "earliest")
+    except ValueError as wrong:
+        raise UsageError(f"--from: {wrong}") from None
 
 
 def _master(options: argparse.Namespace) -> str:

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
@@ -27,7 +26,7 @@ from ottla.pipelines.running.delivery import Delivery, Route, written_columns
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.runner import output_mode
 from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.spark.session import start_session
+from ottla.pipelines.spark.session import is_running, start_session
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 from ottla.pipelines.trials.capturing import Kept, capture, record_of
 from ottla.pipelines.trials.cases import Case
@@ -74,12 +73,12 @@ class Outcome:
 def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """One Spark for all cases. One that runs already in this process is used, and left to its owner.
     Raises SparkStartError."""
-    is_running = SparkContext._active_spark_context is not None
+    is_ours = not is_running()
     spark = start_session("trials", settings={JAVA: JAVA_OPTIONS, **SETTINGS, **settings})
     try:
         yield spark
     finally:
-        if not is_running:
+        if is_ours:
             spark.stop()
 
 
