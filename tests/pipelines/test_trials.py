@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,55 +12,9 @@ from ottla.cli.main import main
 
 pytest_plugins = ["pytester"]
 
-PIPELINE = """
-name: page-views
-bootstrap.servers: 127.0.0.1:1   # nobody answers there, and nobody asks
-streams:
-  events:
-    from: {topic: site-events}
-    steps:
-      - parse: {format: json, schema: {user: string, page: string, at: timestamp}, keep: [headers, offset]}
-      - filter: {where: "page IS NOT NULL"}
-  users:
-    from: events
-    to: {json: users, columns: [user, offset], where: "user <> 'bob'"}
-  views:
-    from: events
-    steps:
-      - watermark: {time: at, delay: 10 seconds}
-      - window: {size: 1 minute, by: [page], count: views}
-    to:
-      - {topic: page-views, key: page}
-      - {sqlite: views.db, table: latest, mode: upsert, key: [page]}
-"""
-CASES = """
-cases:
-  views are counted by the minute:
-    given:
-      site-events:
-        - {user: ann, page: /a, at: 2026-01-01T10:00:01Z}
-        - {user: bob, page: /a, at: 2026-01-01T10:00:20Z}
-        - {user: eve, at: 2026-01-01T10:00:30Z}
-        - hello
-        - {user: ann, page: /a, at: 2026-01-01T10:01:00Z}
-    watermark: 2026-01-01T10:01:00Z
-    expect:
-      users: [{user: ann, offset: 4}, {user: ann, offset: 0}]
-      page-views:
-        - {key: /a, value: {window_start: 2026-01-01T10:00:00Z, window_end: 2026-01-01T10:01:00Z, page: /a, views: 2}}
-    dead_letters: [{value: hello, reason: not JSON, step: events 1 parse}]
-  what comes too late is not counted:
-    given:
-      - site-events: [{user: ann, page: /a, at: 2026-01-01T10:00:01Z}]
-      - site-events: [{user: bob, page: /a, at: 2026-01-01T10:05:00Z}]
-      - site-events: [{user: eve, page: /a, at: 2026-01-01T10:00:02Z}]
-    watermark: end
-    late: 1
-    ignore: [window_start, window_end]
-    expect:
-      page-views: {ordered: true, rows: [{page: /a, views: 1}, {page: /a, views: 1}]}
-      latest: [{page: /a, views: 1}]
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "pipeline-testing.md"
+PIPELINE, CASES, *_ = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipelines" / "orders-with-customers"
 WRONG = """
   nobody counts so:
     given: {site-events: [{user: ann, page: /a, at: 2026-01-01T10:00:01Z}, hello]}
@@ -109,9 +64,10 @@ def test_pytest_collects_cases_beside_pipelines_only(
 ) -> None:
     (folder / "somebody.test.yaml").write_text("- not: ours\n")
 
-    outcome = pytester.runpytest_inprocess("-p", "no:cacheprovider", str(folder), "-k", "nobody or late")
+    chosen = "nobody or (order and not twice)"
+    outcome = pytester.runpytest_inprocess("-p", "no:cacheprovider", str(folder), str(EXAMPLE), "-k", chosen)
 
-    outcome.assert_outcomes(passed=1, failed=1, deselected=1)
+    outcome.assert_outcomes(passed=1, failed=1, deselected=4)
     outcome.stdout.fnmatch_lines(["*nobody counts so*", "*views: expected 2, got 1"])
     assert "Traceback" not in outcome.stdout.str() + capsys.readouterr().err
 
@@ -126,7 +82,7 @@ def test_a_wrong_file_is_told_before_spark_starts(tmp_path: Path, capsys: pytest
     assert main(["pipeline", "test", str(tmp_path / "views.yaml")]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].endswith("nothing is written to 'page-view'; did you mean 'page-views'?")
-    assert lines[0].startswith(f"{tmp_path}/views.test.yaml:14: ")
+    assert lines[0].startswith(f"{tmp_path}/views.test.yaml:13: ")
 
     (tmp_path / "views.test.yaml").write_text(CASES)
     assert main(["pipeline", "test", str(tmp_path / "views.yaml"), "what comes to late is not counted"]) == 2

@@ -51,7 +51,8 @@ def graph_of(pipeline: Pipeline) -> Graph:
             for topic in _topics(stream.origin):
                 edges[Edge(place(topic), _key(stream))] = None
         place(Node(_key(stream), "stream", (stream.name, *(step_label(*step) for step in stream.steps))))
-        for parent in parents(stream):
+        tables = [getattr(step.spec, "newest_of", None) for step in stream.steps]  # streams that are read as tables
+        for parent in [*parents(stream), *(name for name in tables if name in pipeline.streams)]:
             edges[Edge(_key(pipeline.streams[parent]), _key(stream))] = None
         for sink in stream.sinks:
             edges[Edge(_key(stream), place(_place(sink)))] = None

@@ -97,6 +97,17 @@ def test_columns_follow_the_way_of_the_records_also_in_a_circle() -> None:
     assert set(layers(graph())) == {node.key for node in graph().nodes}  # a way back ends nothing
 
 
+def test_a_stream_that_is_joined_as_a_table_leads_to_the_one_that_joins_it() -> None:
+    found = graph("""
+        name: p
+        streams:
+          customers: {from: {topic: customers}}
+          orders: {from: {topic: orders}, steps: [{join: {newest_of: customers, "on": [id]}}], to: console}
+    """)
+
+    assert ("stream customers", "stream orders", False) in found.edges
+
+
 def test_text_for_others_is_escaped() -> None:
     assert 'n0(["clicks"])' in mermaid(graph())
     assert "filter page #lt;#gt; '#lt;x#gt;' AND #quot;quoted#quot; #gt; 1" in mermaid(graph())
