@@ -1,11 +1,12 @@
 """Cases of pipelines as tests of pytest: `orders.test.yaml` beside `orders.yaml`, one test a case.
 
 Nothing is imported or started before such a file is met, and Spark not before a case is run: one Spark for all of them,
-stopped at the end of the session. A file of that name without a pipeline beside it belongs to somebody else.
+stopped at the end of the session. A file of that name without cases, or without a pipeline, belongs to somebody else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from ottla.pipelines.running.loading import Loaded
 
+CASES = re.compile(rb"^cases:", re.MULTILINE)
+NAMES_PIPELINE = re.compile(rb"^pipeline:", re.MULTILINE)
+PIPELINE = re.compile(rb"^(from|streams):|\bottla\b", re.MULTILINE)
 SPARK = pytest.StashKey["SparkSession"]()
 
 
@@ -79,11 +83,18 @@ class CaseItem(pytest.Item):
 
 
 def collect(file: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return CaseModule.from_parent(parent, path=file) if is_ours(file) else None
+
+
+def is_ours(file: Path) -> bool:
+    """It has cases, and names a pipeline or stands beside one."""
     try:
-        is_ours = pipeline_beside(file) is not None or b"pipeline:" in file.read_bytes()
+        text = file.read_bytes()
+        beside = pipeline_beside(file)
+        other = beside.read_bytes() if beside else b""
     except OSError:
-        return None
-    return CaseModule.from_parent(parent, path=file) if is_ours else None
+        return False
+    return bool(CASES.search(text) and (NAMES_PIPELINE.search(text) or PIPELINE.search(other)))
 
 
 def _spark(config: pytest.Config) -> SparkSession:

@@ -19,6 +19,7 @@ pytest-xdist has brokers of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if not file_path.name.endswith(CASES):
+    if not file_path.name.endswith(CASES) or any(find_spec(name) is None for name in ("yaml", "pyspark")):
         return None
     from ottla.testing.pipeline_cases import collect  # noqa: PLC0415 (only where there is such a file)
 

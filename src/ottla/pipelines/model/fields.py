@@ -157,10 +157,10 @@ def _read_dict(wanted: Any, value: object) -> dict[str, object]:
 
 
 def _read_plain(wanted: Any, value: object) -> object:
+    if isinstance(value, FromVariable):
+        value = _as_yaml(value) if wanted in (int, float, bool) else str(value)
     if wanted in (Any, object):
         return value
-    if isinstance(value, FromVariable) and wanted in (int, float, bool):
-        value = _as_yaml(value)
     if wanted is Duration:
         return value if isinstance(value, Duration) else parse_duration(value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
@@ -47,6 +48,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "10000",  # every batch is counted
 }
 WORKERS_MAX = 4
 
@@ -106,7 +108,7 @@ def run_case(spark: SparkSession, pipeline: Pipeline, case: Case) -> Outcome:
         try:
             trial.run()
             outcome.differences = differences(outcome, places_of_records(outcome, pipeline))
-        except (PySparkException, SinkError, OSError) as error:
+        except (PySparkException, Py4JError, SinkError, OSError) as error:
             outcome.failure = plain_failure(error, ()).text()
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -144,8 +146,10 @@ class _Trial:
         self.names = place_names(pipeline)
 
     def run(self) -> None:
-        started = [(stream, *self._start(stream)) for stream in self.pipeline.queries()]
+        started: list[tuple[Stream, Account, StreamingQuery]] = []
         try:
+            for stream in self.pipeline.queries():
+                started.append((stream, *self._start(stream)))  # noqa: PERF401 (known even if the next cannot start)
             for stream, account, query in started:
                 query.awaitTermination()  # raises what ended it
                 self._follow(account, query)
