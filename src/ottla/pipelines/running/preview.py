@@ -24,7 +24,7 @@ from ottla.pipelines.steps.step import Step
 from ottla.pipelines.steps.watermark import Watermark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class Look(NamedTuple):
@@ -123,9 +123,16 @@ def _with_settled(look: Look, before: Look | None, spec: object) -> Look:
 
 def _source_look(stream: str, rows: DataFrame, rows_max: int) -> Look:
     text = [F.col(name).cast("string").alias(name) for name in ("key", "value")]
-    shown = rows.select("topic", "partition", "offset", "timestamp", *text)
+    shown = rows.select("topic", "partition", "offset", *_in_utc(rows, ["timestamp"]), *text)
     first = [tuple(row) for row in shown.limit(rows_max).collect()]
     return Look(stream, 0, "from", shown.columns, first, rows.count(), 0, 0, "")
+
+
+def _in_utc(rows: DataFrame, names: list[str]) -> list[Column]:
+    """Times as text of the session's zone: Python would get them in that of the machine."""
+    times = {each.name for each in rows.schema.fields if each.dataType.typeName() == "timestamp"}
+    columns = {name: F.col(f"`{name}`") for name in names}
+    return [(column.cast("string") if name in times else column).alias(name) for name, column in columns.items()]
 
 
 def _look(stream: str, number: int, step: str, frame: Frame, rows_max: int) -> Look:
@@ -137,7 +144,7 @@ def _look(stream: str, number: int, step: str, frame: Frame, rows_max: int) -> L
         F.count_if(died).alias("dead"),
         F.min(F.when(died, F.col(REASON))).alias("reason"),
     ).collect()[0]
-    living = frame.rows.filter(fate == ALIVE).select(*(F.col(f"`{name}`") for name in frame.columns))
+    living = frame.rows.filter(fate == ALIVE).select(*_in_utc(frame.rows, frame.columns))
     rows = [tuple(row) for row in living.limit(rows_max).collect()]
     living_count, filtered, dead, reason = figures
     return Look(stream, number, step, frame.columns, rows, living_count, filtered, dead, reason or "")

@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from decimal import Decimal
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,8 @@ def record_of(found: dict[str, Any], is_json: bool = False) -> Row:
         record["value"] = json.loads(record["value"], parse_float=Decimal)
     if found.get("headers") is not None:
         record["headers"] = {each["key"]: text_of(each["value"]) for each in found["headers"]}
-    return record | ({"timestamp": found["timestamp"]} if "timestamp" in found else {})
+    moment = found.get("timestamp")
+    return record if moment is None else {**record, "timestamp": moment.astimezone(UTC)}  # Spark gives it in local time
 
 
 def text_of(value: Any) -> str | None:
