@@ -48,7 +48,10 @@ def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "name: p\nfrom: {topic: t}\nto: console\n") == 0
-    assert "p is right. Checked: the file. Not checked: topics, columns." in capsys.readouterr().out
+    assert (
+        "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows."
+        in capsys.readouterr().out
+    )
 
 
 def test_a_wrong_pipeline_ends_with_2_and_a_line_for_each_mistake(

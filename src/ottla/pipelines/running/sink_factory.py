@@ -43,9 +43,14 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
     return _files(spec, setting.pipeline)
 
 
+def table_of(spec: model.DatabaseSink, order: tuple[str, ...]) -> Table:
+    """`order`: hidden columns of the rows that tell which is the later one."""
+    needed = order if spec.mode == "upsert" else None
+    return Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, needed)
+
+
 def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
-    order = setting.order if spec.mode == "upsert" else None
-    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order)
+    table = table_of(spec, setting.order)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
         connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
