@@ -79,7 +79,7 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
     is_jvm = "jvm" in [options.connector or source.connector for source in sources]
     is_jvm = is_jvm or pipeline.head.latency == "realtime"
     has_delta = any(isinstance(sink, DeltaSink) for stream in pipeline.queries() for sink in stream.sinks)
-    _silence_pyspark()
+    silence_pyspark()
     try:
         return start_session(
             pipeline.name,
@@ -93,7 +93,7 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
         raise ToolError(str(problem)) from None
 
 
-def _silence_pyspark() -> None:
+def silence_pyspark() -> None:
     """It would print every mistake in a condition with a page of Java, and the end of Java with several of Python,
     before we tell it in a line."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

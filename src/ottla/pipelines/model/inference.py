@@ -108,14 +108,14 @@ def guess_format(values: Values) -> Guess:
 
 
 def infer(values: Values, guess: Guess) -> Inference:
-    """Text is one column, `value`; binary has none that could be told."""
+    """Text is one column, `text`, as the step `parse` has it; binary has none that could be told."""
     if guess.format == "json":
         return infer_json(values, guess.encoding)
     if guess.format == "csv":
         return infer_csv(values, guess.delimiter)
     given = list(values)
     count = sum(value is not None for value in given)
-    schema = {"value": "string"} if guess.format == "text" else {}
+    schema = {"text": "string"} if guess.format == "text" else {}
     return Inference(schema, dict.fromkeys(schema, count), count, len(given) - count)
 
 

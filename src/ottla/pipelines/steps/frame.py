@@ -180,7 +180,7 @@ class Frame:
 
     def merged(self, rows: DataFrame, event_time: str | None = None) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live."""
-        made = rows.select(*(name for name in rows.columns if name not in HIDDEN))
+        made = rows.select(*(F.col(f"`{name}`") for name in rows.columns if name not in HIDDEN))
         made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
         return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
 

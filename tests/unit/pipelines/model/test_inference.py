@@ -126,5 +126,5 @@ def test_how_values_are_written(values: list[bytes | None], guess: Guess) -> Non
 
 def test_nothing_to_look_at() -> None:
     assert infer([], Guess("json")) == Inference(conflicts=[])
-    assert infer([b"x", None], Guess("text")).schema == {"value": "string"}
+    assert infer([b"x", None], Guess("text")).schema == {"text": "string"}
     assert infer([b"\xff"], Guess("binary")).schema == {}
