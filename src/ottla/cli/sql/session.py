@@ -9,11 +9,13 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +32,16 @@ from ottla.pipelines.running.status import list_runs
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql import statements as s
 from ottla.pipelines.sql.catalog import Catalog
-from ottla.pipelines.sql.documents import RESULT, Head, document_of, origin_of, output_of, starting_at, tables_in
+from ottla.pipelines.sql.documents import (
+    RESULT,
+    Head,
+    document_of,
+    origin_of,
+    output_of,
+    starting_at,
+    tables_in,
+    without_limit,
+)
 from ottla.pipelines.sql.execution import ChangesQuery, HistoryQuery, QueryFailedError, RunningQuery
 from ottla.pipelines.sql.tables import RECORD_TYPES, Table
 from ottla.pipelines.steps.sql_query import Query
@@ -40,8 +51,8 @@ from ottla.pipelines.steps.table import STEPS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RECORDS_PER_TASK = 100_000  # small enough that the first rows come soon, and one partition keeps all cores busy
 SETTINGS = {"auto.offset.reset": "latest"}
+PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
 HELP = """\
 SELECT … FROM topic …;                  over all that the topic holds now
 SELECT … FROM topic … EMIT CHANGES;     over what comes; Ctrl-C ends it
@@ -146,18 +157,21 @@ class Session:
     # queries
 
     def _select(self, select: s.Select) -> None:
+        rows_max: int | None = None
+        if not select.is_continuous:
+            text, rows_max = without_limit(select.text)
+            select = replace(select, text=text)
         query, tables = self._tables(select)
-        if select.is_continuous:
-            starting = self.settings["auto.offset.reset"]
-            tables = {name: starting_at(table, starting) for name, table in tables.items()}
-        options = None if select.is_continuous else {"maxRecordsPerPartition": str(RECORDS_PER_TASK)}
-        pipeline = self._pipeline(document_of(query, tables, self.head, source_options=options))
         running: RunningQuery
         if select.is_continuous:
             self._check_continuous(tables)
+            starting = self.settings["auto.offset.reset"]
+            tables = {name: starting_at(table, starting) for name, table in tables.items()}
+            pipeline = self._pipeline(document_of(query, tables, self.head))
             running = ChangesQuery(self.spark, pipeline, self.output.is_whole)
         else:
-            running = HistoryQuery(self.spark, pipeline)
+            pipeline = self._pipeline(document_of(query, tables, self.head))
+            running = HistoryQuery(self.spark, pipeline, rows_max)
         try:
             self._follow(running, select)
         except QueryFailedError as problem:
@@ -173,7 +187,7 @@ class Session:
             query, names = tables_in(select.text, self.catalog.names())
         except SqlError as problem:
             unknown = getattr(problem, "name", None)
-            if unknown and "." not in unknown:
+            if unknown:
                 problem = _unknown(self.catalog, unknown, problem)
             problem.at = None if problem.at is None else problem.at + select.start
             raise problem from None
@@ -207,7 +221,7 @@ class Session:
                 raise
         finally:
             running.cancel()
-            self.output.end(count)
+        self.output.end(count)
         if is_terminal(sys.stdout) and is_terminal(sys.stderr) and not select.is_continuous:
             warn(f"{time.monotonic() - started:.1f} s")
 
@@ -230,9 +244,8 @@ class Session:
         """Where in the statement stands what Spark complains about."""
         if not isinstance(problem, PySparkException):
             return None
-        for context in problem.getQueryContext() or ():
-            text = _spark_text(context)
-            at = origin_of(query, text, context.startIndex()) if text else None
+        for text, index in _spark_places(problem):
+            at = origin_of(query, text, index)
             if at is not None:
                 return select.start + at
         return None
@@ -308,12 +321,14 @@ class Session:
 
 def _unknown(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
     """In words that name the nearest table."""
-    try:
-        catalog.table(name.strip("`"))
-    except SqlError as better:
-        better.at = problem.at
-        return better
-    return problem
+    better = SqlError(f"reads {name}, but only tables and topics can be read")
+    if "." not in name:
+        try:
+            catalog.table(name.strip("`"))
+        except SqlError as found:
+            better = found
+    better.at = problem.at
+    return better
 
 
 def _words(wrong: PipelineError) -> list[str]:
@@ -331,8 +346,13 @@ def _role(table: Table, name: str) -> str:
     return ", ".join(roles)
 
 
-def _spark_text(context: Any) -> str:
-    """The whole text to which the place belongs; PySpark tells only a piece of it."""
-    inner = getattr(context, "_q", None)
-    text = inner.sqlText() if inner is not None and hasattr(inner, "sqlText") else None
-    return str(text.get()) if text is not None and text.isDefined() else ""
+def _spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:
+    """Spark's own text of the query and the place in it; PySpark itself tells only a piece of the text."""
+    for context in problem.getQueryContext() or ():
+        text = getattr(getattr(context, "_q", None), "sqlText", None)
+        found = text() if text is not None else None
+        if found is not None and found.isDefined():
+            yield str(found.get()), context.startIndex()
+    parsing = PARSE_PLACE.search(str(problem))
+    if parsing:
+        yield parsing[2], int(parsing[1])

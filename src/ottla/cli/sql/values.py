@@ -1,7 +1,8 @@
 """Values of rows as people and programs read them.
 
 Text in a pipe has a line for each row and a tab between columns, so both are written out in values (\\n and \\t, with
-\\\\ for a backslash); what is null is NULL. As JSON, bytes are base64, and decimals text: nothing is rounded. Times are UTC.
+\\\\ for a backslash); what is null is NULL. As JSON, bytes are base64, and decimals text: nothing is rounded. Times are
+UTC.
 """
 
 from __future__ import annotations

@@ -45,7 +45,6 @@ def document_of(
     name: str = "ottla-sql",
     sink: object = "console",
     output: str = "append",
-    source_options: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """`tables` by their names in the query, in small letters."""
     words = {piece.strip("`").lower() for piece in query.pieces}
@@ -57,7 +56,7 @@ def document_of(
     newest = {names[each]: list(tables[each].key) for each in tables if tables[each].key}
     step |= {"streams": others} if others else {}
     step |= {"newest_of": newest} if newest else {}
-    streams: dict[str, object] = {names[each]: _stream(tables[each], words, source_options) for each in tables}
+    streams: dict[str, object] = {names[each]: stream_of(tables[each], words) for each in tables}
     result: dict[str, object] = {"from": names[main], "steps": [{"sql": step}], "to": sink}
     streams[RESULT] = {**result, "output": output} if output != "append" else result
     document: dict[str, object] = {"name": name, "bootstrap_servers": head.bootstrap}
@@ -78,6 +77,18 @@ def starting_at(table: Table, starting: str) -> Table:
     return table if table.starting else replace(table, starting=starting)
 
 
+def without_limit(text: str) -> tuple[str, int | None]:
+    """The query without the LIMIT at its end, and the limit: taken from outside, Spark stops reading when it is reached.
+
+    Not where rows are sorted: Spark keeps only the first ones then, if it knows that no more are wanted.
+    """
+    tokens = tokenize(text)
+    words = [token.word for token in tokens]
+    if len(tokens) < 3 or words[-2] != "LIMIT" or not tokens[-1].text.isdecimal() or "ORDER" in words:
+        return text, None
+    return text[: tokens[-2].start], int(tokens[-1].text)
+
+
 def origin_of(query: Query, spark_text: str, index: int) -> int | None:
     """Where in the user's text stands what Spark complains about at this index of its own text.
 
@@ -95,15 +106,6 @@ def origin_of(query: Query, spark_text: str, index: int) -> int | None:
             return query.starts[count] if count < len(query.starts) else None
         count += 1
     return None
-
-
-def _stream(table: Table, words: Collection[str], source_options: Mapping[str, str] | None) -> dict[str, object]:
-    stream = stream_of(table, words)
-    if source_options:
-        source = stream["from"]
-        assert isinstance(source, dict)
-        source["options"] = dict(source_options)
-    return stream
 
 
 def _safe_names(tables: Sequence[str], words: Collection[str]) -> dict[str, str]:

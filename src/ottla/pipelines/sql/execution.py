@@ -15,13 +15,14 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
@@ -40,6 +41,11 @@ WAIT_S = 0.2  # rows are shown at least that often
 QUEUED_MAX = 16
 TABLE_ROWS_MAX = 1000  # of a table that is shown as a whole
 POLL_S = 0.3
+TASK_OPTION = "maxRecordsPerPartition"
+TASK_RECORDS = 100_000
+LIMITED_RECORDS = 10_000
+TASKS_MAX = 500
+COLLECTED_ROWS_MAX = 10_000
 
 Rows = Sequence[Sequence[Any]]
 
@@ -160,15 +166,26 @@ class RunningQuery:
 
 
 class HistoryQuery(RunningQuery):
-    """Over all that the topics hold when it begins."""
+    """Over all that the topics hold when it begins, or as much of it as gives `rows_max` rows."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rows_max: int | None = None) -> None:
+        super().__init__(spark, pipeline)
+        self.rows_max = rows_max
 
     def _run(self) -> None:
         stream = self.pipeline.streams[RESULT]
         ranges = find_ranges(self.pipeline, stream, "earliest")
-        builder = Builder(self.spark, self.pipeline, is_streaming=False, ranges=ranges)
+        records = sum(end - start for each in ranges.values() for start, end in each.values())
+        pipeline = with_tasks_of(self.pipeline, records_per_task(records, self.rows_max is not None))
+        builder = Builder(self.spark, pipeline, is_streaming=False, ranges=ranges)
         _, rows = builder.query(RESULT)
         self._put(Batch(rows.columns, []))
-        self._hand_over(rows)
+        if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
+            rows = rows.limit(self.rows_max)
+            self._put(Batch(rows.columns, rows.collect()))  # reads task after task until it has enough
+        else:
+            rows = rows if self.rows_max is None else rows.limit(self.rows_max)
+            self._hand_over(rows)
         observed = rows._jdf.queryExecution().observedMetrics()
         figures = [_figures(observed.get(name)) for name in builder.observations]
         self.losses = count_losses(figures)
@@ -243,6 +260,23 @@ class ChangesQuery(RunningQuery):
     def _interrupt(self) -> None:
         if self.query is not None:
             self.query.stop()
+
+
+def records_per_task(records: int, is_limited: bool) -> int:
+    """Small enough that the first rows come soon and one partition keeps all cores busy; a huge topic has not more tasks
+    than Spark can bear."""
+    return max(LIMITED_RECORDS if is_limited else TASK_RECORDS, -(-records // TASKS_MAX))
+
+
+def with_tasks_of(pipeline: Pipeline, records: int) -> Pipeline:
+    """The same pipeline, its topics read in tasks of so many records."""
+    streams = {
+        name: stream._replace(origin=replace(stream.origin, options={TASK_OPTION: str(records)}))
+        if isinstance(stream.origin, TopicSource)
+        else stream
+        for name, stream in pipeline.streams.items()
+    }
+    return pipeline._replace(streams=streams)
 
 
 def count_losses(observed: Sequence[Mapping[str, Any]]) -> Losses:
