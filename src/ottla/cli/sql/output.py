@@ -81,7 +81,7 @@ class TerminalOutput:
 
     def end(self, batch_rows: int) -> None:
         if not self.painted:
-            print(f"({batch_rows} row{'' if batch_rows == 1 else 's'})", flush=True)
+            print(f"({row_count(batch_rows)})", flush=True)
         self.widths, self.painted = [], 0
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
@@ -101,7 +101,8 @@ class TerminalOutput:
         shown = [_cells(row) for row in batch.rows[: max(screen.lines - LINES_AROUND, 1)]]
         left = len(batch.rows) - len(shown)
         wide = widths(batch.columns, shown)
-        below = f"({'at least ' if batch.is_cut else ''}{len(batch.rows)} rows{f', {left} not shown' if left else ''})"
+        count = f"{'more than ' if batch.is_cut else ''}{row_count(len(batch.rows))}"
+        below = f"({count}{f', {left} not shown' if left else ''})"
         lines = [*heading(batch.columns, wide), *(padded(row, wide) for row in shown), below]
         up = f"\x1b[{self.painted}F\x1b[J" if self.painted else ""
         print(up + "\n".join(text[: screen.columns - 1] for text in lines), flush=True)
@@ -112,6 +113,10 @@ def choose_output(is_json: bool) -> Output:
     if is_json:
         return JsonOutput()
     return TerminalOutput() if is_terminal(sys.stdout) else LineOutput()
+
+
+def row_count(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
 
 
 def widths(columns: Sequence[str], rows: Rows) -> list[int]:

@@ -17,8 +17,8 @@ POLL_S = 0.2
 HEADER = "# Written by `ottla sql`. Run it again: ottla pipeline run {file}\n"
 
 
-def start_pipeline(document: dict[str, object], state: Path, or_replace: bool) -> str:
-    """What was done, in a sentence. Raises ValueError with one that says why not."""
+def write_pipeline(document: dict[str, object], state: Path, or_replace: bool) -> Path:
+    """The file. Raises ValueError with a sentence."""
     name = str(document["name"])
     file = Path(f"{name}.yaml")
     run = read_status(state, name)
@@ -27,6 +27,11 @@ def start_pipeline(document: dict[str, object], state: Path, or_replace: bool) -
     if file.exists() and not or_replace:
         raise ValueError(f"{file} exists: write CREATE OR REPLACE PIPELINE, or run it with ottla pipeline run {file}")
     file.write_text(HEADER.format(file=file) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+    return file
+
+
+def start_pipeline(file: Path, name: str, state: Path) -> str:
+    """What was done, in a sentence. Raises ValueError with one that says why not."""
     state.mkdir(parents=True, exist_ok=True)
     log = state / f"{name}.log"
     with open(log, "wb") as said:

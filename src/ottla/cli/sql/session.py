@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
+from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
 from ottla.cli.terminal import is_terminal, warn
 from ottla.client.errors import ClientError
@@ -288,8 +289,6 @@ class Session:
         self.output.listing(("COLUMN", "TYPE", "ROLE"), rows)
 
     def _create_pipeline(self, statement: s.CreatePipeline) -> None:
-        from ottla.cli.sql.pipelines import start_pipeline  # noqa: PLC0415 (few need it)
-
         query, tables = self._tables(statement.select)
         options = dict(statement.options)
         output = options.pop("output", "") or output_of(query, list(tables.values()))
@@ -301,7 +300,8 @@ class Session:
             at = self._place(query, statement.select, wrong.__cause__)
             raise StatementError("; ".join(_words(wrong)), at) from None
         try:
-            said = start_pipeline({**document, **options}, self.state, statement.or_replace)
+            file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
+            said = pipelines.start_pipeline(file, statement.name, self.state)
         except ValueError as problem:
             raise StatementError(str(problem)) from None
         warn(said)

@@ -78,7 +78,7 @@ def starting_at(table: Table, starting: str) -> Table:
 
 
 def without_limit(text: str) -> tuple[str, int | None]:
-    """The query without the LIMIT at its end, and the limit: taken from outside, Spark stops reading when it is reached.
+    """The query without the LIMIT at its end, and the limit: from outside, Spark stops reading when it is reached.
 
     Not where rows are sorted: Spark keeps only the first ones then, if it knows that no more are wanted.
     """

@@ -263,8 +263,8 @@ class ChangesQuery(RunningQuery):
 
 
 def records_per_task(records: int, is_limited: bool) -> int:
-    """Small enough that the first rows come soon and one partition keeps all cores busy; a huge topic has not more tasks
-    than Spark can bear."""
+    """Small enough that the first rows come soon and one partition keeps all cores busy; but a huge topic has no more
+    tasks than Spark can bear."""
     return max(LIMITED_RECORDS if is_limited else TASK_RECORDS, -(-records // TASKS_MAX))
 
 
