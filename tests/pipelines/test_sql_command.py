@@ -153,7 +153,7 @@ def test_what_comes_is_told_until_there_is_enough(prompt: Prompt) -> None:
 
 def test_joins_of_a_stream_and_a_table_of_newest_rows(prompt: Prompt) -> None:
     prompt.write("orders", ORDERS)
-    people = [{"id": 7, "name": "old"}, {"id": 7, "name": "Ann"}, {"id": 8, "name": "gone"}, None]
+    people: list[object] = [{"id": 7, "name": "old"}, {"id": 7, "name": "Ann"}, {"id": 8, "name": "gone"}, None]
     prompt.write("people", people, 1, keys=["7", "7", "8", "8"])
     table = (
         "CREATE TABLE people (id BIGINT PRIMARY KEY, name VARCHAR) WITH (kafka_topic='people$', value_format='JSON');"
@@ -164,6 +164,10 @@ def test_joins_of_a_stream_and_a_table_of_newest_rows(prompt: Prompt) -> None:
     assert prompt.rows(f"{table}{join} ORDER BY o.id") == expected
     found = prompt.rows(f"{table}{join} EMIT CHANGES LIMIT 3", "--from", "earliest")
     assert sorted(found, key=lambda row: row["id"]) == expected
+    prompt.write("broken", [*people, b"oops"], 1, keys=["7", "7", "8", "8", "9"])
+    broken = prompt.run(table.replace("people$", "broken$") + "SELECT * FROM people")
+    assert (broken.code, broken.rows) == (1, [{"id": 7, "name": "Ann"}])
+    assert broken.errors == ["1 records could not be read and are in no row"]
     assert "leave EMIT CHANGES out" in prompt.refused(f"{table} SELECT * FROM people EMIT CHANGES")
 
 

@@ -26,7 +26,11 @@ def write_pipeline(document: dict[str, object], state: Path, or_replace: bool) -
         raise ValueError(f"the pipeline {name} runs already (process {run.pid}): ottla pipeline stop {name}")
     if file.exists() and not or_replace:
         raise ValueError(f"{file} exists: write CREATE OR REPLACE PIPELINE, or run it with ottla pipeline run {file}")
-    file.write_text(HEADER.format(file=file) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
+    text = HEADER.format(file=file) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    file.unlink(missing_ok=True)
+    mode = 0o600 if document.get("client") else 0o644  # how the cluster is reached may be a password
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as written:
+        written.write(text)
     return file
 
 

@@ -13,7 +13,7 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.pipelines.run import SPARK_GONE, silence_pyspark
 from ottla.cli.sql.output import choose_output
 from ottla.cli.sql.session import Session, StatementError
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, fail, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, fail, warn
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.spark.masters import Kind, parse_master
 from ottla.pipelines.spark.places import SparkStartError
@@ -64,6 +64,7 @@ def _session(options: argparse.Namespace) -> Iterator[Session]:
     config = getattr(options, "command_config", None)
     head = Head(bootstrap_of(options), load_properties(config) if config else {})
     start = lambda: _start(options.master)  # noqa: E731
+    end_on_sigterm()
     session = Session(head, choose_output(options.json), start, state_of(options), options.starting)
     try:
         yield session

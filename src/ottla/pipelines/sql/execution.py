@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.problem_location import plain_words
@@ -31,6 +32,8 @@ from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql.documents import RESULT
 from ottla.pipelines.steps.frame import FATE, REASON
+from ottla.pipelines.steps.sql import Sql
+from ottla.pipelines.steps.sql_query import STREAM, rewrite_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,7 +180,8 @@ class HistoryQuery(RunningQuery):
         ranges = find_ranges(self.pipeline, stream, "earliest")
         records = sum(end - start for each in ranges.values() for start, end in each.values())
         pipeline = with_tasks_of(self.pipeline, records_per_task(records, self.rows_max is not None))
-        builder = Builder(self.spark, pipeline, is_streaming=False, ranges=ranges)
+        choices = Choices(is_counting=self._reads_stream())
+        builder = Builder(self.spark, pipeline, is_streaming=False, choices=choices, ranges=ranges)
         _, rows = builder.query(RESULT)
         self._put(Batch(rows.columns, []))
         if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
@@ -191,6 +195,12 @@ class HistoryQuery(RunningQuery):
         self.losses = count_losses(figures)
         if self.losses.unreadable:
             self.losses = self.losses._replace(example=_example(builder))
+
+    def _reads_stream(self) -> bool:
+        """Not if all its tables have a primary key: those are counted by the step itself."""
+        step = self.pipeline.streams[RESULT].steps[0].spec
+        assert isinstance(step, Sql)
+        return STREAM in rewrite_query(step.query, [*step.streams, *step.newest_of]).tables.values()
 
     def _interrupt(self) -> None:
         self.spark.sparkContext.cancelAllJobs()
@@ -281,7 +291,7 @@ def with_tasks_of(pipeline: Pipeline, records: int) -> Pipeline:
 
 def count_losses(observed: Sequence[Mapping[str, Any]]) -> Losses:
     """What the steps that make a table of a topic have marked: `parse` filters there records without value alone."""
-    unreadable = sum(int(count or 0) for each in observed for name, count in each.items() if name.startswith("dead_"))
+    unreadable = dead_in({str(number): each for number, each in enumerate(observed)})
     empty = sum(int(count or 0) for each in observed for name, count in each.items() if name.startswith("filtered_"))
     return Losses(unreadable, empty)
 

@@ -13,11 +13,13 @@ or the state of a stream grows without end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
 from ottla.pipelines.steps.columns import need_columns
-from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
 from ottla.pipelines.steps.join import newest_rows
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
@@ -28,6 +30,8 @@ from ottla.pipelines.steps.tables import file_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+TABLE_DEAD = "dead_table"  # how many records of a table could not be read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +76,8 @@ class Sql:
         }
         result = _run(spark, query, rows)
         _check_names(result.columns)
-        if frame.is_streaming and not result.isStreaming:
-            raise StepError("does not read the stream", "write FROM stream", "query")
+        if STREAM not in query.tables.values() and (frame.is_streaming or frame.around.is_counting):
+            raise StepError("does not read the stream", "write FROM stream", "query")  # nobody would count its rows
         event_time = frame.event_time if frame.event_time in result.columns else None
         made = frame.merged(result, event_time)
         for other in others.values():
@@ -88,6 +92,9 @@ class Sql:
         for column in self.newest_of[name]:
             if column not in table.columns:
                 raise StepError(f"{name} has no column {column!r}", f"it has: {', '.join(table.columns)}", "newest_of")
+        if not frame.around.is_streaming:  # a stream reads the table again and again
+            _, rows = frame.around.observe(table.rows, [F.count_if(F.col(FATE) < ALIVE).alias(TABLE_DEAD)])
+            table = replace(table, rows=rows)
         return newest_rows(table, list(self.newest_of[name]))
 
 
