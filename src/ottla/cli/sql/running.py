@@ -45,7 +45,7 @@ def run_shell(options: argparse.Namespace) -> int:
     from ottla.cli.sql.shell import Shell  # noqa: PLC0415 (readline changes what input() does)
 
     with _session(options) as session:
-        session.begin()
+        session.begin(is_warming=True)
         Shell(session, tell).run()
     return 0
 

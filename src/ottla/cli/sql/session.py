@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,18 +90,32 @@ class Session:
 
     # Spark
 
-    def begin(self) -> None:
+    def begin(self, is_warming: bool = False) -> None:
         """Start Spark in the background: its handling of signals stays out of ours, too."""
         if self._spark is None:
             self._spark = Future()
-            threading.Thread(target=self._begin, name="start of Spark", daemon=True).start()
+            threading.Thread(target=self._begin, args=(is_warming,), name="start of Spark", daemon=True).start()
 
-    def _begin(self) -> None:
+    def _begin(self, is_warming: bool) -> None:
         assert self._spark is not None
         try:
             self._spark.set_result(self.start())
         except BaseException as problem:  # noqa: BLE001 (whoever waits for Spark hears of it)
             self._spark.set_exception(problem)
+            return
+        if is_warming:
+            with suppress(Exception):  # it only makes the first query of the user faster
+                self._warm_up()
+
+    def _warm_up(self) -> None:
+        """One row of any topic, while somebody types: Java loads thousands of classes for the first query."""
+        for topic in self.catalog.topics():
+            with suppress(SqlError):
+                query, tables = tables_in(f"SELECT 1 AS one FROM `{topic}`", [topic])  # noqa: S608 (it is checked)
+                found = {name: Catalog(self.head).table(name) for name in tables}
+                pipeline = self._pipeline(document_of(query, found, self.head))
+                list(HistoryQuery(self.spark, pipeline, 1).batches())
+                return
 
     @property
     def spark(self) -> SparkSession:
