@@ -85,6 +85,9 @@ class TerminalOutput:
         self.widths, self.painted = [], 0
 
     def listing(self, columns: Sequence[str], rows: Rows) -> None:
+        if len(columns) == 1:  # a plan: its lines are long, and stand as they are
+            _write([escape(row[0]) for row in rows])
+            return
         print_table(columns, rows)
 
     def _append(self, batch: Batch) -> None:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ottla.cli.sql import pipelines
@@ -29,6 +30,7 @@ from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
+from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import list_runs
 from ottla.pipelines.source.losses import SourceError
@@ -53,6 +55,7 @@ from ottla.pipelines.steps.table import STEPS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WARMING_TOPICS_MAX = 3
 SETTINGS = {"auto.offset.reset": "latest"}
 PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
 HELP = """\
@@ -109,7 +112,7 @@ class Session:
 
     def _warm_up(self) -> None:
         """One row of any topic, while somebody types: Java loads thousands of classes for the first query."""
-        for topic in self.catalog.topics():
+        for topic in list(self.catalog.topics())[:WARMING_TOPICS_MAX]:  # not all can be read
             with suppress(SqlError):
                 query, tables = tables_in(f"SELECT 1 AS one FROM `{topic}`", [topic])  # noqa: S608 (it is checked)
                 found = {name: Catalog(self.head).table(name) for name in tables}
@@ -146,6 +149,8 @@ class Session:
             raise StatementError(str(problem)) from None
         except PipelineError as wrong:
             raise StatementError("; ".join(_words(wrong))) from None
+        except (PySparkException, Py4JError) as problem:
+            raise StatementError(first_cause(str(problem))) from None
 
     def _run(self, statement: s.Statement) -> None:
         match statement:
@@ -245,12 +250,13 @@ class Session:
         losses = running.losses
         if losses.unreadable:
             example = f", the first: {losses.example}" if losses.example else ""
-            warn(f"{losses.unreadable} records could not be read and are in no row{example}")
+            count = losses.unreadable
+            warn(f"{_counted(count, 'record')} could not be read and {_are(count)} in no row{example}")
             self.has_losses = self.has_losses or not all(table.skips_unreadable for table in tables)
         if losses.empty:
-            warn(f"{losses.empty} records have no value (tombstones) and are in no row")
+            warn(f"{_counted(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
         if losses.late:
-            warn(f"{losses.late} rows came later than the watermark allows and are in no window")
+            warn(f"{_counted(losses.late, 'row')} came later than the watermark allows: in no window")
 
     def _tell_remarks(self, table: Table) -> None:
         for remark in table.remarks:
@@ -348,6 +354,14 @@ def _unknown(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
 
 def _words(wrong: PipelineError) -> list[str]:
     return [f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _role(table: Table, name: str) -> str:

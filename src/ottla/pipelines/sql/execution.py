@@ -112,10 +112,10 @@ class RunningQuery:
             yield found
 
     def cancel(self) -> None:
-        """Comes back when the query has ended."""
+        """Comes back when the query has ended. Asked again and again: what was just about to begin hears it, too."""
         self._is_cancelled.set()
-        self._interrupt()
         while self._thread.is_alive():
+            self._interrupt()
             while not self._queue.empty():
                 self._queue.get_nowait()
             self._thread.join(POLL_S)
