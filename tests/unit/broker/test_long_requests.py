@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import sys
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
@@ -10,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from long_requests import LongRequest, World, long_requests, served_apis
+from long_requests import FieldPath, LongRequest, Maker, Naming, World, long_requests, served_apis
 from ottla.broker.coordinators.coordinators import Coordinators
 from ottla.broker.handlers.table import APIS
 from ottla.broker.served_api import ServedApi
-from ottla.protocol.apis import Api
+from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.layout import types_of
 from unit.broker.whole_broker import Client, Steps, WholeBroker, count_steps, with_whole_broker
@@ -24,6 +26,18 @@ GROWTH_MAX = 1.4  # times as many entries may cost so many times as much work, a
 BESIDE = 3_000  # … as many steps that have nothing to do with the request
 ROUND_STEPS_MAX = 40_000  # ten milliseconds
 TOPICS, PARTITIONS = 20, 40
+MANY = 16_000
+VERY_LONG = [
+    (1, 17, ("topics",)),
+    (1, 17, ("topics", "partitions")),
+    (9, 7, ("topics",)),
+    (9, 10, ("groups",)),
+    (24, 3, ("v3_and_below_topics",)),
+    (24, 3, ("v3_and_below_topics", "partitions")),
+    (24, 5, ("transactions",)),
+    (24, 5, ("transactions", "topics")),
+    (27, 2, ("markers",)),
+]
 EACH = pytest.mark.parametrize("api", served_apis(), ids=lambda api: api.name)
 
 
@@ -64,7 +78,39 @@ def test_work_grows_with_the_request_and_not_faster(tmp_path: Path, api: Api) ->
     with_whole_broker(tmp_path, tuple(counting(row) for row in APIS), play)
 
 
+@pytest.mark.parametrize(("key", "version", "path"), VERY_LONG)
+def test_nobody_waits_for_many_thousand_entries(tmp_path: Path, key: int, version: int, path: FieldPath) -> None:
+    """What is hardly noticed with a thousand of them. No collection looks at them, either: it would stop everybody."""
+    looked_at = [0]
+
+    def note(phase: str, _: object) -> None:
+        looked_at.append(gc.get_count()[0] if phase == "start" else 0)
+
+    async def play(broker: WholeBroker) -> None:
+        world = await world_of(broker)
+        client = broker.connect()
+        long = long_request(key, version, path, MANY, world)
+        gc.collect()
+        gc.callbacks.append(note)
+        try:
+            steps = await steps_of(client, long)
+        finally:
+            gc.callbacks.remove(note)
+        assert steps.longest_round <= ROUND_STEPS_MAX, f"{long.label}: {steps.longest_round} steps at a time"
+        assert max(looked_at) <= MANY // 2, f"{long.label}: {max(looked_at)} objects"
+        assert gc.isenabled()
+
+    with_whole_broker(tmp_path, APIS, play)
+
+
+def long_request(key: int, version: int, path: FieldPath, count: int, world: World) -> LongRequest:
+    """With names of nothing that exists."""
+    made = Maker(version, path, Naming.UNKNOWN, count, world).make(ALL_APIS[key].request)
+    return LongRequest(ALL_APIS[key], version, path, Naming.UNKNOWN, made)
+
+
 async def steps_of(client: Client, long: LongRequest) -> Steps:
+    await asyncio.sleep(1)  # a worker frees what was asked before
     client.write(long.request, long.api.key, long.version)
     return await count_steps(client.answer())
 

@@ -79,13 +79,17 @@ class Uncompressed:
         self.place = len(answers)  # … and in which place
 
 
-class Moved:
-    """A partition that another broker leads: the answer names it (KIP-951)."""
+class Unfinished:
+    """What is left to do when all rows of a request were looked at."""
 
-    __slots__ = ()
+    __slots__ = ("leaders", "uncompressed", "unreplicated")
+
+    def __init__(self) -> None:
+        self.uncompressed: list[Uncompressed] = []
+        self.unreplicated: list[Unreplicated] = []
+        self.leaders: set[int] = set()  # brokers that lead what was looked for here: the answer names them (KIP-951)
 
 
-Unfinished = list[Unreplicated | Uncompressed | Moved]
 Answer = ProduceResponse | Responder
 
 
@@ -106,7 +110,7 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
     """The same for hundreds of partitions: others are served in between. Nothing else of this connection is."""
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1) or request.transactional_id is not None:
         return handle(request, context)
-    unfinished: Unfinished = []
+    unfinished = Unfinished()
     turn = Turn()
     now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
@@ -123,23 +127,19 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
 
 
 def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> Answer:
-    unfinished: Unfinished = []
+    unfinished = Unfinished()
     now_ms = context.broker.clock.now_ms()
     responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
     return _conclude(request, context, ProduceResponse(responses=responses), unfinished)
 
 
 def _conclude(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
-    if unfinished:
-        uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
-        unreplicated = [item for item in unfinished if isinstance(item, Unreplicated)]
-        if len(unfinished) > len(uncompressed) + len(unreplicated):
-            add_addresses_for_producer(response, context)
-        if uncompressed:
-            # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
-            return context.responder.run(_append_recompressed(request, context, response, uncompressed, unreplicated))
-        return _end(request, context, response, unreplicated)
-    return _end_without_reply(response, context) if request.acks == ACKS_NONE else response
+    if unfinished.leaders:
+        add_addresses_for_producer(response, unfinished.leaders, context)
+    if unfinished.uncompressed:
+        # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
+        return context.responder.run(_append_recompressed(request, context, response, unfinished))
+    return _end(request, context, response, unfinished.unreplicated)
 
 
 def _end(
@@ -202,7 +202,7 @@ def _append_rows(
             try:
                 answers.append(_append(partition, data, request, context, now_ms, unfinished))
             except RecompressionNeededError:
-                unfinished.append(Uncompressed(partition, data, answers))
+                unfinished.uncompressed.append(Uncompressed(partition, data, answers))
                 answers.append(_error(data.index, Error.NONE, None))
 
 
@@ -258,7 +258,7 @@ def _append(
     )
     must_wait = request.acks == ACKS_ALL or partition.is_flushing
     if must_wait and not partition.is_replicated(appended.last_offset):
-        unfinished.append(Unreplicated(partition, appended.last_offset, answer))
+        unfinished.unreplicated.append(Unreplicated(partition, appended.last_offset, answer))
     return answer
 
 
@@ -266,14 +266,12 @@ async def _append_recompressed(
     request: ProduceRequest,
     context: Context,
     response: ProduceResponse,
-    uncompressed: list[Uncompressed],
-    unreplicated: list[Unreplicated],
+    unfinished: Unfinished,
 ) -> Answer:
     """Large batches of topics with a codec of their own."""
     loop = asyncio.get_running_loop()
     broker = context.broker
-    unfinished: Unfinished = []
-    for item in uncompressed:
+    for item in unfinished.uncompressed:
         partition, data = item.partition, item.data
         try:
             batch = await loop.run_in_executor(broker.workers, partition.log.recompressed, item.records)
@@ -284,10 +282,9 @@ async def _append_recompressed(
         except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again
             answer = _error(data.index, Error.NOT_LEADER_OR_FOLLOWER, None)
         item.answers[item.place] = answer
-    unreplicated += [item for item in unfinished if isinstance(item, Unreplicated)]
-    if any(isinstance(item, Moved) for item in unfinished):
-        add_addresses_for_producer(response, context)
-    return _end(request, context, response, unreplicated)
+    if unfinished.leaders:
+        add_addresses_for_producer(response, unfinished.leaders, context)
+    return _end(request, context, response, unfinished.unreplicated)
 
 
 def _elsewhere(
@@ -295,8 +292,7 @@ def _elsewhere(
 ) -> PartitionProduceResponse:
     """The same answer; one that sends the producer to another broker says to which."""
     if answer.error_code == Error.NOT_LEADER_OR_FOLLOWER and context.api_version >= PRODUCE_SINCE:
-        name_leader_to_producer(answer, topic, context)
-        unfinished.append(Moved())
+        unfinished.leaders.add(name_leader_to_producer(answer, topic, context))
     return answer
 
 
@@ -380,14 +376,14 @@ class _ReplicationWait:
     def _on_ready(self) -> None:
         self._deadline.cancel()
         self._context.responder.stop_waiting(self)
-        moved: Unfinished = []
+        moved = Unfinished()
         for item in self._unreplicated:
             error = _outcome(item, self._is_acks_all)
             if error is not Error.NONE:
                 item.answer.error_code = error
                 _elsewhere(item.answer, item.partition.name.topic, self._context, moved)
-        if moved:
-            add_addresses_for_producer(self._response, self._context)
+        if moved.leaders:
+            add_addresses_for_producer(self._response, moved.leaders, self._context)
         self._context.responder.answer(self._response)
 
     def cancel(self) -> None:
