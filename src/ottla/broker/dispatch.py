@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
-from ottla.broker.long_messages import Uncollected, encode_and_free, encoded_apart, free, in_worker, is_long
+from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long, uncollected
 from ottla.broker.parts import BrokerParts
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
@@ -100,7 +100,6 @@ class Dispatcher:
         self._served = {row.key: Served(row, ALL_APIS[row.key], parts.counters) for row in rows}
         self._unsupported_answer = unsupported_answer  # to ApiVersions in a version that we do not know
         self._loop = asyncio.get_running_loop()
-        self._uncollected = Uncollected(self._loop)
         ranges = [(s.key, s.min_version, s.max_version) for s in self._served.values()]
         parts.served_apis = [served for served in ranges if served[0] in APIS]
         parts.broker_apis = [served for served in ranges if served[0] not in APIS]
@@ -188,7 +187,7 @@ class Dispatcher:
         decoder = served.decoder(context.api_version)
         workers = self._parts.workers
         held: list[Any] = []
-        self._uncollected.begin()
+        uncollected.begin()
         try:
             try:
                 held += await self._loop.run_in_executor(workers, decode_apart, decoder, frame, position)
@@ -204,7 +203,7 @@ class Dispatcher:
             return answer
         finally:  # to free a million objects takes its time, too
             freeing = self._loop.run_in_executor(workers, free, held.pop() if held else None)
-            freeing.add_done_callback(self._uncollected.end)
+            freeing.add_done_callback(uncollected.end)
 
     async def finish(self, seconds_max: float) -> None:
         """Wait for the handlers that are still at work."""

@@ -23,7 +23,7 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
-from ottla.broker.long_messages import encode_and_free, in_worker, is_long
+from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
 from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
@@ -126,25 +126,24 @@ class Fetch:
             # It hangs itself on the partitions before it reads them: something may be written to them meanwhile.
             waiting = WaitingFetch(self.min_bytes, self._wake_long)
             self._woken = self._loop.create_future()
-            await self._hang_on_partitions(waiting, turn)
-            results = await self._read_all_in_slices(turn)
-            has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
-            if not has_enough and self._loop.time() < until:
+            with uncollected:
+                await self._hang_on_partitions(waiting, turn)
+                results = await self._read_all_in_slices(turn)
+                has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
+                if has_enough or self._loop.time() >= until:
+                    await self._leave_partitions(waiting, turn)
+                    if not self.context.responder.is_gone and self._rebuild is None:
+                        return await self._answer_in_slices(results, turn)
                 _release(results)
-                results = []
+                results.clear()
+            if not has_enough:
                 await asyncio.wait([self._woken], timeout=until - self._loop.time())
-            else:
-                has_enough = True
-            await self._leave_partitions(waiting, turn)
+                await self._leave_partitions(waiting, turn)
             if self.context.responder.is_gone:
-                _release(results)
                 return self.context.responder
             if self._rebuild is not None:
-                _release(results)
                 self._rebuilds_left -= 1
                 await self.context.broker.index_rebuilds.wait_for(self._rebuild)
-            elif has_enough:
-                return await self._answer_in_slices(results, turn)
 
     async def _answer_in_slices(self, results: list[Result], turn: Turn) -> Answer | EncodedBody:
         unready = [item async for result in in_slices(results, turn) for item in _unready(*result)]
@@ -449,9 +448,13 @@ class Fetch:
         return await self._response_in_slices(checked, turn)
 
     async def _response_in_slices(self, results: list[Result], turn: Turn) -> FetchResponse:
+        """Takes the results apart: who frees the response frees the last of them."""
         topics: Topics = {}
-        async for asked, data in in_slices(results, turn):
-            self._tell(asked, data, topics)
+        results.reverse()
+        while results:
+            self._tell(*results.pop(), topics)
+            if turn.is_over:
+                await turn.give_way()
         return self._response_of(topics)
 
     def _response(self, results: list[Result]) -> FetchResponse:

@@ -32,8 +32,7 @@ class Uncollected:
     There is nothing to find, rows are in no cycle, and when they are freed the next collection is a short one.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._requests = 0
         self._longest: asyncio.TimerHandle | None = None
 
@@ -41,7 +40,7 @@ class Uncollected:
         self._requests += 1
         if self._requests == 1:
             gc.disable()
-            self._longest = self._loop.call_later(UNCOLLECTED_SECONDS_MAX, gc.enable)
+            self._longest = asyncio.get_running_loop().call_later(UNCOLLECTED_SECONDS_MAX, gc.enable)
 
     def end(self, _: object = None) -> None:
         self._requests -= 1
@@ -49,8 +48,17 @@ class Uncollected:
             self._longest.cancel()
             gc.enable()
 
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def __repr__(self) -> str:
         return f"<Uncollected {self._requests} requests>"
+
+
+uncollected: Final = Uncollected()  # one, as there is one collector
 
 
 def encoded_apart(handler: Handler) -> Handler:

@@ -23,10 +23,11 @@ from unit.broker.whole_broker import Client, Steps, WholeBroker, count_steps, wi
 
 FEW, TIMES = 300, 4
 GROWTH_MAX = 1.4  # times as many entries may cost so many times as much work, and …
-BESIDE = 3_000  # … as many steps that have nothing to do with the request
+BESIDE = 10_000  # … as many steps beside: only the larger one is decoded and freed by a worker
 ROUND_STEPS_MAX = 40_000  # ten milliseconds
 TOPICS, PARTITIONS = 20, 40
 MANY = 16_000
+COLLECTED_MAX = 10_000  # objects that a collection looks at: a millisecond or two
 VERY_LONG = [
     (1, 17, ("topics",)),
     (1, 17, ("topics", "partitions")),
@@ -97,7 +98,7 @@ def test_nobody_waits_for_many_thousand_entries(tmp_path: Path, key: int, versio
         finally:
             gc.callbacks.remove(note)
         assert steps.longest_round <= ROUND_STEPS_MAX, f"{long.label}: {steps.longest_round} steps at a time"
-        assert max(looked_at) <= MANY // 2, f"{long.label}: {max(looked_at)} objects"
+        assert max(looked_at) <= COLLECTED_MAX, f"{long.label}: {max(looked_at)} objects"
         assert gc.isenabled()
 
     with_whole_broker(tmp_path, APIS, play)

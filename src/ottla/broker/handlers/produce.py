@@ -108,10 +108,26 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
 
 async def handle_long(request: ProduceRequest, context: Context) -> Answer:
     """The same for hundreds of partitions: others are served in between. Nothing else of this connection is."""
-    if request.acks not in (ACKS_ALL, ACKS_NONE, 1) or request.transactional_id is not None:
+    if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return handle(request, context)
-    unfinished = Unfinished()
     turn = Turn()
+    if request.transactional_id is None:
+        return await _append_in_slices(request, context, None, turn)
+    questions = await transactional_produce.begin_long(
+        request, context, lambda topic: _topic_name(topic, context), turn
+    )
+    try:
+        if context.responder.is_gone:
+            return context.responder  # whoever sent it sends it again, or gives it up
+        return await _append_in_slices(request, context, questions, turn)
+    finally:
+        questions.lower_guards()
+
+
+async def _append_in_slices(
+    request: ProduceRequest, context: Context, questions: transactional_produce.Questions | None, turn: Turn
+) -> Answer:
+    unfinished = Unfinished()
     now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
@@ -119,8 +135,12 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
+        name = _topic_name(topic, context)
         for rows in pieces_of(topic.partition_data, ROWS_AT_ONCE):
-            _append_rows(topic, rows, request, context, now_ms, unfinished, NOTHING_REFUSED, answers)
+            refused = NOTHING_REFUSED
+            if questions is not None:  # a marker may have come since the piece before
+                refused = questions.refused([(name, data.index) for data in rows])
+            _append_rows(topic, rows, request, context, now_ms, unfinished, refused, answers)
             if turn.is_over:
                 await turn.give_way()
     return _conclude(request, context, response, unfinished)
