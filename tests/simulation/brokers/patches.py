@@ -25,8 +25,8 @@ import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are th
 from ottla.broker import dispatch, main
 from ottla.broker.cluster import peers
 from ottla.broker.fetching import Fetch
-from ottla.broker.handlers.produce import _ReplicationWait
 from ottla.broker.logs import cleaning
+from ottla.broker.produce_waiting import ReplicationWait
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import peer
@@ -112,7 +112,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
             Connection,
             peer.Peer,
             Fetch,
-            _ReplicationWait,
+            ReplicationWait,
         ):  # sets of them have an order that is the same in every process
             put(cls, "__hash__", lambda self: self.__dict__.setdefault("number of the simulation", next(numbers)))
         threads = threading.active_count()

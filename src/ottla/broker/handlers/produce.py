@@ -20,7 +20,8 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators import transactional_produce
 from ottla.broker.coordinators.transactional_produce import Refused
-from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
+from ottla.broker.new_leaders import add_addresses_for_producer
+from ottla.broker.produce_waiting import ReplicationWait, Unreplicated, elsewhere
 from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, pieces_of
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
@@ -36,7 +37,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.records import InvalidRecords
 from ottla.replication.partition import Partition
-from ottla.replication.waiting import WaitingProduce
 from ottla.storage.errors import RecompressionNeededError
 
 logger = logging.getLogger(__name__)
@@ -50,18 +50,6 @@ SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PROD
 NOTHING_REFUSED: Final[Refused] = {}
 NOT_ADDED: Final = "Partition was not added to the transaction"
 ADMIN_CLIENT_ID: Final = "__admin_client"  # who so calls itself may write to internal topics, with Kafka, too
-
-
-class Unreplicated:
-    """A batch that the producer's acks=all still waits for; its answer becomes an error if that takes too long."""
-
-    __slots__ = ("answer", "last_offset", "leading_since", "partition")
-
-    def __init__(self, partition: Partition, last_offset: int, answer: PartitionProduceResponse) -> None:
-        self.partition = partition
-        self.last_offset = last_offset
-        self.answer = answer
-        self.leading_since = partition.leading_since
 
 
 class Uncompressed:
@@ -168,7 +156,9 @@ def _end(
     """Everything is appended: is there an answer, and does it have to wait?"""
     if request.acks == ACKS_NONE:
         return _end_without_reply(response, context)
-    return _ReplicationWait(context, response, unreplicated, request).begin() if unreplicated else response
+    if not unreplicated:
+        return response
+    return ReplicationWait(context, response, unreplicated, request.timeout_ms, request.acks == ACKS_ALL).begin()
 
 
 def _append_topic(
@@ -217,7 +207,7 @@ def _append_rows(
         elif partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
             context.broker.counters.note_error(context.api_key, error)
-            answers.append(_elsewhere(_error(data.index, error, None), name, context, unfinished))
+            answers.append(elsewhere(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
             try:
                 answers.append(_append(partition, data, request, context, now_ms, unfinished))
@@ -259,7 +249,7 @@ def _append(
         _note_refusal(partition, error.error, records, context)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
-            return _elsewhere(refusal, partition.name.topic, context, unfinished)
+            return elsewhere(refusal, partition.name.topic, context, unfinished.leaders)
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
@@ -307,15 +297,6 @@ async def _append_recompressed(
     return _end(request, context, response, unfinished.unreplicated)
 
 
-def _elsewhere(
-    answer: PartitionProduceResponse, topic: str, context: Context, unfinished: Unfinished
-) -> PartitionProduceResponse:
-    """The same answer; one that sends the producer to another broker says to which."""
-    if answer.error_code == Error.NOT_LEADER_OR_FOLLOWER and context.api_version >= PRODUCE_SINCE:
-        unfinished.leaders.add(name_leader_to_producer(answer, topic, context))
-    return answer
-
-
 def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
     partition.traffic.refuse_append(error, len(records))
     context.broker.counters.note_error(context.api_key, error)
@@ -359,53 +340,3 @@ def _end_without_reply(response: ProduceResponse, context: Context) -> Responder
             if partition.error_code:
                 return context.responder.fail(f"acks=0 produce failed: {Error(partition.error_code).name}")
     return context.responder.end()
-
-
-def _outcome(item: Unreplicated, is_acks_all: bool) -> Error:
-    """What is known of a batch whose wait is over."""
-    partition = item.partition
-    if partition.log.failure is not None:
-        return Error.KAFKA_STORAGE_ERROR
-    if partition.leading_since != item.leading_since:
-        return Error.NOT_LEADER_OR_FOLLOWER  # what stands at its offset now may be somebody else's
-    if is_acks_all and partition.has_too_few_in_sync:
-        return Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT
-
-
-class _ReplicationWait:
-    """Keeps an acks=all produce until the in-sync replicas have its records or its time is up."""
-
-    def __init__(
-        self, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated], request: ProduceRequest
-    ) -> None:
-        self._context = context
-        self._response = response
-        self._unreplicated = unreplicated
-        self._is_acks_all = request.acks == ACKS_ALL
-        self._waiting = WaitingProduce(len(unreplicated), self._on_ready, self._is_acks_all)
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(max(0, request.timeout_ms) / 1000, self._waiting.wake)
-
-    def begin(self) -> Responder:
-        for item in self._unreplicated:
-            item.partition.wait_for_replication(item.last_offset, self._waiting)
-        self._context.responder.wait(self)
-        return self._context.responder.keep()
-
-    def _on_ready(self) -> None:
-        self._deadline.cancel()
-        self._context.responder.stop_waiting(self)
-        moved = Unfinished()
-        for item in self._unreplicated:
-            error = _outcome(item, self._is_acks_all)
-            if error is not Error.NONE:
-                item.answer.error_code = error
-                _elsewhere(item.answer, item.partition.name.topic, self._context, moved)
-        if moved.leaders:
-            add_addresses_for_producer(self._response, moved.leaders, self._context)
-        self._context.responder.answer(self._response)
-
-    def cancel(self) -> None:
-        self._deadline.cancel()
-        self._waiting.is_done = True
