@@ -16,9 +16,12 @@ from long_requests import FieldPath, LongRequest, Maker, Naming, World, long_req
 from ottla.broker.coordinators.coordinators import Coordinators
 from ottla.broker.handlers.table import APIS
 from ottla.broker.served_api import ServedApi
+from ottla.controller.decisions.machine import NewTopic
 from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.layout import types_of
+from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.protocol.messages.transactions import InitProducerIdRequest
 from unit.broker.whole_broker import Client, Steps, WholeBroker, count_steps, with_whole_broker
 
 FEW, TIMES = 300, 4
@@ -26,6 +29,7 @@ GROWTH_MAX = 1.4  # times as many entries may cost so many times as much work, a
 BESIDE = 10_000  # … as many steps beside: only the larger one is decoded and freed by a worker
 ROUND_STEPS_MAX = 40_000  # ten milliseconds
 TOPICS, PARTITIONS = 20, 40
+PRODUCE, VERIFIED = 0, 11
 MANY = 16_000
 COLLECTED_MAX = 10_000  # objects that a collection looks at: a millisecond or two
 VERY_LONG = [
@@ -100,6 +104,65 @@ def test_nobody_waits_for_many_thousand_entries(tmp_path: Path, key: int, versio
         assert steps.longest_round <= ROUND_STEPS_MAX, f"{long.label}: {steps.longest_round} steps at a time"
         assert max(looked_at) <= COLLECTED_MAX, f"{long.label}: {max(looked_at)} objects"
         assert gc.isenabled()
+
+    with_whole_broker(tmp_path, APIS, play)
+
+
+PRODUCED = 6_000
+
+
+def produce_of(batch: bytes, transactional_id: str | None) -> ProduceRequest:
+    rows = [PartitionProduceData(index=index % PARTITIONS, records=memoryview(batch)) for index in range(PRODUCED)]
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name="flushed", partition_data=rows)],
+    )
+
+
+async def with_flushed_topic(broker: WholeBroker) -> World:
+    """Whose records have to be on disk before they are acknowledged."""
+    world = await world_of(broker)
+    await broker.parts.controller.create_topics(
+        [NewTopic("flushed", PARTITIONS, 1, configs=(("flush.messages", "1"),))]
+    )
+    await broker.parts.publisher.settled()
+    return world
+
+
+def test_a_produce_that_waits_for_thousands_of_rows_makes_nobody_wait(tmp_path: Path) -> None:
+    async def play(broker: WholeBroker) -> None:
+        world = await with_flushed_topic(broker)
+        client = broker.connect()
+        client.write(produce_of(world.records, None), PRODUCE, 12)
+        began = broker.parts.clock.monotonic_ms()
+        steps = await count_steps(client.answer())
+        assert steps.longest_round <= ROUND_STEPS_MAX
+        assert broker.parts.clock.monotonic_ms() - began < 15_000, "its time was up though all was done"
+
+    with_whole_broker(tmp_path, APIS, play)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_nor_does_one_of_a_transaction(tmp_path: Path, version: int) -> None:
+    async def play(broker: WholeBroker) -> None:
+        await with_flushed_topic(broker)
+        client = broker.connect()
+        coordinators: Coordinators = broker.parts.coordinators
+        await client.ask(InitProducerIdRequest(transactional_id="long", transaction_timeout_ms=60_000), 22, 4)
+        who = coordinators.transactions.shard("long").machine.transactions["long"]
+        record = Record(0, broker.parts.clock.now_ms(), None, b"value", ())
+        batch = build_batch(
+            [record], producer_id=who.producer_id, producer_epoch=who.producer_epoch, base_sequence=0,
+            is_transactional=True,
+        )  # fmt: skip
+        client.write(produce_of(bytes(batch), "long"), PRODUCE, version)
+        steps = await count_steps(client.answer())
+        assert steps.longest_round <= ROUND_STEPS_MAX
+        partitions = [broker.parts.replicas.get("flushed", index) for index in range(PARTITIONS)]
+        written = [partition.log.end_offset for partition in partitions if partition is not None]
+        assert written == [0 if version == VERIFIED else 1] * PARTITIONS  # nobody had added them to the transaction
 
     with_whole_broker(tmp_path, APIS, play)
 
