@@ -8,18 +8,23 @@ import sys
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from long_requests import FieldPath, LongRequest, Maker, Naming, World, long_requests, served_apis
+from ottla.broker.cluster.forwarding import encode_host, encode_principal
 from ottla.broker.coordinators.coordinators import Coordinators
 from ottla.broker.handlers.table import APIS
 from ottla.broker.served_api import ServedApi
 from ottla.controller.decisions.machine import NewTopic
 from ottla.protocol.apis import ALL_APIS, Api
 from ottla.protocol.batches import Record, build_batch
+from ottla.protocol.codec import encode
+from ottla.protocol.headers import encode_request_header
 from ottla.protocol.layout import types_of
+from ottla.protocol.messages.inter_broker import EnvelopeRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.transactions import InitProducerIdRequest
 from unit.broker.whole_broker import Client, Steps, WholeBroker, count_steps, with_whole_broker
@@ -29,7 +34,8 @@ GROWTH_MAX = 1.4  # times as many entries may cost so many times as much work, a
 BESIDE = 10_000  # … as many steps beside: only the larger one is decoded and freed by a worker
 ROUND_STEPS_MAX = 40_000  # ten milliseconds
 TOPICS, PARTITIONS = 20, 40
-PRODUCE, VERIFIED = 0, 11
+PRODUCE, ENVELOPE = 0, 58
+VERIFIED = 11
 MANY = 16_000
 COLLECTED_MAX = 10_000  # objects that a collection looks at: a millisecond or two
 VERY_LONG = [
@@ -165,6 +171,32 @@ def test_nor_does_one_of_a_transaction(tmp_path: Path, version: int) -> None:
         assert written == [0 if version == VERIFIED else 1] * PARTITIONS  # nobody had added them to the transaction
 
     with_whole_broker(tmp_path, APIS, play)
+
+
+@pytest.mark.parametrize("key", [19, 20, 37, 57])
+def test_what_is_long_in_an_envelope_makes_nobody_wait_either(tmp_path: Path, key: int) -> None:
+    """As sent by a broker that is not the controller."""
+
+    async def play(broker: WholeBroker) -> None:
+        world = await world_of(broker)
+        controller: Any = SimpleNamespace(is_controller=True)
+        broker.parts.cluster = controller
+        client = broker.connect()
+        for long in long_requests(ALL_APIS[key], MANY, world):
+            if not (long.is_array and long.version == ALL_APIS[key].max_version and long.naming is Naming.UNKNOWN):
+                continue
+            header = encode_request_header(key, long.version, 1, "long")
+            envelope = EnvelopeRequest(
+                request_data=header + bytes(encode(long.request, long.version)),
+                request_principal=encode_principal("User:ANONYMOUS"),
+                client_host_address=encode_host("127.0.0.1"),
+            )
+            await asyncio.sleep(1)
+            client.write(envelope, ENVELOPE, 0)
+            steps = await count_steps(client.answer())
+            assert steps.longest_round <= ROUND_STEPS_MAX, f"{long.label}: {steps.longest_round} steps at a time"
+
+    with_whole_broker(tmp_path, tuple(row._replace(is_between_brokers=False) for row in APIS), play)
 
 
 def long_request(key: int, version: int, path: FieldPath, count: int, world: World) -> LongRequest:
