@@ -199,6 +199,23 @@ def test_what_is_long_in_an_envelope_makes_nobody_wait_either(tmp_path: Path, ke
     with_whole_broker(tmp_path, tuple(row._replace(is_between_brokers=False) for row in APIS), play)
 
 
+@pytest.mark.parametrize(("key", "path"), [(15, ("groups",)), (69, ("group_ids",))])
+def test_a_group_that_is_named_often_is_described_once(tmp_path: Path, key: int, path: FieldPath) -> None:
+    """It may be large: 25 KB asked for 164 MB."""
+
+    async def play(broker: WholeBroker) -> None:
+        world = await world_of(broker)
+        client = broker.connect()
+        api = ALL_APIS[key]
+        once, often = (
+            Maker(api.max_version, path, Naming.REPEATED, count, world).make(api.request) for count in (1, FEW)
+        )
+        size = await client.ask(once, key, api.max_version)
+        assert await client.ask(often, key, api.max_version) == size
+
+    with_whole_broker(tmp_path, APIS, play)
+
+
 def long_request(key: int, version: int, path: FieldPath, count: int, world: World) -> LongRequest:
     """With names of nothing that exists."""
     made = Maker(version, path, Naming.UNKNOWN, count, world).make(ALL_APIS[key].request)
