@@ -20,7 +20,7 @@ LONG_ITEMS: Final = 1_000  # array items in all; a worker's help takes longer th
 LONG_BYTES: Final = 32 << 10  # of what is to be decoded: nobody knows yet what is in it
 FREED_AT_ONCE: Final = 500
 ONLY_OURS: Final = 2  # the variable, and the argument of getrefcount()
-UNCOLLECTED_SECONDS_MAX: Final = 10.0
+UNCOLLECTED_SECONDS_MAX: Final = 60.0  # on a busy machine the longest requests take half a minute
 
 R = TypeVar("R")
 Handler = Callable[[Any, "Context"], Coroutine[Any, Any, Any]]
