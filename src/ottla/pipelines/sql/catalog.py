@@ -6,26 +6,21 @@ topic that was empty is looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ottla.base.names import TopicPartition
 from ottla.pipelines.model.inference import Guess, Inference, guess_format, infer
 from ottla.pipelines.model.pipeline import Head as PipelineHead
 from ottla.pipelines.model.pipeline import TopicSource
 from ottla.pipelines.model.problems import did_you_mean
 from ottla.pipelines.running.source_options import source_options
 from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, read_options
-from ottla.pipelines.source.reading import read_range
+from ottla.pipelines.source.sampling import sample_values
 from ottla.pipelines.sql.documents import Head
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import SqlError
 
-SAMPLES = 1000  # half from the beginning, half from the end
-PARTITIONS_MAX = 20  # that are looked into
-SAMPLE_BYTES = 1 << 20
+SAMPLES = 1000
 
 
 class Catalog:
@@ -97,7 +92,7 @@ class Catalog:
         return Table(found[0], found[0], is_inferred=True)
 
     def _sampled(self, table: Table) -> Table:
-        values = list(self._values(table.topic))
+        values = sample_values(self._options(table.topic), SAMPLES)
         present = [value for value in values if value is not None]
         if not present:
             raise SqlError(
@@ -122,35 +117,10 @@ class Catalog:
             remarks=tuple(found.remarks()),
         )
 
-    def _values(self, topic: str) -> Iterator[bytes | None]:
-        options = self._options(topic)
-        cluster = open_cluster(options)
-        try:
-            partitions = cluster.partitions(options.subscription)[:PARTITIONS_MAX]
-            first, after = cluster.earliest(partitions), cluster.latest(partitions)
-        finally:
-            cluster.close()
-        for wanted in sample_ranges(first, after):
-            for batch in read_range(wanted, options):
-                yield from batch.column("value").to_pylist()
-
     def _options(self, topic: str | None) -> Options:
         head = PipelineHead(name="ottla-sql", bootstrap_servers=self.head.bootstrap, client=dict(self.head.client))
         source = TopicSource(topic=[topic]) if topic else TopicSource(pattern=".*")
         return read_options(source_options(head, source, "earliest", None, None))
-
-
-def sample_ranges(first: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> list[Range]:
-    """The first and the last offsets of each partition, SAMPLES in all."""
-    each = max(SAMPLES // 2 // max(len(first), 1), 1)
-    found: list[Range] = []
-    for place, start in first.items():
-        end = after.get(place, start)
-        if end - start <= 2 * each:
-            found.append(Range(*place, start, end))
-        else:
-            found += [Range(*place, start, start + each), Range(*place, end - each, end)]
-    return [wanted for wanted in found if wanted.size]
 
 
 def _declared_guess(table: Table) -> Guess:

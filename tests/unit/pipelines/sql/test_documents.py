@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.base.names import TopicPartition
 from ottla.pipelines.model.pipeline import read_pipeline
-from ottla.pipelines.source.offset_ranges import Range
-from ottla.pipelines.sql.catalog import sample_ranges
 from ottla.pipelines.sql.completion import candidates
 from ottla.pipelines.sql.documents import Head, document_of, origin_of, output_of, tables_in, without_limit
 from ottla.pipelines.sql.execution import Losses, count_losses, records_per_task
@@ -136,13 +133,6 @@ def test_tasks_are_small_but_not_too_many() -> None:
 def test_losses_of_all_observations_are_summed() -> None:
     observed = [{"in": 5, "out": 2, "dead_1": 2, "filtered_1": 1}, {"in": 2, "dead_2": None}, {}]
     assert count_losses(observed) == Losses(unreadable=2, empty=1)
-
-
-def test_samples_are_the_first_and_the_last_records() -> None:
-    small, large = TopicPartition("a", 0), TopicPartition("a", 1)
-    ranges = sample_ranges({small: 5, large: 0}, {small: 8, large: 10_000})
-    assert ranges == [Range("a", 0, 5, 8), Range("a", 1, 0, 250), Range("a", 1, 9_750, 10_000)]
-    assert sample_ranges({small: 5}, {small: 5}) == []
 
 
 @pytest.mark.parametrize(
