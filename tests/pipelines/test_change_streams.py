@@ -180,7 +180,8 @@ def test_rows_that_are_late_go_to_a_topic_once(spark: SparkSession, bootstrap: s
     both = {"window": len(late_numbers(10)), "join": 2 * len(late_numbers(0))}
     assert {step: late for step, late in counts.items() if late} == both
     for each in ("windows", "pairs"):  # as if it had been killed before the letters were noted
-        (tmp_path / "state" / name / each / "late-swept").write_text("1")
+        (note,) = (tmp_path / "state" / name / each).glob("query-*/late-swept")
+        note.write_text("1")
     produce(bootstrap, name, [{"n": 99, "second": 1}], partition=0)
     run_once(spark, pipeline, tmp_path / "state")
     assert letters_by_step(bootstrap, name) == {step: [*numbers, 99] for step, numbers in expected.items()}

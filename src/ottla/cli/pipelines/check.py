@@ -1,7 +1,8 @@
 """`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
 
-Three looks, each only if the one before found nothing: the file itself (at once), the topics (a broker is asked), the
-columns and conditions (Spark is started and plans the queries, but runs nothing). What was checked is said at the end.
+Four looks, each only if the one before found nothing: the file itself and the columns that it declares (at once), the
+topics (a broker is asked), all columns and conditions (Spark is started and plans the queries, but runs nothing). What
+was checked is said at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ottla.cli.pipelines.files import load, tell
 from ottla.cli.terminal import EXIT_FAILED, fail, say
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.column_flow import check_columns
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.source.losses import SourceError
 
@@ -25,6 +27,8 @@ def run_check(options: argparse.Namespace) -> int:
     try:
         loaded = load(options)
         checked.append("the file")
+        check_columns(loaded.pipeline)
+        checked.append("declared columns")
         if not options.offline:
             check_topics(loaded.pipeline)
             checked.append("topics")
@@ -55,5 +59,9 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
 
 
 def _not_checked(options: argparse.Namespace) -> str:
-    left = [words for is_left, words in ((options.offline, "topics"), (options.no_spark, "columns")) if is_left]
+    left = [
+        words
+        for is_left, words in ((options.offline, "topics"), (options.no_spark, "what only Spark knows"))
+        if is_left
+    ]
     return f" Not checked: {', '.join(left)}." if left else ""

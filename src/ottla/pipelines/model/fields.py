@@ -22,7 +22,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+import yaml
+
 from ottla.pipelines.model.problems import Path, Problem, did_you_mean
+from ottla.pipelines.model.variables import FromVariable
 
 UNITS_MS = {
     "millisecond": 1, "ms": 1,
@@ -32,6 +35,7 @@ UNITS_MS = {
     "day": 86_400_000, "d": 86_400_000,
     "week": 604_800_000, "w": 604_800_000,
 }  # fmt: skip
+SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 DURATION = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
 
 Spec = TypeVar("Spec")
@@ -47,6 +51,12 @@ class Duration(int):
     def sql(self) -> str:
         """As Spark's windows and watermarks want it."""
         return f"{int(self)} milliseconds"
+
+
+class Share(float):
+    """A part of a whole, from 0 to 1, written `5 %`."""
+
+    __slots__ = ()
 
 
 class WrongValueError(ValueError):
@@ -90,6 +100,14 @@ def parse_duration(text: object) -> Duration:
     if not match or not unit:
         raise WrongValueError("a length of time such as '10 seconds', '5 minutes' or '1 hour'")
     return Duration(int(match[1]) * unit)
+
+
+def parse_share(text: object) -> Share:
+    """Raises WrongValueError. The sign is wanted: 0.5 may be meant as half of all or of a hundredth."""
+    match = SHARE.fullmatch(str(text))
+    if not match or float(match[1]) > 100:
+        raise WrongValueError("a share such as '5 %', from 0 % to 100 %")
+    return Share(float(match[1]) / 100)
 
 
 def read_value(wanted: Any, value: object) -> object:
@@ -154,10 +172,14 @@ def _read_dict(wanted: Any, value: object) -> dict[str, object]:
 
 
 def _read_plain(wanted: Any, value: object) -> object:
+    if isinstance(value, FromVariable):
+        value = _as_yaml(value) if wanted in (int, float, bool) else str(value)
     if wanted in (Any, object):
         return value
     if wanted is Duration:
         return value if isinstance(value, Duration) else parse_duration(value)
+    if wanted is Share:
+        return value if isinstance(value, Share) else parse_share(value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):
@@ -167,6 +189,13 @@ def _read_plain(wanted: Any, value: object) -> object:
     if not isinstance(value, wanted):
         raise WrongValueError(_words(wanted))
     return value
+
+
+def _as_yaml(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
 
 
 def _words(wanted: type) -> str:

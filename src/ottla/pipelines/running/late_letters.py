@@ -13,36 +13,29 @@ that several queries share has its own late rows in each of them, so each sends 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running.builder import Builder, Choices
-from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointError, batch_ranges
-from ottla.pipelines.running.dead_letters import letters_of, loss_folder
+from ottla.pipelines.running.builder import Builder
+from ottla.pipelines.running.checkpoint import FRESH, CheckpointError, batch_ranges
+from ottla.pipelines.running.dead_letters import DeadLetters, letters_of, loss_folder
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.starting import noted_start
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 NOTE = "late-swept"
 
 
 class LateLetters:
-    """Of one query; `committed` is the newest batch of earlier runs."""
+    """Of the query whose dead letters these are."""
 
-    def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, choices: Choices, committed: int
-    ) -> None:
-        self.spark = spark
-        self.pipeline = pipeline
-        self.stream = stream
-        self.folder = folder
-        self.choices = choices
-        self.checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
-        self.committed = committed
+    def __init__(self, dead: DeadLetters) -> None:
+        self.spark = dead.spark
+        self.pipeline = dead.pipeline
+        self.stream = dead.stream
+        self.folder = dead.folder
+        self.choices = dead.choices
+        self.checkpoint = dead.checkpoint
+        self.committed = dead.committed
 
     def __repr__(self) -> str:
         return f"LateLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.head.late_rows})"

@@ -43,10 +43,15 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
     return _files(spec, setting.pipeline)
 
 
-def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
-    order = setting.order if spec.mode == "upsert" else None
+def table_of(spec: model.DatabaseSink, order: tuple[str, ...]) -> Table:
+    """`order`: hidden columns of the rows that tell which is the later one."""
+    needed = order if spec.mode == "upsert" else None
     delete_by = DELETED if spec.delete_when else None
-    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order, delete_by)
+    return Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, needed, delete_by)
+
+
+def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
+    table = table_of(spec, setting.order)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
         connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
