@@ -76,6 +76,7 @@ COMPILED = [
     "src/ottla/broker/coordinators/coordinators.py",
     "src/ottla/broker/dispatch.py",
     "src/ottla/broker/responder.py",
+    "src/ottla/broker/fetch_data.py",
     "src/ottla/broker/fetching.py",
     "src/ottla/broker/fetch_sessions.py",
     "src/ottla/broker/coordinators/markers.py",

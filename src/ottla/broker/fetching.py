@@ -22,6 +22,19 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.fetch_data import (
+    NO_RECORDS,
+    Result,
+    Unready,
+    aborted_in,
+    after_damage,
+    error_data,
+    is_known,
+    or_error,
+    prepare_range,
+    release,
+    unready,
+)
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
 from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
@@ -31,7 +44,6 @@ from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
@@ -39,23 +51,17 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
-from ottla.storage.log import Log
-from ottla.storage.page_cache import range_is_cached, read_ahead
 from ottla.storage.segment import RebuildNeededError
 from ottla.storage.transaction_check import TransactionIndexWrongError
-from ottla.storage.verification import needs_check
 
 logger = logging.getLogger(__name__)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 FOLLOWERS_SINCE: Final = 11  # consumers of this version may read from them, too (KIP-392)
-NO_RECORDS: Final = b""
 PARTITIONS_AT_ONCE: Final = 250
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
-Result = tuple[FetchPartition, PartitionData]
-Unready = tuple[FileRange, Log]
 Topics = dict[tuple[str, UUID], FetchableTopicResponse]
 Answer = FetchResponse | Responder
 
@@ -108,13 +114,13 @@ class Fetch:
         if self._rebuild is not None:
             return self._read_after(self._rebuild, results)
         if self._has_moved and self.found_bytes < self.min_bytes and self._has_missed():
-            _release(results)
+            release(results)
             results = self._read_all()
         if self.found_bytes >= self.min_bytes or self.has_error or max_wait_ms <= 0 or not self.partitions:
             return self._answer_or_prepare(results)
         if results and self.replica is not None and self.context.broker.replicas.tells_watermark:
             return self._answer_or_prepare(results)  # it does not know the high watermark yet
-        _release(results)
+        release(results)
         self._until = self._loop.time() + max_wait_ms / 1000
         return self._wait()
 
@@ -134,7 +140,7 @@ class Fetch:
                     await self._leave_partitions(waiting, turn)
                     if not self.context.responder.is_gone and self._rebuild is None:
                         return await self._answer_in_slices(results, turn)
-                _release(results)
+                release(results)
                 results.clear()
             if not has_enough:
                 await asyncio.wait([self._woken], timeout=until - self._loop.time())
@@ -146,9 +152,9 @@ class Fetch:
                 await self.context.broker.index_rebuilds.wait_for(self._rebuild)
 
     async def _answer_in_slices(self, results: list[Result], turn: Turn) -> Answer | EncodedBody:
-        unready = [item async for result in in_slices(results, turn) for item in _unready(*result)]
-        if unready:
-            answer = await self._prepare(results, unready, turn)
+        to_prepare = [item async for result in in_slices(results, turn) for item in unready(*result)]
+        if to_prepare:
+            answer = await self._prepare(results, to_prepare, turn)
         else:
             answer = await self._response_in_slices(results, turn)
         if not isinstance(answer, FetchResponse) or not is_long(answer):
@@ -223,13 +229,13 @@ class Fetch:
         if self._rebuild is not None:
             return self._read_after(self._rebuild, results)
         if self.found_bytes < self.min_bytes and not self.has_error and self._until > self._loop.time():
-            _release(results)  # how much became visible was only an estimate
+            release(results)  # how much became visible was only an estimate
             return self._wait()
         return self._answer_or_prepare(results)
 
     def _read_after(self, needed: RebuildNeededError | TransactionIndexWrongError, results: list[Result]) -> Responder:
         """Read again when a worker has mended the index of a segment that we must look into."""
-        _release(results)
+        release(results)
         self._rebuilds_left -= 1
         return self.context.responder.run_beside(self._read_again(needed))
 
@@ -288,7 +294,7 @@ class Fetch:
                 if preferred is not None:
                     return preferred
             file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
-            aborted = _aborted(partition, asked, file_range) if self.is_read_committed else None
+            aborted = aborted_in(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
         except AssertionError:  # one bad partition must not stop the others
@@ -300,7 +306,7 @@ class Fetch:
             self._rebuild = needed
             return None
         partition.traffic.reads += 1
-        if file_range is None and self.is_incremental and _is_known(asked, partition):
+        if file_range is None and self.is_incremental and is_known(asked, partition):
             return None
         if file_range is not None:
             self.found_bytes += file_range.length
@@ -362,7 +368,7 @@ class Fetch:
         file_range, high_watermark, log_start_offset, diverging = read
         if file_range is not None:
             self.found_bytes += file_range.length
-        elif diverging is None and self.is_incremental and _is_known(asked, partition):
+        elif diverging is None and self.is_incremental and is_known(asked, partition):
             return None
         data = PartitionData(
             partition_index=asked.index,
@@ -378,10 +384,10 @@ class Fetch:
 
     def _error_data(self, asked: FetchPartition, error: Error, is_served: bool) -> PartitionData:
         self.has_error = True
-        error = _after_damage(asked, error)
+        error = after_damage(asked, error)
         self._note_refusal(asked, error)
         asked.sent_high_watermark = UNKNOWN
-        data = _error_data(asked, error)
+        data = error_data(asked, error)
         if not is_served:
             data.aborted_transactions = []  # Kafka's answers differ in this detail
         if self.replica is not None and error is Error.OFFSET_OUT_OF_RANGE and asked.partition is not None:
@@ -423,26 +429,26 @@ class Fetch:
 
     def _answer_or_prepare(self, results: list[Result]) -> Answer:
         """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
-        unready = [item for asked, data in results for item in _unready(asked, data)]
-        if not unready:
+        to_prepare = [item for asked, data in results for item in unready(asked, data)]
+        if not to_prepare:
             return self._response(results)
-        return self.context.responder.run_beside(self._prepare(results, unready, Turn()))
+        return self.context.responder.run_beside(self._prepare(results, to_prepare, Turn()))
 
-    async def _prepare(self, results: list[Result], unready: list[Unready], turn: Turn) -> Answer:
+    async def _prepare(self, results: list[Result], to_prepare: list[Unready], turn: Turn) -> Answer:
         workers = self.context.broker.workers
-        jobs = [self._loop.run_in_executor(workers, _prepare_range, *item) async for item in in_slices(unready, turn)]
+        jobs = [self._loop.run_in_executor(workers, prepare_range, *item) async for item in in_slices(to_prepare, turn)]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         wrong = [outcome for outcome in outcomes if isinstance(outcome, TransactionIndexWrongError)]
         if wrong and self._rebuilds_left > 0:
             return self._read_after(wrong[0], results)
         failed = {
-            id(item): outcome for (item, _), outcome in zip(unready, outcomes, strict=True) if outcome is not None
+            id(item): outcome for (item, _), outcome in zip(to_prepare, outcomes, strict=True) if outcome is not None
         }
         checked: list[Result] = []
         async for asked, before in in_slices(results, turn):
-            after = _or_error(asked, before, failed.get(id(before.records)))
+            after = or_error(asked, before, failed.get(id(before.records)))
             if after is not before:
-                after.error_code = _after_damage(asked, Error(after.error_code))
+                after.error_code = after_damage(asked, Error(after.error_code))
                 self._note_refusal(asked, Error(after.error_code))
             checked.append((asked, after))
         return await self._response_in_slices(checked, turn)
@@ -492,69 +498,3 @@ class Fetch:
 
     def __repr__(self) -> str:
         return f"<Fetch {len(self.partitions)} partitions, {self.found_bytes} of {self.min_bytes} bytes>"
-
-
-def _is_known(asked: FetchPartition, partition: Partition) -> bool:
-    return (
-        asked.sent_high_watermark == partition.high_watermark
-        and asked.sent_log_start_offset == partition.log.log_start_offset
-    )
-
-
-def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange | None) -> list[AbortedTransaction]:
-    """What a reader of committed records must leave out of what it gets."""
-    if file_range is None:
-        return []
-    try:
-        entries = partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
-    except TransactionIndexWrongError:
-        file_range.release()
-        raise
-    return [AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset) for found in entries]
-
-
-def _unready(asked: FetchPartition, data: PartitionData) -> list[Unready]:
-    """The bytes of this partition, if they must be looked at, or read, before they are sent."""
-    records = data.records
-    if not isinstance(records, FileRange) or asked.partition is None:
-        return []
-    return [(records, asked.partition.log)] if needs_check(records) or not range_is_cached(records) else []
-
-
-def _prepare_range(file_range: FileRange, log: Log) -> None:
-    """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
-    if needs_check(file_range):
-        log.check_range(file_range)
-    else:
-        read_ahead(file_range)
-
-
-def _or_error(asked: FetchPartition, data: PartitionData, failure: object) -> PartitionData:
-    if failure is None:
-        return data
-    assert isinstance(data.records, FileRange)
-    data.records.release()
-    if isinstance(failure, KafkaError):
-        return _error_data(asked, failure.error)
-    logger.error("cannot read %r: %r", asked, failure)
-    return _error_data(asked, Error.KAFKA_STORAGE_ERROR)
-
-
-def _after_damage(asked: FetchPartition, error: Error) -> Error:
-    """What to answer when a stored batch is not sound: if others have it, one of them will lead in a moment."""
-    partition = asked.partition
-    if error is not Error.CORRUPT_MESSAGE or partition is None:
-        return error
-    partition.note_damage(asked.fetch_offset)
-    is_elsewhere = partition.damage_offset >= 0 or not partition.is_leader
-    return Error.KAFKA_STORAGE_ERROR if is_elsewhere else error
-
-
-def _error_data(asked: FetchPartition, error: Error) -> PartitionData:
-    return PartitionData(partition_index=asked.index, error_code=error, high_watermark=-1, records=NO_RECORDS)
-
-
-def _release(results: list[Result]) -> None:
-    for _, data in results:
-        if isinstance(data.records, FileRange):
-            data.records.release()

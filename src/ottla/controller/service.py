@@ -410,13 +410,10 @@ class ControllerService:
     async def _draw_lots(self, count: int) -> list[Lot]:
         lots: list[Lot] = []
         while len(lots) < count:
-            if lots:
-                await asyncio.sleep(0)  # somebody wants thousands of topics: others have their turn
-            lots += [self._draw_lot() for _ in range(min(LOTS_AT_ONCE, count - len(lots)))]
+            await asyncio.sleep(0)  # somebody may want thousands of topics: others have their turn
+            more = range(min(LOTS_AT_ONCE, count - len(lots)))
+            lots += [Lot(self.new_uuid(), *(self._random.randrange(LOT_MAX) for _ in "ab")) for _ in more]
         return lots
-
-    def _draw_lot(self) -> Lot:
-        return Lot(self.new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX))
 
     def new_uuid(self) -> UUID:
         """Kafka hands out no id whose text begins with a dash: command lines would take it for an option."""

@@ -1,0 +1,89 @@
+"""What a fetch tells about one partition: its bytes, what must be done before they are sent, and errors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.file_range import FileRange
+from ottla.broker.fetch_sessions import FetchPartition
+from ottla.protocol.messages.fetch import AbortedTransaction, PartitionData
+from ottla.replication.partition import Partition
+from ottla.storage.log import Log
+from ottla.storage.page_cache import range_is_cached, read_ahead
+from ottla.storage.transaction_check import TransactionIndexWrongError
+from ottla.storage.verification import needs_check
+
+logger = logging.getLogger(__name__)
+
+NO_RECORDS: Final = b""
+
+Result = tuple[FetchPartition, PartitionData]
+Unready = tuple[FileRange, Log]
+
+
+def is_known(asked: FetchPartition, partition: Partition) -> bool:
+    return (
+        asked.sent_high_watermark == partition.high_watermark
+        and asked.sent_log_start_offset == partition.log.log_start_offset
+    )
+
+
+def aborted_in(partition: Partition, asked: FetchPartition, file_range: FileRange | None) -> list[AbortedTransaction]:
+    """What a reader of committed records must leave out of what it gets."""
+    if file_range is None:
+        return []
+    try:
+        entries = partition.log.aborted_transactions_in(asked.fetch_offset, file_range, partition.last_stable_offset)
+    except TransactionIndexWrongError:
+        file_range.release()
+        raise
+    return [AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset) for found in entries]
+
+
+def unready(asked: FetchPartition, data: PartitionData) -> list[Unready]:
+    """The bytes of this partition, if they must be looked at, or read, before they are sent."""
+    records = data.records
+    if not isinstance(records, FileRange) or asked.partition is None:
+        return []
+    return [(records, asked.partition.log)] if needs_check(records) or not range_is_cached(records) else []
+
+
+def prepare_range(file_range: FileRange, log: Log) -> None:
+    """In a worker thread: read the range into the page cache, and check it if this process did not write it."""
+    if needs_check(file_range):
+        log.check_range(file_range)
+    else:
+        read_ahead(file_range)
+
+
+def or_error(asked: FetchPartition, data: PartitionData, failure: object) -> PartitionData:
+    if failure is None:
+        return data
+    assert isinstance(data.records, FileRange)
+    data.records.release()
+    if isinstance(failure, KafkaError):
+        return error_data(asked, failure.error)
+    logger.error("cannot read %r: %r", asked, failure)
+    return error_data(asked, Error.KAFKA_STORAGE_ERROR)
+
+
+def after_damage(asked: FetchPartition, error: Error) -> Error:
+    """What to answer when a stored batch is not sound: if others have it, one of them will lead in a moment."""
+    partition = asked.partition
+    if error is not Error.CORRUPT_MESSAGE or partition is None:
+        return error
+    partition.note_damage(asked.fetch_offset)
+    is_elsewhere = partition.damage_offset >= 0 or not partition.is_leader
+    return Error.KAFKA_STORAGE_ERROR if is_elsewhere else error
+
+
+def error_data(asked: FetchPartition, error: Error) -> PartitionData:
+    return PartitionData(partition_index=asked.index, error_code=error, high_watermark=-1, records=NO_RECORDS)
+
+
+def release(results: list[Result]) -> None:
+    for _, data in results:
+        if isinstance(data.records, FileRange):
+            data.records.release()
