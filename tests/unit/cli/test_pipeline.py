@@ -207,3 +207,26 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert said.startswith("main: batch 3  250 rows")
     assert said.endswith("views: 1,000 rows in 4 batches, 10 dead\n")
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("{sqlalchemy: 'fantasy://h/d', table: t}", "SQLAlchemy knows no fantasy: install SQLAlchemy"),
+        (
+            "{sqlalchemy: 'postgresql+psycopg://me:${NO_SUCH}@h/d', table: t}",
+            "the environment has no NO_SUCH: export it",
+        ),
+        ("{sqlalchemy: 'sqlite:////nowhere/a.db', table: t}", "/nowhere/a.db is outside of the pipeline's folder"),
+        (
+            "{parquet: /nowhere/else}",
+            "/nowhere/else is outside of the pipeline's folder: allow it with --root /nowhere",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_without_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str, words: str
+) -> None:
+    assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\nto:\n  - console\n  - {sink}\n") == 2
+    assert f"{tmp_path}/p.yaml:5: " in (said := capsys.readouterr().err)
+    assert words in said

@@ -13,6 +13,7 @@ from ottla.cli.pipelines.files import load, tell
 from ottla.cli.terminal import EXIT_FAILED, fail, say
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.source.losses import SourceError
 
@@ -25,6 +26,7 @@ def run_check(options: argparse.Namespace) -> int:
     try:
         loaded = load(options)
         checked.append("the file")
+        check_places(loaded.pipeline)
         if not options.offline:
             check_topics(loaded.pipeline)
             checked.append("topics")

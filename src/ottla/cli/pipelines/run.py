@@ -35,6 +35,7 @@ from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
 from ottla.pipelines.running.runner import Runner, RunOptions
+from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, State, new_status
 from ottla.pipelines.running.topic_check import check_topics
@@ -231,6 +232,7 @@ def _checkpoints(options: argparse.Namespace) -> str:
 
 def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
     """A checkpoint goes before --from: whoever wants to begin elsewhere must say what becomes of it."""
+    check_places(pipeline)
     if options.fresh:
         put_aside(_checkpoints(options), pipeline)
     if not (options.once and options.starting is not None):  # such a run has no checkpoint

@@ -51,7 +51,7 @@ class TopicSink(Sink):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSink(Sink):
-    """What SQLite and PostgreSQL share."""
+    """What databases share."""
 
     table: str = field(metadata={"doc": "table to write to"})
     mode: TableMode = field(default="append", metadata={"doc": "append, upsert by key columns, or replace"})
@@ -87,6 +87,13 @@ class PostgresSink(DatabaseSink):
     """A table in PostgreSQL."""
 
     postgres: str = field(metadata={"doc": "connection: postgresql://user@host/database, or key=value pairs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlAlchemySink(DatabaseSink):
+    """A table in any database that SQLAlchemy knows: MySQL, Oracle, SQL Server, …"""
+
+    sqlalchemy: str = field(metadata={"doc": "URL: mysql+pymysql://user:${PASSWORD}@host/database"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +142,7 @@ SINKS: dict[str, type[Sink]] = {
     "topic": TopicSink,
     "sqlite": SqliteSink,
     "postgres": PostgresSink,
+    "sqlalchemy": SqlAlchemySink,
     "parquet": ParquetSink,
     "json": JsonSink,
     "csv": CsvSink,

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.sinks.any_database import SqlAlchemySink
 from ottla.pipelines.sinks.batch import Sink, SinkError
 from ottla.pipelines.sinks.console import ConsoleSink
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink
+from ottla.pipelines.sinks.sqlalchemy_tables import check_url
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.tables import Table
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 
 Offsets = Mapping[str, Mapping[int, int]]
+
+UNKNOWN_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -43,13 +49,30 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
     return _files(spec, setting.pipeline)
 
 
+def check_places(pipeline: Pipeline) -> None:
+    """Whether all its sinks can be, as far as that is known without Spark and without asking them: folders that may be
+    written, functions, drivers, variables of the environment. Raises PipelineError with all that is wrong."""
+    problems: list[Problem] = []
+    for stream in pipeline.queries():
+        for number, spec in enumerate(stream.sinks):
+            try:
+                make_sink(spec, number, Setting(pipeline, ""))
+            except SinkError as problem:
+                problems.append(Problem((*stream.path, "to", number), str(problem)))
+    if problems:
+        raise PipelineError(problems)
+
+
 def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
     order = setting.order if spec.mode == "upsert" else None
     table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
-        connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
+        connection = expanded(spec.postgres)
         return PostgresSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, connection)
+    if isinstance(spec, model.SqlAlchemySink):
+        url = _database_url(setting.pipeline, spec.sqlalchemy)
+        return SqlAlchemySink(table, None, spec.keep_offsets, setting.checkpoint, started_at, url)
     assert isinstance(spec, model.SqliteSink)
     path = located(setting.pipeline, spec.sqlite)
     return SqliteSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, path)
@@ -67,6 +90,15 @@ def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
     )
 
 
+def expanded(text: str) -> str:
+    """With variables of the environment: a password belongs there, and not into the file. Raises SinkError."""
+    found = os.path.expandvars(text)
+    missing = UNKNOWN_VARIABLE.search(found)
+    if missing:
+        raise SinkError(f"the environment has no {missing[1]}: export it before the pipeline runs")
+    return found
+
+
 def located(pipeline: Pipeline, path: str) -> str:
     """Where to write: relative to the pipeline's folder, and only in it or below one of its roots. Raises SinkError."""
     local = local_path(path)
@@ -77,6 +109,16 @@ def located(pipeline: Pipeline, path: str) -> str:
     if not any(real.is_relative_to(os.path.realpath(root)) for root in (pipeline.folder, *pipeline.roots)):
         raise SinkError(f"{path} is outside of the pipeline's folder: allow it with --root {real.parent}")
     return str(full)
+
+
+def _database_url(pipeline: Pipeline, text: str) -> str:
+    """A SQLite file lies where files may be written. Raises SinkError."""
+    url = expanded(text)
+    if check_url(url) != "sqlite":
+        return url
+    start, _, path = url.partition(":///")
+    file, question, options = path.partition("?")
+    return f"{start}:///{located(pipeline, file)}{question}{options}"
 
 
 def _topic(spec: model.TopicSink, number: int, pipeline: Pipeline) -> Sink:
