@@ -230,3 +230,14 @@ def test_a_place_that_cannot_be_written_is_told_without_spark(
     assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\nto:\n  - console\n  - {sink}\n") == 2
     assert f"{tmp_path}/p.yaml:5: " in (said := capsys.readouterr().err)
     assert words in said
+
+
+def test_what_may_come_twice_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "writing.py").write_text("def write(rows, batch_id): pass\n")
+    sinks = ["{foreach_batch: 'writing:write'}", "{http: 'http://h/x'}", "{topic: u}"]
+    sinks.append("{topic: u, delivery: at-least-once}")
+    assert check(tmp_path, "name: p\nfrom: {topic: t}\nto:\n" + "".join(f"  - {sink}\n" for sink in sinks)) == 0
+    first, *repeated = capsys.readouterr().out.splitlines()
+    assert "p is right" in first
+    words = "at least once: rows of a batch that is done again after a crash come there again"
+    assert repeated == [f"{tmp_path}/p.yaml:{line}: to, {line - 3}: {words}" for line in (4, 5, 7)]

@@ -5,9 +5,11 @@ The first field of a sink is also its kind: it stands in the file under that nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from ottla.pipelines.model.fields import Duration
 
 Finding = tuple[str, str, str]
 
@@ -132,6 +134,38 @@ class DeltaSink(FileSink):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FunctionSink(Sink):
+    """A function of your own for each batch; at least once."""
+
+    foreach_batch: str | Callable[..., Any] = field(
+        metadata={"doc": "module:function beside the pipeline, or a function: it gets (DataFrame, batch_id)"}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpSink(Sink):
+    """A web server that takes JSON; at least once."""
+
+    http: str = field(metadata={"doc": "URL; ${NAME} is a variable of the environment"})
+    method: Literal["POST", "PUT", "PATCH"] = field(default="POST", metadata={"doc": "how rows are sent"})
+    headers: dict[str, str] = field(default_factory=dict, metadata={"doc": "of each request: Authorization: …${TOKEN}"})
+    format: Literal["json", "json-lines"] = field(
+        default="json", metadata={"doc": "a JSON array a request, or an object a line"}
+    )
+    batch_rows: int = field(default=500, metadata={"doc": "most rows in one request"})
+    timeout: Duration = field(default=Duration(30_000), metadata={"doc": "for one answer (30 seconds)"})
+    retry: Duration = field(
+        default=Duration(60_000), metadata={"doc": "how long a request is tried again, in growing pauses (1 minute)"}
+    )
+
+    def problems(self) -> Iterator[Finding]:
+        if self.batch_rows < 1:
+            yield "batch_rows", "must be at least 1", ""
+        if self.timeout < 1:
+            yield "timeout", "must be more than nothing", ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConsoleSink(Sink):
     """The terminal, for trying."""
 
@@ -147,5 +181,13 @@ SINKS: dict[str, type[Sink]] = {
     "json": JsonSink,
     "csv": CsvSink,
     "delta": DeltaSink,
+    "foreach_batch": FunctionSink,
+    "http": HttpSink,
     "console": ConsoleSink,
 }
+
+
+def is_repeated(sink: Sink) -> bool:
+    """Whether rows of a batch that is done again come there again."""
+    is_topic = isinstance(sink, TopicSink) and sink.delivery == "at-least-once"
+    return is_topic or isinstance(sink, FunctionSink | HttpSink)

@@ -17,6 +17,8 @@ from ottla.pipelines.sinks.console import ConsoleSink
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink
+from ottla.pipelines.sinks.function import FunctionSink
+from ottla.pipelines.sinks.posting import HttpSink, Request
 from ottla.pipelines.sinks.sqlalchemy_tables import check_url
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.tables import Table
@@ -45,6 +47,10 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
         return make_database(spec, setting)
     if isinstance(spec, model.ConsoleSink):
         return ConsoleSink(spec.console)
+    if isinstance(spec, model.FunctionSink):
+        return _function(spec, setting.pipeline)
+    if isinstance(spec, model.HttpSink):
+        return _http(spec)
     assert isinstance(spec, model.FileSink)
     return _files(spec, setting.pipeline)
 
@@ -129,6 +135,22 @@ def _topic(spec: model.TopicSink, number: int, pipeline: Pipeline) -> Sink:
     if spec.delivery == "at-least-once":
         return AtLeastOnceTopic(spec.topic, servers, options, encoding, dead_letters)
     return ExactlyOnceTopic(spec.topic, servers, options, encoding, dead_letters, name=str(number))
+
+
+def _function(spec: model.FunctionSink, pipeline: Pipeline) -> Sink:
+    from ottla.pipelines.steps.python_code import CodeError, find_function  # noqa: PLC0415 (imports pyspark)
+
+    given = spec.foreach_batch
+    try:
+        return FunctionSink(find_function(given, pipeline.folder) if isinstance(given, str) else given)
+    except CodeError as problem:
+        raise SinkError(str(problem)) from None
+
+
+def _http(spec: model.HttpSink) -> Sink:
+    headers = {name: expanded(value) for name, value in spec.headers.items()}
+    seconds = [length / 1000 for length in (spec.timeout, spec.retry)]
+    return HttpSink(Request(expanded(spec.http), spec.method, headers, spec.format, spec.batch_rows, *seconds))
 
 
 def _files(spec: model.FileSink, pipeline: Pipeline) -> Sink:
