@@ -153,9 +153,9 @@ class HttpSink(Sink):
         default="json", metadata={"doc": "a JSON array a request, or an object a line"}
     )
     batch_rows: int = field(default=500, metadata={"doc": "most rows in one request"})
-    timeout: Duration = field(default=Duration(30_000), metadata={"doc": "for one answer (30 seconds)"})
+    timeout: Duration = field(default=Duration(30_000), metadata={"doc": "for one answer (30000 ms)"})
     retry: Duration = field(
-        default=Duration(60_000), metadata={"doc": "how long a request is tried again, in growing pauses (1 minute)"}
+        default=Duration(60_000), metadata={"doc": "how long a request is tried again, in growing pauses (60000 ms)"}
     )
 
     def problems(self) -> Iterator[Finding]:
