@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
@@ -87,7 +87,7 @@ def read_all(bootstrap: str, topic: str, is_committed: bool = True) -> list[Mess
     )
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         return _read(consumer, set(partitions))
     finally:
         consumer.close()

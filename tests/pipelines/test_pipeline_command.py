@@ -11,12 +11,14 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from pipelines.running import read_all
+from ottla.pipelines.spark.processes import children_of, command_of
+from pipelines.running import read_all, wait_for
 
 WAIT_SECONDS_MAX = 180
 
@@ -147,6 +149,33 @@ def test_it_goes_on_where_it_was_and_stops_when_asked(shell: Shell) -> None:
     assert "Traceback" not in said
     with sqlite3.connect(shell.folder / "pages.db") as database:
         assert database.execute("SELECT count(*), count(DISTINCT n) FROM pages").fetchone() == (120, 120)
+
+
+@pytest.mark.parametrize("moment", ["starting", "running"])
+def test_an_interrupted_run_leaves_no_java_behind(shell: Shell, moment: str) -> None:
+    """The signal goes to the command alone, as a supervisor sends it: a terminal would send it to all of them."""
+    running = shell.start("run", "p.yaml", "--master", "local[2]")
+    wait_for(lambda: bool(java_below(running.pid)), "Java")
+    if moment == "running":
+        shell.produce(300, 310)
+        shell.wait_for_rows(running, 10)
+    started = java_below(running.pid)
+    running.send_signal(signal.SIGINT)
+    try:
+        assert running.wait(WAIT_SECONDS_MAX) == (0 if moment == "running" else 130)
+        wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}")
+    finally:
+        for pid in started:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert running.stdout is not None
+    assert "Traceback" not in running.stdout.read()
+
+
+def java_below(pid: int) -> list[int]:
+    """Java among the processes that this one has started, and what these have started."""
+    found = [each for child in children_of(pid) for each in (child, *java_below(child))]
+    return [each for each in dict.fromkeys(found) if "java" in command_of(each).partition(" ")[0]]
 
 
 def test_the_last_run_can_be_drawn(shell: Shell) -> None:

@@ -17,6 +17,8 @@ from conformance.recipes import running_postgresql
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink, sqlite_table
 from ottla.pipelines.sinks.external_offsets import kept_offsets, offsets_json
+from ottla.pipelines.sinks.forgetting import plan_removal
+from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.postgresql import PostgresSession
 from ottla.pipelines.sinks.tables import Kind, Table, TableColumn
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic
@@ -226,6 +228,26 @@ def test_offsets_are_kept_with_the_rows_and_a_new_checkpoint_goes_on_there(
         run("careless", "earliest")
     run("second", offsets_json(kept), started_at=kept)
     assert sorted(row[0] for row in database.rows(f"SELECT id FROM {table}")) == list(range(150))
+
+
+def test_a_table_is_forgotten_with_its_rows(database: Database, query: str) -> None:
+    sink = database.sink(Table(f"t_{uuid.uuid4().hex[:8]}"))
+    columns = [TableColumn("n", "integer")]
+    assert sink.remembered() == {}
+    with sink.session() as session:
+        assert session.count(sink.table) == 0
+        session.prepare(sink.table, columns)
+        session.insert(sink.table, columns, iter([pa.RecordBatch.from_pydict({"n": [1, 2, 3]})]))
+        session.record(query, sink.table.name, Recorded(4, "i"))
+        session.keep_offsets(query, {"site": {0: 3}})
+        session.commit()
+    assert sink.remembered() == {query: Recorded(4, "i")}
+    assert plan_removal(sink, lambda _: False).text == "has nothing of this pipeline"
+    removal = plan_removal(sink, lambda name: name == query)
+    assert removal.text.startswith("delete 3 rows")
+    removal.remove()
+    assert (sink.remembered(), kept_offsets(sink, query)) == ({}, {})
+    assert sink.patiently(lambda session: session.count(sink.table)) == 0
 
 
 def test_a_table_for_foreach_batch(spark: SparkSession, query: str, tmp_path: Path) -> None:

@@ -144,6 +144,18 @@ def test_a_new_checkpoint_under_an_old_name_is_noticed(
     assert len(committed(bootstrap, topic)) == 50
 
 
+def test_what_an_earlier_query_has_released_is_not_taken_for_published(
+    spark: SparkSession, bootstrap: str, query: str, tmp_path: Path
+) -> None:
+    topic = new_topic(bootstrap)
+    rows = spark.range(10).selectExpr("cast(id as string) as value")
+    for _ in range(2):  # the second time the marker says that it is there
+        ExactlyOnceTopic(topic, bootstrap).write(rows, Batch(query, 0, str(tmp_path)))
+    with pytest.raises(SinkError, match="batch 0 was published, and nothing is remembered of it there"):
+        ExactlyOnceTopic(topic, bootstrap).write(rows, Batch(f"{query}-new", 0, str(tmp_path)))
+    assert len(committed(bootstrap, topic)) == 10
+
+
 @pytest.mark.parametrize("sink", [AtLeastOnceTopic, ExactlyOnceTopic])
 def test_a_record_that_is_too_large_is_a_dead_letter_or_an_error(
     spark: SparkSession, bootstrap: str, sink: type[AtLeastOnceTopic], query: str, tmp_path: Path

@@ -115,6 +115,8 @@ def test_a_batch_between_bounds(spark: SparkSession, bootstrap: str, topic: str)
     )
     assert values(read(starting="1050")) == expected(50, 50)
     assert values(read(ending="1050")) == expected(0, 50)
+    with pytest.raises(Exception, match=f"{topic}-0 should be read from offset 51 on, but its log ends at 50"):
+        read(starting={0: 51, 1: -2}).collect()
 
 
 def test_aborted_records_come_only_to_those_who_want_them(spark: SparkSession, bootstrap: str, topic: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import ParseException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.ml import Pipeline
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import StringIndexer, VectorAssembler
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from tests.pipelines.frames import Around, fates, living, records, table, through, utc
 from tests.unit.pipelines.steps.test_sql_safety import GOOD_EXPRESSIONS
 
+from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.steps.frame import FATE, REASON, Frame, source_frame
 from ottla.pipelines.steps.sql_query import rewrite_query
 from ottla.pipelines.steps.sql_safety import check_expression
@@ -229,7 +230,7 @@ def test_a_function_for_rows_kills_the_row_that_it_cannot_take(people: Frame, tm
     made = through(frame, {"python": {"function": "mine:double", "each": "row", "schema": "name string, twice int"}})
     assert fates(made) == [
         (0, None),
-        (-1, "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"),
+        (-1, "mine.py:5: TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"),
         (1, None),
     ]
     assert living(made) == [{"name": "ann", "twice": 62}]
@@ -241,6 +242,8 @@ def test_what_does_not_fit_the_schema_kills_the_row_too(people: Frame) -> None:
     reasons = [reason for _, reason in fates(made)]
     assert reasons[0].startswith("a value does not fit its type")
     assert reasons[1:] == ["the function returned an unknown column 'x'", "the function returned int, not a dict"]
+    partial = through(people, {"python": {"function": lambda row: {"name": row["name"]}, "each": "row"}})
+    assert {reason for _, reason in fates(partial)} == {"the function left out the column 'age'"}
 
 
 def test_functions_for_batches_and_frames(people: Frame) -> None:
@@ -254,12 +257,29 @@ def test_functions_for_batches_and_frames(people: Frame) -> None:
         through(people, {"python": {"function": lambda _: 5}})
 
 
+def test_a_function_that_fails_is_named_with_step_file_and_line(people: Frame, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def f(rows):\n    return helper(rows)\ndef helper(rows):\n    raise KeyError('x')\n"
+    )
+    frame = Frame(people.rows, Around(people.around.spark, str(tmp_path)))
+    with pytest.raises(StepError, match=r"^mine\.py:4: KeyError: 'x'$"):
+        through(frame, {"python": {"function": "mine:f"}})
+    with pytest.raises(PySparkException) as caught:
+        living(through(frame, {"python": {"function": "mine:f", "each": "batch"}}))
+    assert first_cause(str(caught.value)) == "main, step 1, python: mine.py:4: KeyError: 'x'"
+    with pytest.raises(PySparkException) as caught:
+        living(through(frame, {"python": {"function": lambda rows: rows[["name"]], "each": "batch"}}))
+    assert first_cause(str(caught.value)) == "main, step 1, python: the function left out the column 'age'"
+
+
 def test_a_function_that_cannot_be_had_is_told(people: Frame, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:")
+    (tmp_path / "failing.py").write_text("x = 1\nx / 0\n")
     frame = Frame(people.rows, Around(people.around.spark, str(tmp_path)))
     for function, said in (
         ("nope:f", "there is no nope.py"),
         ("broken:f", "SyntaxError"),
+        ("failing:f", r"failing cannot be loaded: failing\.py:2: ZeroDivisionError"),
         ("json:nope", "no function 'nope'"),
     ):
         with pytest.raises(StepError, match=said):

@@ -30,28 +30,24 @@ if TYPE_CHECKING:
 
 
 class Assembly(NamedTuple):
-    """What main.py starts, and stops in the other order."""
+    """What main.py starts, and stops in the other order: what handlers see, and what they do not."""
 
-    node: Node
-    replicas: ReplicaSet
-    publisher: Publisher
-    flusher: Flusher
-    checkpoints: CheckpointWriter
-    controller: ControllerService
-    calls: PurposeCalls
     parts: BrokerParts
+    flusher: Flusher
+    calls: PurposeCalls
     clustering: Clustering | None  # None: this broker is alone
 
     def observed(self, connections: ConnectionSet, poller: Poller) -> Observed:
         """What its metrics are read from."""
+        parts = self.parts
         return Observed(
-            self.node,
-            self.replicas,
-            self.publisher,
+            parts.node,
+            parts.replicas,
+            parts.publisher,
             self.flusher,
-            self.parts.fetch_sessions,
-            self.parts.counters,
-            self.parts.client_metrics,
+            parts.fetch_sessions,
+            parts.counters,
+            parts.client_metrics,
             connections,
             poller,
             self.clustering,
@@ -100,4 +96,4 @@ def assemble(
         index_rebuilds=IndexRebuilds(node.workers),
         clustering=clustering,
     )
-    return Assembly(node, replicas, publisher, flusher, checkpoints, controller, calls, parts, clustering)
+    return Assembly(parts, flusher, calls, clustering)

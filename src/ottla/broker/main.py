@@ -176,34 +176,34 @@ class Broker:
     async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
-        node, parts = assembly.node, assembly.parts
+        parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
-        self._follow_settings(assembly, connections)
+        self._follow_settings(parts, connections)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)
         ]
         self._monitor = monitor = await open_monitor(assembly.observed(connections, self._poller))
-        await self._get_image(assembly, advertised_endpoints(settings, listeners))
-        failed_folders = self._watch_folders(assembly)
-        loading = LogLoading(node, assembly.replicas, assembly.publisher, parts.coordinators.on_recovered)
+        await self._get_image(parts, advertised_endpoints(settings, listeners))
+        failed_folders = self._watch_folders(parts)
+        loading = LogLoading(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)
         failed_folders.report(loading.missing())
-        assembly.publisher.on_image(MetadataImage(), node.image)
-        node.images.on_image(assembly.publisher.on_image)
+        parts.publisher.on_image(MetadataImage(), node.image)
+        node.images.on_image(parts.publisher.on_image)
         node.images.on_image(parts.coordinators.on_image)
-        await assembly.publisher.settled()
+        await parts.publisher.settled()
         if cluster is not None:
             cluster.serve()
         parts.coordinators.follow()
         parts.moves.resume()
-        housekeeping = Housekeeping(node, assembly.replicas, assembly.flusher, assembly.checkpoints)
+        housekeeping = Housekeeping(node, parts.replicas, assembly.flusher, parts.checkpoints)
         housekeeping.start()
-        room_watch = RoomWatch(node, assembly.replicas, assembly.publisher, loading)
+        room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
-        cleaning = Cleaning(node, assembly.replicas, assembly.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
+        cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         for listener in listeners:
             listener.start()
@@ -222,34 +222,34 @@ class Broker:
         assembly.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
-        await self._end_stop(assembly, connections)
+        await self._end_stop(parts, connections)
 
-    def _follow_settings(self, assembly: Assembly, connections: ConnectionSet) -> None:
+    def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""
-        live, log_dirs = assembly.node.live, assembly.replicas.log_dirs
+        live, log_dirs = parts.node.live, parts.replicas.log_dirs
         live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
         cordon_folders(log_dirs, self._file_settings)
         live.on_change(lambda changed: cordon_folders(log_dirs, changed))
 
-    async def _get_image(self, assembly: Assembly, endpoints: dict[str, Endpoint]) -> None:
+    async def _get_image(self, parts: BrokerParts, endpoints: dict[str, Endpoint]) -> None:
         """Learn what the metadata are: from the other brokers, or from the store of a broker that is alone."""
         settings = self._file_settings
-        log_dirs = assembly.replicas.log_dirs
+        log_dirs = parts.replicas.log_dirs
         jmx_port = self._monitor.port if self._monitor is not None else -1
         if self._cluster is not None:
             await self._cluster.join(BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port))
         else:
-            await assembly.controller.start(
+            await parts.controller.start(
                 endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port
             )
-        log_dirs.claim(assembly.node.image.cluster_id)
+        log_dirs.claim(parts.node.image.cluster_id)
 
-    def _watch_folders(self, assembly: Assembly) -> FailedFolders:
+    def _watch_folders(self, parts: BrokerParts) -> FailedFolders:
         cluster = self._cluster
         return FailedFolders(
-            assembly.replicas,
-            assembly.controller,
+            parts.replicas,
+            parts.controller,
             Path(self._file_settings.log_dirs[0]) if cluster is None else None,
             self._give_up,
             cluster.tell_offline if cluster is not None else None,
@@ -268,16 +268,16 @@ class Broker:
             listener.close()
         parts.moves.stop()
 
-    async def _end_stop(self, assembly: Assembly, connections: ConnectionSet) -> None:
+    async def _end_stop(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """All requests are answered; what is left are answers on their way, and our place in the cluster."""
         if self._cluster is not None:
             await self._cluster.stop()
-            await assembly.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
+            await parts.checkpoints.write_high_watermarks()  # so that a restart knows what is committed
         await connections.drain(DRAIN_SECONDS_MAX)
         if self._cluster is not None:
             await self._cluster.leave()
         else:
-            await assembly.controller.close()
+            await parts.controller.close()
 
     def _give_up(self, reason: str) -> None:
         """End now, with what is on disk as it is: the next start recovers it."""

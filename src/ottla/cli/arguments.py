@@ -7,14 +7,11 @@ so that a new option never changes what an old script means.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
-from ottla.cli.terminal import BOOTSTRAP_VARIABLE
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 
 
 class Parser(argparse.ArgumentParser):
@@ -97,7 +94,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 def bootstrap_of(options: argparse.Namespace) -> str:
     given: str | None = getattr(options, "bootstrap_server", None)
-    return given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+    return given or default_bootstrap()
 
 
 def positive(text: str) -> int:

@@ -19,7 +19,6 @@ from typing import BinaryIO, TextIO
 
 from ottla.client.errors import ClientError
 
-BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVER"  # names the broker of those who do not want to write it each time
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # as a shell reports a death by SIGINT

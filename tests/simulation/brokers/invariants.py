@@ -96,7 +96,7 @@ def ends_of_replicas(cluster: Cluster) -> dict[Place, dict[str, int]]:
     ends: dict[Place, dict[str, int]] = {}
     for host in cluster.hosts:
         if host.assembly is not None:
-            for name, partition in host.assembly.replicas.partitions.items():
+            for name, partition in host.assembly.parts.replicas.partitions.items():
                 ends.setdefault((name[0], name[1]), {})[host.name] = partition.log.end_offset
     return ends
 
@@ -108,7 +108,7 @@ def waiting_at(host: BrokerHost) -> str | None:
     for watched in host.loop.poller.watched():
         if isinstance(watched, Connection) and watched.pending and not watched.client.host.startswith("b"):
             return f"{len(watched.pending)} replies are pending for {watched.client.host}"
-    for name, partition in assembly.replicas.partitions.items():
+    for name, partition in assembly.parts.replicas.partitions.items():
         for kind in ("_fetches", "_produces", "_deletions", "_flushes"):
             found = getattr(partition, kind)
             if found:

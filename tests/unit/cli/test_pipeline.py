@@ -185,6 +185,47 @@ def test_the_picture_can_be_drawn_and_shows_what_died() -> None:
     assert "990" in drawn
 
 
+def picture(width: int, *snapshots: Snapshot) -> str:
+    console = Console(record=True, width=width, file=open(os.devnull, "w"))  # noqa: SIM115
+    trend = Trend()
+    trend.add(NOW)
+    console.print(rich_picture("views on local[2]", snapshots, {each.query: trend for each in snapshots}))
+    return console.export_text()
+
+
+LARGE = Snapshot(
+    "purchases-by-country", at_ms=1 << 42, batch=123_456, batches=5, rows=1_234_567_890, batch_rows=9,
+    rows_in_per_s=12_345.6, rows_done_per_s=98_765.4, batch_ms=12_340, lag=7_654_321, watermark_ms=1,
+    state_rows=2_345_678, state_bytes=3_456_789_000,
+    steps=(StepCount("purchases", 2, "deduplicate", 1_234_567_890, 987_654_321, 246_913_569, 11_111, 22_222, 5_555),),
+)  # fmt: skip
+
+
+def test_no_number_is_cut_in_80_columns() -> None:
+    """Sparklines go first, then the long forms, then the ends of names."""
+    wide = picture(200, LARGE)
+    assert "█" in wide
+    for number in ("1,234,567,890", "7,654,321", "2,345,678 rows 3.5 GB", "12.34 s", "987,654,321"):
+        assert number in wide
+    narrow = picture(80, LARGE)
+    assert "█" not in narrow
+    for number in ("123456", "12.3k", "98.8k", "7.7M", "2.3M 3.5 GB", "12.34 s", "1.2G", "988M", "11.1k", "22.2k"):
+        assert number in narrow, narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+    both = picture(80, LARGE, LARGE._replace(query="purchases-by-customer"))
+    for number in ("1.2G", "988M", "247M", "11.1k", "22.2k", "5.6k"):
+        assert number in both, both
+    assert both.count("ntry ") == both.count("omer ") == 2
+    assert "█" in picture(100, NOW)
+    assert "1,000   990" in picture(80, NOW)
+
+
+def test_what_a_query_waits_for_is_on_the_screen() -> None:
+    drawn = picture(80, NOW._replace(doing="broker away for 12 s", unsent=3))
+    assert "main: broker away for 12 s, 3 dead letters to send" in drawn
+    assert "main:" not in picture(80, NOW)
+
+
 def test_a_query_without_batches_for_long_is_idle() -> None:
     assert ("idle", "dim") in query_cells(NOW, None, 1_000_000)
     assert ("80", "bold") in query_cells(NOW, None, 500)

@@ -22,6 +22,7 @@ ottla pipeline run views.yaml               run it, and watch
 ottla pipeline run views.yaml --once        all that is there now, then end
 ottla pipeline list                         what runs here, and what ran last
 ottla pipeline report page-views -o run.png a picture of the last run
+ottla pipeline reset page-views --sinks     forget it all, and delete what it has written
 ottla pipeline steps                        what a pipeline can do
 """
 MODULES = {
@@ -31,6 +32,7 @@ MODULES = {
     "status": "ottla.cli.pipelines.runs",
     "stop": "ottla.cli.pipelines.runs",
     "report": "ottla.cli.pipelines.runs",
+    "reset": "ottla.cli.pipelines.reset",
     "steps": "ottla.cli.pipelines.help",
     "init": "ottla.cli.pipelines.help",
 }
@@ -54,6 +56,7 @@ def _parser() -> Parser:
     _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
     _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
     _add_runs(commands)
+    _add_reset(commands.add_parser("reset", help="forget what earlier runs have done: the next one begins anew"))
     steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
     steps.add_argument("name", nargs="?", metavar="STEP", help="show this one with all its fields")
     init = commands.add_parser("init", help="write a commented example")
@@ -64,15 +67,19 @@ def _parser() -> Parser:
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
+    _add_changes(parser)
     parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
+    parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, sc://…, k8s://…, yarn")
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
     )
     parser.add_argument(
         "--root", action="append", default=[], metavar="DIR", help="files may be written below DIR, too (FILE's folder)"
     )
-    parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, sc://…, k8s://…, yarn")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +91,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="beginning, latest or a time; with --once as one batch of its own",
     )
     parser.add_argument("--once", action="store_true", help="end when all that is there now is done")
-    parser.add_argument("--checkpoint", metavar="PLACE", help="folder or address for checkpoints (the state folder)")
+    _add_checkpoint(parser)
     parser.add_argument("--fresh", action="store_true", help="put checkpoints aside and begin anew")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--metrics-port", type=positive, metavar="N", help="metrics for Prometheus on 127.0.0.1:N")
@@ -111,6 +118,20 @@ def _add_runs(commands: argparse._SubParsersAction[Parser]) -> None:
     stop.add_argument("--timeout", type=positive, default=60, metavar="S", help="seconds to wait for the end (60)")
     stop.add_argument("--kill", action="store_true", help="end it by force when the time is over; nothing is lost")
     report.add_argument("-o", "--output", metavar="FILE", help="PNG, SVG or HTML file (PIPELINE.png)")
+
+
+def _add_reset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="PIPELINE", help="its name, or its file")
+    parser.add_argument("--sinks", action="store_true", help="delete what it has written, too, and what sinks remember")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    _add_changes(parser)
+    _add_checkpoint(parser)
+    _add_state(parser)
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", metavar="PLACE", help="folder or address for checkpoints (the state folder)")
 
 
 def _add_state(parser: argparse.ArgumentParser) -> None:

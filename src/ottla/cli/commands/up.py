@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ottla import __version__
-from ottla.cli.arguments import DEFAULT_BOOTSTRAP, Parser
+from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
+from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import (

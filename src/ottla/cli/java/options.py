@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from ottla import __version__
-from ottla.cli.terminal import BOOTSTRAP_VARIABLE, EXIT_FAILED, ToolError, warn
+from ottla.base.bootstrap import BOOTSTRAP_VARIABLE
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 
 KAFKA_VERSION = "4.3.1"  # the one whose tools these are modelled on
 NAME_COLUMN_WIDTH = 44

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ottla.cli.arguments import closest
 from ottla.cli.terminal import ToolError, UsageError, say
-from ottla.pipelines.model.fields import Duration
+from ottla.pipelines.model.fields import Duration, Share
 from ottla.pipelines.model.pipeline import Head, TopicSource
 from ottla.pipelines.model.sinks import SINKS
 
@@ -22,6 +22,7 @@ WORDS = {
     float: "number",
     bool: "true|false",
     Duration: "time",
+    Share: "share",
     object: "value",
     Any: "value",
 }
@@ -32,7 +33,7 @@ YAML_EXAMPLE = """\
 #   ottla pipeline run {file}             run it, and watch
 #   ottla pipeline steps                  all steps, sources and sinks
 name: {name}
-bootstrap.servers: 127.0.0.1:9092
+# bootstrap.servers: HOST:PORT   (unless said: $OTTLA_BOOTSTRAP_SERVER, else 127.0.0.1:9092)
 
 from:
   topic: site-events           # made with: ottla topics create site-events
@@ -61,7 +62,7 @@ pages = (
     .to(console=20)  # or .to(topic="pages", key="page"), .to(sqlite="pages.db", table="pages"), …
 )
 
-pipeline("{name}", pages, bootstrap_servers="127.0.0.1:9092")
+pipeline("{name}", pages)  # bootstrap_servers="HOST:PORT", unless $OTTLA_BOOTSTRAP_SERVER or 127.0.0.1:9092
 '''
 
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,12 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.model.sinks import DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
+from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
+from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.source_options import starting_options
@@ -53,25 +55,22 @@ SPARK_GONE = (Py4JError, PySparkException, ConnectionError)
 
 
 def run_run(options: argparse.Namespace) -> int:
-    loaded: Loaded | None = None
     try:
         loaded = load(options)
-        _check_start(options, loaded.pipeline)
-        check_topics(loaded.pipeline)
     except PipelineError as wrong:
-        return tell(loaded.placed(wrong) if loaded else wrong)
-    except SourceError as problem:
-        raise ToolError(str(problem)) from None
+        return tell(wrong)
     status = new_status(loaded.pipeline.name, str(Path(options.file).resolve()), _master(options), options.metrics_port)
-    folder = RunFolder(state_of(options), status)
-    try:
+    with closing(RunFolder(state_of(options), status)) as folder:
+        try:
+            folder.lock()  # before anything is put aside: it may be in use
+            _check_start(options, loaded.pipeline)
+            check_topics(loaded.pipeline)
+        except PipelineError as wrong:
+            return tell(loaded.placed(wrong))
+        except (SourceError, AlreadyRunningError) as problem:
+            raise ToolError(str(problem)) from None
         folder.open()
-    except AlreadyRunningError as problem:
-        raise ToolError(str(problem)) from None
-    try:
         return _run(options, loaded, folder)
-    finally:
-        folder.close()
 
 
 def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Display) -> SparkSession:
@@ -125,7 +124,8 @@ def _run(options: argparse.Namespace, loaded: Loaded, folder: RunFolder) -> int:
             spark = start_spark(options, loaded.pipeline, display)
             ending.callback(_stop_spark, spark)
             runner = Runner(loaded.pipeline, spark, _run_options(options))
-            following = Following(runner, [stream.name for stream in loaded.pipeline.queries()], folder)
+            limit = DeadLimit(loaded.pipeline.head.max_dead, loaded.pipeline.dead_letter_topic)
+            following = Following(runner, [stream.name for stream in loaded.pipeline.queries()], folder, limit)
             metrics.source = display.source = lambda: following.snapshots
             runner.start()
             folder.change("running")
@@ -166,7 +166,11 @@ def _follow(runner: Runner, following: Following, display: Display, folder: RunF
             display.warning("the signal has ended Spark, too: the next run does the current batch again")
     display.end(following.snapshots)
     if stop.is_set():  # what fails now was cut off, and is done again by the next run
-        return "stopped", "asked to stop"
+        if following.too_many_dead:
+            return "failed", following.too_many_dead
+        unsent = sum(snapshot.unsent for snapshot in following.snapshots)
+        late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
+        return "stopped", f"asked to stop{late}"
     if following.failures:
         return "failed", "; ".join(following.failures)
     return "stopped", "all was done"
@@ -223,7 +227,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 def _run_options(options: argparse.Namespace) -> RunOptions:
     is_batch = options.once and options.starting is not None
-    return RunOptions(_checkpoints(options), is_once=options.once, is_batch=is_batch, choices=choices_of(options))
+    return RunOptions(_checkpoints(options), options.once, is_batch, options.fresh, choices_of(options))
 
 
 def _checkpoints(options: argparse.Namespace) -> str:

@@ -15,7 +15,8 @@ from ottla.cli.pipelines.files import state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
-from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table
+from ottla.pipelines.running.progress import total_rows
+from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table, waiting_words
 from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
@@ -35,7 +36,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Exit code 1 for a pipeline that failed or was killed."""
-    run = _known(options)
+    run = known_run(options)
     if options.json:
         print(json.dumps(run.as_json()))
     else:
@@ -45,28 +46,28 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def run_stop(options: argparse.Namespace) -> int:
-    run = _known(options)
+    run = known_run(options)
     if not run.is_live:
         say(f"{run.name} does not run: {run.state}, {run.reason}")
         return 0
     if not run.is_here:
         raise ToolError(f"{run.name} runs on {run.host}: stop it there")
     _signal(run, signal.SIGTERM)
-    if _wait(lambda: not _known(options).is_live, options.timeout):
-        ended = _known(options)
+    if _wait(lambda: not known_run(options).is_live, options.timeout):
+        ended = known_run(options)
         say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
         return 0
     if not options.kill:
         raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
     _signal(run, signal.SIGKILL)
-    if not _wait(lambda: not _known(options).is_live, options.timeout):
+    if not _wait(lambda: not known_run(options).is_live, options.timeout):
         raise ToolError(f"process {run.pid} does not end")
     say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
     return 0
 
 
 def run_report(options: argparse.Namespace) -> int:
-    run = _known(options)
+    run = known_run(options)
     output = Path(options.output or f"{run.name}.png")
     if output.suffix not in PICTURES:
         raise UsageError(f"{output}: the name must end in one of {', '.join(PICTURES)}")
@@ -91,10 +92,12 @@ def status_lines(run: Status) -> list[str]:
     for query in run.queries:
         lines.append(f"  {batch_line(query)}" if query.batches else f"  {query.query}: no batch yet")
         lines += [f"  {query.query}: {query.error}"] if query.error else []
+        waits = waiting_words(query)
+        lines += [f"  {query.query}: {waits}"] if waits and run.is_live else []
     return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
 
 
-def _known(options: argparse.Namespace) -> Status:
+def known_run(options: argparse.Namespace) -> Status:
     folder = state_of(options)
     found = read_status(folder, options.name)
     if found is None:
@@ -106,7 +109,7 @@ def _known(options: argparse.Namespace) -> Status:
 
 
 def _row(run: Status) -> tuple[str, ...]:
-    rows = sum(query.rows for query in run.queries)
+    rows = total_rows(run.queries)
     lags = [query.lag for query in run.queries if query.lag is not None]
     pid = str(run.pid) if run.is_live else ""
     return (run.name, run.state, pid, _since(run), f"{rows}", count(sum(lags)) if lags else "", run.reason)

@@ -8,31 +8,33 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
+from ottla.cli.pipelines.fitting import Cell, FittingTable, Layout
 from ottla.cli.terminal import escape, say, warn
 from ottla.cli.top.figures import History
 from ottla.cli.top.screen import duration, short
 from ottla.pipelines.running.progress import Snapshot
 from ottla.pipelines.running.progress_text import (
-    STEP_COLUMNS,
     age,
     batch_line,
     count,
     end_line,
     seconds,
     size,
+    step_columns,
     step_rows,
     step_table,
+    waiting_words,
 )
 from ottla.pipelines.running.status import now_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 SPARK_WIDTH = 14
 REFRESHES_PER_S = 4
 QUERY_COLUMNS = ("query", "batch", "rows", "in/s", "", "done/s", "lag", "", "watermark", "state", "batch time", "")
-STEP_STYLES = ("", "", "", "", "", "yellow", "red", "")
+STEP_WORDS = ("query", "stream", "step")
+STEP_STYLES = {"late": "yellow", "dead": "red"}
 
 Source = Callable[[], Sequence[Snapshot]]
 
@@ -151,58 +153,73 @@ class Trend:
 
 
 def rich_picture(head: str, snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> RenderableType:
-    """A line of figures for each query, and what became of the rows at each step."""
+    """A line of figures for each query, what it waits for, and what became of the rows at each step."""
     from rich.console import Group  # noqa: PLC0415 (50 ms, and only for a terminal)
-    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    queries = query_table(snapshots, trends)
-    steps = Table(box=None, header_style="bold cyan", pad_edge=False)
-    for place, name in enumerate(STEP_COLUMNS):
-        steps.add_column(name, justify="right" if place > 1 else "left", no_wrap=True)
-    for row in step_rows(snapshots):
-        shown = zip(row, STEP_STYLES, strict=True)
-        steps.add_row(*(Text(escape(text), style if text != "0" else "dim") for text, style in shown))
-    parts = [Text(escape(head), "bold"), Text("")]
-    parts += [queries, Text("")] if snapshots else []  # type: ignore[list-item]
-    parts += [steps, Text("")] if steps.row_count else []  # type: ignore[list-item]
+    parts: list[RenderableType] = [Text(escape(head), "bold"), Text("")]
+    if snapshots:
+        waits = [f"{each.query}: {words}" for each in snapshots if (words := waiting_words(each))]
+        parts += [query_table(snapshots, trends), *(Text(escape(line), "yellow") for line in waits), Text("")]
+    if any(each.steps for each in snapshots):
+        parts += [FittingTable(step_layouts(snapshots)), Text("")]
     return Group(*parts, Text("Ctrl-C stops it after the current batch", "dim"))
 
 
-def query_table(snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> Table:
+def query_table(snapshots: Sequence[Snapshot], trends: dict[str, Trend]) -> RenderableType:
     """A line of figures for each query."""
-    from rich.table import Table  # noqa: PLC0415 (50 ms, and only for a terminal)
-    from rich.text import Text  # noqa: PLC0415
+    at_ms = now_ms()
+    rows = [query_cells(each, trends.get(each.query), at_ms) for each in snapshots]
+    layouts = [Layout(QUERY_COLUMNS, rows, ("query",))]
+    while "" in layouts[-1].columns:  # the rightmost sparkline goes first
+        last = len(layouts[-1].columns) - 1 - layouts[-1].columns[::-1].index("")
+        layouts.append(layouts[-1].without(last))
+    narrow = [query_cells(each, None, at_ms, is_narrow=True) for each in snapshots]
+    places = [place for place, name in enumerate(QUERY_COLUMNS) if name]
+    layouts.append(layouts[-1]._replace(rows=[[row[place] for place in places] for row in narrow]))
+    return FittingTable(layouts)
 
-    table = Table(box=None, header_style="bold cyan", pad_edge=False)
-    for place, name in enumerate(QUERY_COLUMNS):
-        table.add_column(name, justify="right" if place and name else "left", no_wrap=True)
-    for snapshot in snapshots:
-        cells = query_cells(snapshot, trends.get(snapshot.query), now_ms())
-        table.add_row(*(Text(text, style) for text, style in cells))
-    return table
+
+def step_layouts(snapshots: Sequence[Snapshot]) -> list[Layout]:
+    """With whole numbers, and with short ones."""
+    columns = step_columns(snapshots)
+    styles = [STEP_STYLES.get(name, "") for name in columns]
+    rows = [
+        [(escape(text), style if text != "0" else "dim") for text, style in zip(row, styles, strict=True)]
+        for row in step_rows(snapshots)
+    ]
+    narrow = [[(_shortened(text), style) for text, style in row] for row in rows]
+    return [Layout(columns, rows, STEP_WORDS), Layout(columns, narrow, STEP_WORDS)]
 
 
-def query_cells(now: Snapshot, trend: Trend | None, at_ms: int) -> list[tuple[str, str]]:
+def query_cells(now: Snapshot, trend: Trend | None, at_ms: int, is_narrow: bool = False) -> list[Cell]:
     """Text and style of each cell; rates of an idle query are zero, whatever its last batch was like."""
+    whole = short if is_narrow else "{:,}".format
     is_idle = now.is_idle(at_ms)
     lines = (trend.rows_in, trend.lag, trend.batch_time) if trend else (History(), History(), History())
     rows_in, lag, batch_time = (line.line(SPARK_WIDTH) for line in lines)
-    watermark = "" if now.watermark_ms is None else f"{age(at_ms - now.watermark_ms)} ago"
+    watermark = "" if now.watermark_ms is None else f"{age(at_ms - now.watermark_ms)}{'' if is_narrow else ' ago'}"
+    state = f"{whole(now.state_rows)} {'' if is_narrow else 'rows '}{size(now.state_bytes)}" if now.state_rows else ""
+    behind = count(now.lag) if now.lag is None else whole(now.lag)
     return [
         (escape(now.query), "bold red" if now.error else "bold"),
         (str(now.batch) if now.batches else "-", ""),
-        (f"{now.rows:,}", ""),
+        (whole(now.rows), ""),
         ("idle" if is_idle else _rate(now.rows_in_per_s), "dim" if is_idle else "bold"),
         (rows_in, "green"),
         ("" if is_idle else _rate(now.rows_done_per_s), ""),
-        (count(now.lag) if now.batches else "", "yellow" if now.lag else ""),
+        (behind if now.batches else "", "yellow" if now.lag else ""),
         (lag, "yellow"),
         (watermark, ""),
-        (f"{now.state_rows:,} rows {size(now.state_bytes)}" if now.state_rows else "", ""),
+        (state, ""),
         (seconds(now.batch_ms) if now.batches else "", ""),
         (batch_time, "blue"),
     ]
+
+
+def _shortened(text: str) -> str:
+    digits = text.replace(",", "")
+    return short(int(digits)) if digits.isdigit() else text
 
 
 def _rate(per_s: float | None) -> str:

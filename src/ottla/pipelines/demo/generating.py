@@ -20,7 +20,8 @@ from random import Random
 from types import FrameType
 from typing import Any, NamedTuple
 
-BOOTSTRAP = "127.0.0.1:9092"
+from ottla.base.bootstrap import default_bootstrap
+
 MORNING_MS = 1_767_600_000_000  # 2026-01-05T08:00:00Z, a Monday
 COUNT = 20_000
 HISTORY_RATE = 100.0  # records a second of a history, in its own time
@@ -160,7 +161,8 @@ def _parser(description: str, topic: str) -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=_rate, metavar="N", help="records a second, in real time (as fast as possible)")
     parser.add_argument("--count", type=_count, metavar="N", help=f"stop after so many ({COUNT:,}; with --rate: never)")
     parser.add_argument("--topic", default=topic, help=f"where to ({topic})")
-    parser.add_argument("--bootstrap-server", default=BOOTSTRAP, metavar="HOST:PORT", help=f"({BOOTSTRAP})")
+    default = default_bootstrap()
+    parser.add_argument("--bootstrap-server", default=default, metavar="HOST:PORT", help=f"({default})")
     parser.add_argument("--expect", action="store_true", help="print what a pipeline must find in them")
     return parser
 

@@ -32,6 +32,7 @@ UNITS_MS = {
     "day": 86_400_000, "d": 86_400_000,
     "week": 604_800_000, "w": 604_800_000,
 }  # fmt: skip
+SHARE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 DURATION = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
 
 Spec = TypeVar("Spec")
@@ -47,6 +48,12 @@ class Duration(int):
     def sql(self) -> str:
         """As Spark's windows and watermarks want it."""
         return f"{int(self)} milliseconds"
+
+
+class Share(float):
+    """A part of a whole, from 0 to 1, written `5 %`."""
+
+    __slots__ = ()
 
 
 class WrongValueError(ValueError):
@@ -90,6 +97,14 @@ def parse_duration(text: object) -> Duration:
     if not match or not unit:
         raise WrongValueError("a length of time such as '10 seconds', '5 minutes' or '1 hour'")
     return Duration(int(match[1]) * unit)
+
+
+def parse_share(text: object) -> Share:
+    """Raises WrongValueError. The sign is wanted: 0.5 may be meant as half of all or of a hundredth."""
+    match = SHARE.fullmatch(str(text))
+    if not match or float(match[1]) > 100:
+        raise WrongValueError("a share such as '5 %', from 0 % to 100 %")
+    return Share(float(match[1]) / 100)
 
 
 def read_value(wanted: Any, value: object) -> object:
@@ -158,6 +173,8 @@ def _read_plain(wanted: Any, value: object) -> object:
         return value
     if wanted is Duration:
         return value if isinstance(value, Duration) else parse_duration(value)
+    if wanted is Share:
+        return value if isinstance(value, Share) else parse_share(value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if wanted is str and isinstance(value, int | float) and not isinstance(value, bool):

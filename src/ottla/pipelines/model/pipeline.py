@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ottla.pipelines.model.fields import Duration, Problems, read_spec
+from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import order_of
 from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Finding, Sink
@@ -58,10 +59,17 @@ class Head:
 
     name: str = field(metadata={"doc": "a name of letters, digits, dot, dash and underscore"})
     description: str = field(default="", metadata={"doc": "what it is for"})
-    bootstrap_servers: str = field(default="127.0.0.1:9092", metadata={"doc": "brokers, HOST:PORT,…"})
+    bootstrap_servers: str = field(
+        default_factory=default_bootstrap,
+        metadata={"doc": f"brokers, HOST:PORT,… (${BOOTSTRAP_VARIABLE} or {DEFAULT_BOOTSTRAP})"},
+    )
     client: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of the Kafka client (TLS, SASL)"})
     group: str | None = field(default=None, metadata={"doc": "consumer group that shows the progress"})
     dead_letters: str | bool = field(default=True, metadata={"doc": "topic for records that fail, or false"})
+    max_dead: Share | None = field(
+        default=None,
+        metadata={"doc": "share of dead rows with which a run fails, such as 5 % (only when all are dead)"},
+    )
     latency: Literal["micro-batch", "realtime"] = field(
         default="micro-batch", metadata={"doc": "micro-batch or realtime"}
     )

@@ -7,7 +7,7 @@ the observations before and after them. All figures are sums over the batches th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # so that figures can be shown without Spark
@@ -34,8 +34,10 @@ class StepCount(NamedTuple):
 class Account:
     """The sums of one query."""
 
-    def __init__(self, passages: Iterable[Passage]) -> None:
+    def __init__(self, passages: Iterable[Passage], sources: Iterable[tuple[str, str]] = ()) -> None:
+        """`sources`: streams that read topics, each with an observation that counted what it has read."""
         self.passages = list(passages)
+        self.sources = list(sources)
         self.sums: dict[str, Counter[str]] = {}
         self.late: Counter[Passage] = Counter()
 
@@ -53,8 +55,12 @@ class Account:
     def steps(self) -> list[StepCount]:
         return [self._count(passage) for passage in self.passages]
 
-    def dead(self) -> int:
-        return sum(count.dead for count in self.steps())
+    def records(self) -> dict[str, int]:
+        """What each source stream has read; one that a query uses twice is read twice, and its records count once."""
+        found: Counter[str] = Counter()
+        for stream, observation in self.sources:
+            found[stream] = max(found[stream], self.sums.get(observation, Counter())["in"])
+        return dict(found)
 
     def _count(self, passage: Passage) -> StepCount:
         sums = self.sums.get(passage.observation, Counter())
@@ -63,7 +69,8 @@ class Account:
         came = sum(self.sums.get(name, Counter())["out"] for name in passage.before)
         made = sums["in"]
         late = self.late[passage]
-        filtered = 0 if passage.kind == "merges" else max(came - late - made, 0)
+        where = self.sums.get(passage.where, Counter())["filtered"]
+        filtered = where if passage.kind == "merges" else max(came - late - made, 0)
         return self._row(passage, came, came - filtered - late, filtered, late, 0, made)
 
     def _marked(self, passage: Passage, sums: Counter[str]) -> StepCount:
@@ -84,3 +91,14 @@ class Account:
 def dead_in(observed: Observed) -> int:
     """Rows that died in one batch."""
     return sum(value or 0 for each in observed.values() for key, value in each.items() if key.startswith("dead_"))
+
+
+def letters_in(observed: Observed, passages: Iterable[Passage], streams: Container[str]) -> int:
+    """How many of them become letters: those that died in steps of these streams, before rows were merged."""
+    count = 0
+    for passage in passages:
+        if passage.kind in ("merges", "opaque"):
+            break
+        if passage.kind == "marks" and passage.stream in streams:
+            count += observed.get(passage.observation, {}).get(f"dead_{passage.mark}") or 0
+    return count

@@ -12,14 +12,14 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
-
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running.accounting import Account
+from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.dead_letters import dead_letter_sink, letters_of, own_streams
 from ottla.pipelines.running.delivery import make_delivery
-from ottla.pipelines.running.failures import plain_failure
+from ottla.pipelines.running.failures import first_cause, plain_failure
+from ottla.pipelines.running.followed_query import FAILURES
+from ottla.pipelines.running.owed import Owed, letters
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.sinks.batch import Batch, SinkError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_ID = 0
+LOOK_SECONDS = 0.1
 
 
 class BatchQuery:
@@ -41,9 +42,13 @@ class BatchQuery:
         self.ranges = find_ranges(pipeline, stream, choices.starting)
         self.builder = Builder(spark, pipeline, is_streaming=False, choices=choices, ranges=self.ranges)
         frame, self.rows = self.builder.query(stream.name)
-        self.account = Account(frame.passages)
+        self.account = Account(frame.passages, frame.sources)
         self.news: list[Progress] = []
         self.failure: str | None = None
+        self.warnings: list[str] = []
+        self.letter_sink = dead_letter_sink(pipeline)
+        self.unsent = 0
+        self.is_stopped = False
         self.thread = threading.Thread(target=self._run, name=f"batch {stream.name}", daemon=True)
         self.thread.start()
 
@@ -57,10 +62,21 @@ class BatchQuery:
     def poll(self) -> QueryState:
         is_active = self.is_active
         news, self.news = self.news, []
-        return QueryState(self.stream.name, news, self.account.steps(), is_active, self.failure)
+        warnings, self.warnings = self.warnings, []
+        return QueryState(
+            self.stream.name,
+            news,
+            self.account.steps(),
+            is_active,
+            self.failure,
+            warnings,
+            self.unsent,
+            records=self.account.records(),
+        )
 
     def stop(self, grace_seconds: float) -> None:
         """A batch that does not end in time ends with the process; sinks that write exactly once keep nothing of it."""
+        self.is_stopped = True
         self.thread.join(grace_seconds)
 
     def _run(self) -> None:
@@ -69,21 +85,40 @@ class BatchQuery:
             make_delivery(self.pipeline, self.stream, self.folder, self.identity)(self.rows, BATCH_ID)
             observed = self._observed()
             self.account.add(observed)
-            if self.account.dead():
-                self._send_dead_letters()
+            if self.letter_sink is not None:
+                self.unsent = letters_in(observed, self.account.passages, own_streams(self.pipeline, self.stream))
             self.news.append(self._progress(observed, int((time.monotonic() - started) * 1000)))
-        except (PySparkException, SinkError, OSError) as error:
+            if self.unsent:
+                self._send_patiently()
+        except FAILURES as error:
             self.failure = plain_failure(error, self.stream.path).text()
 
     def _observed(self) -> dict[str, dict[str, int]]:
         return {name: each.get for name, each in self.builder.observations.items() if each is not None}
 
+    def _send_patiently(self) -> None:
+        """The rows are delivered, and nobody but this run knows the letters: it waits for a broker that is away."""
+        owed = Owed(is_owed=True)
+        while owed.is_owed:
+            try:
+                self._send_dead_letters()
+                owed.settle()
+                self.unsent = 0
+            except FAILURES as problem:
+                owed.end(time.monotonic(), self.is_stopped)
+                owed.fail(time.monotonic(), first_cause(str(problem)))
+                if not owed.is_waited_for(time.monotonic()):
+                    raise SinkError(f"{letters(self.unsent)} not sent: {owed.problem}") from None
+                late = f"{letters(self.unsent)} not sent yet: {owed.problem}; it is tried again"
+                self.warnings.append(f"{self.stream.name}: {late}")
+            while owed.is_owed and not owed.is_due(time.monotonic()):
+                time.sleep(LOOK_SECONDS)
+
     def _send_dead_letters(self) -> None:
-        sink = dead_letter_sink(self.pipeline)
-        letters = letters_of(self.builder.marked, self.pipeline, own_streams(self.pipeline, self.stream))
-        if sink is not None and letters is not None:
+        found = letters_of(self.builder.marked, self.pipeline, own_streams(self.pipeline, self.stream))
+        if self.letter_sink is not None and found is not None:
             query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.identity}"
-            sink.write(letters, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
+            self.letter_sink.write(found, Batch(query, BATCH_ID, f"{self.folder}/dead-letters"))
 
     def _progress(self, observed: dict[str, dict[str, int]], duration_ms: int) -> Progress:
         """As a stream would report it."""

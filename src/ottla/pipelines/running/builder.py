@@ -98,7 +98,7 @@ class Builder:
         if isinstance(stream.origin, str):
             frame = self._built(self.pipeline.streams[stream.origin])
         else:
-            frame = source_frame(self._read(stream.origin, stream.path), self)
+            frame = source_frame(self._read(stream.origin, stream.path), self, stream.name)
         for number, (name, spec) in enumerate(stream.steps, start=1):
             step: Step = spec  # type: ignore[assignment]
             with ProblemLocation((*stream.path, "steps", number - 1, name)):

@@ -60,7 +60,7 @@ class Checkpoint:
 
     def check(self) -> None:
         """The newest files of both logs must be whole. Raises CheckpointError."""
-        newest = max(self._numbers("offsets"), default=-1)
+        newest = self.newest_planned()
         if newest >= 0:
             self.planned(newest)
             if self.query_id() is None:
@@ -70,6 +70,10 @@ class Checkpoint:
             raise CheckpointError(f"{self.folder}/commits/{done} is damaged; {FRESH}")
         if done > newest:
             raise CheckpointError(f"{self.folder}/offsets ends before batch {done}, which was done; {FRESH}")
+
+    def newest_planned(self) -> int:
+        """The newest batch that was begun, -1 if none."""
+        return max(self._numbers("offsets"), default=-1)
 
     def committed(self) -> int:
         """The newest batch that is done, -1 if none."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.running.belonging import QUERY_FOLDER
 
 OLD_FOLDER = "_old"
 
@@ -15,13 +16,13 @@ def begun(folder: str, pipeline: Pipeline) -> list[str]:
     """The streams that would go on where they were; an address of another file system is not looked into."""
     if "://" in folder:
         return []
-    return [name for name, path in _places(folder, pipeline) if (path / "checkpoint" / "metadata").exists()]
+    return [name for name, path in _places(folder, pipeline) if any(path.glob("checkpoint/offsets/[0-9]*"))]
 
 
 def check_names(folder: str, pipeline: Pipeline) -> None:
     """A stream that was renamed would begin anew and write everything once more. Raises PipelineError."""
     strangers = _strangers(folder, pipeline)
-    known = begun(folder, pipeline)
+    known = [name for name, path in _places(folder, pipeline) if (path / "checkpoint" / "metadata").exists()]
     without = [stream for stream in pipeline.queries() if stream.name not in known]
     if strangers and without:
         old = strangers[0]
@@ -31,17 +32,21 @@ def check_names(folder: str, pipeline: Pipeline) -> None:
 
 
 def put_aside(folder: str, pipeline: Pipeline) -> None:
-    """They are moved, not deleted: <folder>/<pipeline>/_old/<time>/<stream>. Raises PipelineError."""
+    """They are moved, not deleted. Raises PipelineError."""
+    for path, old in planned_moves(folder, pipeline):
+        old.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(old)
+
+
+def planned_moves(folder: str, pipeline: Pipeline) -> list[tuple[Path, Path]]:
+    """From <folder>/<pipeline>/<stream> to <folder>/<pipeline>/_old/<time>/<stream>. Raises PipelineError."""
     if "://" in folder:
-        cure = "choose a new place with --checkpoint"
-        raise PipelineError([Problem((), f"--fresh cannot move what is at {folder}", cure)])
+        cure = "remove it yourself, or choose a new place with --checkpoint"
+        raise PipelineError([Problem((), f"what is at {folder} cannot be put aside", cure)])
     moment = time.strftime("%Y%m%d-%H%M%S")
     old_ones = [(path.name, path) for path in _strangers(folder, pipeline)]
-    for name, path in [*_places(folder, pipeline), *old_ones]:
-        if path.exists():
-            old = path.parent / OLD_FOLDER / moment / name
-            old.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(old)
+    places = [*_places(folder, pipeline), *old_ones]
+    return [(path, path.parent / OLD_FOLDER / moment / name) for name, path in places if path.exists()]
 
 
 def _strangers(folder: str, pipeline: Pipeline) -> list[Path]:
@@ -49,8 +54,10 @@ def _strangers(folder: str, pipeline: Pipeline) -> list[Path]:
     if "://" in folder:
         return []
     own = {name for name, _ in _places(folder, pipeline)}
-    found = Path(folder, pipeline.name).glob("*/checkpoint/metadata")
-    return sorted(path.parent.parent for path in found if path.parent.parent.name not in own)
+    whole = Path(folder, pipeline.name)
+    found = {path.parents[1] for path in whole.glob("*/checkpoint/metadata")}
+    found |= {path.parent for path in whole.glob(f"*/{QUERY_FOLDER}*")}
+    return sorted(path for path in found if path.name not in own)
 
 
 def _places(folder: str, pipeline: Pipeline) -> list[tuple[str, Path]]:

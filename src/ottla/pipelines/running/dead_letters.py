@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 NOTE = "swept"
+NOTHING = "[-1, -1]"  # what the note says in the beginning
+FOLDER = "dead-letters"
 TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
 HEADERS = "array<struct<key string, value binary>>"
 ORIGIN = ["_topic", "_partition", "_offset", "_step"]
@@ -53,15 +55,16 @@ class DeadLetters:
         stream: Stream,
         folder: str,
         choices: Choices,
+        checkpoint: Checkpoint,
         committed: int,
     ) -> None:
-        """`committed` is the newest batch of earlier runs."""
+        """`folder` is the query's; `committed` is the newest batch of earlier runs."""
         self.spark = spark
         self.pipeline = pipeline
         self.stream = stream
         self.folder = folder
         self.choices = choices
-        self.checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
+        self.checkpoint = checkpoint
         self.own_streams = own_streams(pipeline, stream)
         self.sink = dead_letter_sink(pipeline)
         self.committed = committed
@@ -70,10 +73,6 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"DeadLetters({self.pipeline.name}.{self.stream.name} -> {self.pipeline.dead_letter_topic})"
-
-    def check(self) -> None:
-        """Before anything runs: what was sent must be known. Raises CheckpointError."""
-        self._noted()
 
     def after_batches(self, batches: Sequence[Progress]) -> None:
         """Called with batches as they are committed, in order. What fails is done again with the next ones."""
@@ -95,7 +94,7 @@ class DeadLetters:
 
     def _make_up(self, newest: int) -> int:
         """What was begun, with the same number, then what was committed and not swept; the last batch that is done."""
-        done, begun = self._noted()
+        done, begun = noted(self.folder)
         if begun > done:
             self._sweep_from_checkpoint(done + 1, begun)
             done = begun
@@ -140,19 +139,19 @@ class DeadLetters:
         letters = letters_of(builder.marked, self.pipeline, self.own_streams)
         if letters is not None:
             query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.checkpoint.query_id()}"
-            self.sink.write(letters, Batch(query, last, f"{self.folder}/dead-letters"))
-
-    def _noted(self) -> tuple[int, int]:
-        """The last batch that is swept, and the last of those whose sweep was begun."""
-        try:
-            noted = read_note(self.folder, NOTE)
-            done, begun = (-1, -1) if noted is None else json.loads(noted)
-            return int(done), int(begun)
-        except (ValueError, TypeError):
-            raise CheckpointError(f"{self.folder}/{NOTE} is damaged; {FRESH}") from None
+            self.sink.write(letters, Batch(query, last, f"{self.folder}/{FOLDER}"))
 
     def _note(self, done: int, begun: int) -> None:
         write_note(self.folder, NOTE, json.dumps([done, begun]))
+
+
+def noted(folder: str) -> tuple[int, int]:
+    """The last batch that is swept, and the last of those whose sweep was begun. Raises CheckpointError."""
+    try:
+        done, begun = json.loads(read_note(folder, NOTE) or "")
+        return int(done), int(begun)
+    except (ValueError, TypeError):
+        raise CheckpointError(f"{folder}/{NOTE} is damaged; {FRESH}") from None
 
 
 def own_streams(pipeline: Pipeline, stream: Stream) -> set[str]:

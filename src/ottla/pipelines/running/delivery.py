@@ -1,11 +1,14 @@
 """What foreachBatch calls: the rows of a batch go to every sink of the stream, each getting the rows meant for it.
 
 Picklable: on Spark Connect it runs in the server. A new checkpoint is a new query: its batches are counted from 0, so
-what sinks remember is kept under the checkpoint's own id and not under the pipeline's name alone.
+what sinks remember is kept under the checkpoint's own id and not under the pipeline's name alone. Only if all sinks of
+a stream keep the offsets of the source beside their rows can a new query go on where the old one was.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,14 +17,18 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
-from ottla.pipelines.running.checkpoint import Checkpoint, Ends
+from ottla.pipelines.running.belonging import Memory
+from ottla.pipelines.running.checkpoint import CheckpointError, Ends
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.external_offsets import kept_offsets
+from ottla.pipelines.sinks.ledger import Remembering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+SINKS_FOLDER = "sinks"
 
 
 @dataclass(frozen=True)
@@ -45,37 +52,53 @@ class Route:
 
 @dataclass(frozen=True)
 class Delivery:
-    """`identity` is given for a run without a checkpoint."""
+    """`identity` is the id of the query, or of a run without a checkpoint; `folder` is where it keeps things."""
 
     query: str
     folder: str
     routes: tuple[Route, ...]
-    identity: str = ""
+    identity: str
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        identity = self.identity or self._checkpoint_id(rows)
         shared = rows.persist() if len(self.routes) > 1 else rows  # the plan runs once, however many sinks there are
         try:
             for number, route in enumerate(self.routes):
-                name = f"{self.query}.{number}" if route.is_lasting else f"{self.query}.{identity}.{number}"
-                route.write(shared, Batch(name, batch_id, f"{self.folder}/sinks/{number}"))
+                batch = Batch(self._name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
+                route.write(shared, batch)
         finally:
             if shared is not rows:
                 shared.unpersist()
 
-    def _checkpoint_id(self, rows: DataFrame) -> str:
-        found = Checkpoint(rows.sparkSession, f"{self.folder}/checkpoint").query_id()
-        if found is None:
-            raise RuntimeError(f"{self.folder}/checkpoint has no id: was it deleted while the query ran?")
-        return found
+    def memories(self) -> Iterator[Memory]:
+        """What the sinks remember, as far as they do. Raises SinkError where one cannot be asked."""
+        for number, route in enumerate(self.routes):
+            sink = route.sink
+            if isinstance(sink, Remembering):
+                yield Memory(
+                    sink.place,
+                    self._name(number),
+                    sink.remembered(),
+                    is_lasting=route.is_lasting,
+                    is_exclusive=sink.is_exclusive,
+                    is_forgetful=sink.is_forgetful,
+                )
+
+    def _name(self, number: int) -> str:
+        is_lasting = self.routes[number].is_lasting
+        return f"{self.query}.{number}" if is_lasting else f"{self.query}.{self.identity}.{number}"
 
 
 def make_delivery(
-    pipeline: Pipeline, stream: Stream, folder: str, identity: str = "", started_at: Ends | None = None
+    pipeline: Pipeline,
+    stream: Stream,
+    folder: str,
+    identity: str,
+    checkpoint: str | None = None,
+    started_at: Ends | None = None,
 ) -> Delivery:
-    """Raises PipelineError for a sink that cannot be."""
+    """Without a checkpoint nothing is kept for a next time. Raises PipelineError for a sink that cannot be."""
     order = sink_order(pipeline, stream)
-    setting = Setting(pipeline, f"{folder}/checkpoint", started_at or {}, order)
+    setting = Setting(pipeline, checkpoint or "", started_at or {}, order)
     routes: list[Route] = []
     for number, spec in enumerate(stream.sinks):
         try:
@@ -85,22 +108,44 @@ def make_delivery(
         columns, without = _columns(spec), () if is_upsert(spec) else order
         if columns and is_upsert(spec):
             columns += order
-        routes.append(Route(sink, spec.where, columns, without, _is_lasting(spec) and not identity))
+        routes.append(Route(sink, spec.where, columns, without, _is_lasting(spec) and checkpoint is not None))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 
+def can_last(stream: Stream) -> bool:
+    """Whether all its sinks know without the checkpoint where to go on."""
+    return all(_is_lasting(spec) for spec in stream.sinks) and any(_keeps_offsets(spec) for spec in stream.sinks)
+
+
 def kept_by_sinks(pipeline: Pipeline, stream: Stream) -> Ends:
-    """Where a database that keeps offsets says that the query stands; nothing if none does."""
+    """Where all databases say that the query stands; nothing if none does. Raises CheckpointError if they disagree."""
+    found: list[tuple[str, Ends]] = []
     for number, spec in enumerate(stream.sinks):
-        if isinstance(spec, model.DatabaseSink) and spec.keep_offsets:
+        if isinstance(spec, model.DatabaseSink) and can_last(stream):
             sink = make_database(spec, Setting(pipeline, ""))
             kept = kept_offsets(sink, f"{pipeline.name}.{stream.name}.{number}")
-            return {topic: dict(each) for topic, each in kept.items()}
-    return {}
+            found.append((sink.place, {topic: dict(each) for topic, each in kept.items()}))
+    return agreed_ends(found)
+
+
+def agreed_ends(found: Sequence[tuple[str, Ends]]) -> Ends:
+    """Of sinks and where their rows end. Raises CheckpointError."""
+    first, expected = found[0] if found else ("", {})
+    for place, ends in found:
+        if ends != expected:
+            raise CheckpointError(
+                f"the checkpoint is gone, and {first} ends at {json.dumps(expected)}, {place} at {json.dumps(ends)}:"
+                " put back the checkpoint, or begin anew (ottla pipeline reset … --sinks)"
+            )
+    return expected
 
 
 def _is_lasting(sink: model.Sink) -> bool:
-    return isinstance(sink, model.ConsoleSink) or (isinstance(sink, model.DatabaseSink) and sink.keep_offsets)
+    return isinstance(sink, model.ConsoleSink) or _keeps_offsets(sink)
+
+
+def _keeps_offsets(sink: model.Sink) -> bool:
+    return isinstance(sink, model.DatabaseSink) and sink.keep_offsets
 
 
 def _columns(sink: model.Sink) -> tuple[str, ...]:

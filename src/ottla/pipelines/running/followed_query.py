@@ -1,7 +1,9 @@
 """A streaming query and what follows each of its batches.
 
 After a batch was committed: its figures are added to the account, its offsets are committed as a consumer group, and
-if rows died in it they are sent to the dead-letter topic. All of that runs in `poll`, on the caller's thread.
+if rows died in it they are sent to the dead-letter topic. All of that runs in `poll`, on the caller's thread: what one
+call has seen is followed by the next one, so that it can be told before. It is tried until it is done (owed.py), and
+the query counts as active until then.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from pyspark.errors import PySparkException
 
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running.accounting import Account
+from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.checkpoint import Ends, parse_ends
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
+from ottla.pipelines.running.owed import Owed, letters
 from ottla.pipelines.running.query_state import Progress, QueryState
+from ottla.pipelines.running.waiting import AWAY, Waiting, takes_connections
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError, collect_losses
 from ottla.pipelines.source.progress import commit_progress
@@ -45,6 +49,7 @@ class FollowedQuery:
         account: Account,
         folder: str,
         dead_letters: DeadLetters,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pipeline = pipeline
         self.stream = stream
@@ -53,14 +58,20 @@ class FollowedQuery:
         self.query = start()
         self.account = account
         self.last_seen: tuple[int, str] = (-1, "")
+        self.batches: list[Progress] = []  # seen, and not followed yet
         self.warnings: list[str] = []
         self.watermark_ms: int | None = None  # of the last batch that was followed
         self.ends: Ends = {}  # of the same
         self.checkpoint = dead_letters.checkpoint
         self.loss_folder = loss_folder(folder)
         self.dead_letters = dead_letters
-        self.is_behind = dead_letters.committed >= 0  # what follows a batch may not have followed the last ones
-        self.problem = ""  # why it is behind
+        self.seconds = seconds
+        self.owed = Owed(dead_letters.committed >= 0)  # what follows a batch may not have followed the last ones
+        self.unsent = 0  # dead letters of this run
+        self.is_stopped = False
+        self.waiting = Waiting(lambda: takes_connections(pipeline.head.bootstrap_servers))
+        self.doing = ""
+        self.seen = 0  # batches
 
     def __repr__(self) -> str:
         return f"FollowedQuery({self.stream.name}, {'active' if self.is_active else 'ended'}, {self.last_seen[0]})"
@@ -71,21 +82,38 @@ class FollowedQuery:
 
     def poll(self) -> QueryState:
         is_active = self.query.isActive  # asked first: what ends in between is seen next time
+        self._catch_up()
         news = self._news()
-        self._follow([progress for progress in news if is_a_batch(progress)])
+        self._count([progress for progress in news if is_a_batch(progress)])
         error = None if is_active else self.query.exception()
         if error is not None and self.restarts_left and PASSING in str(error):
             self._start_again()
             is_active, error = True, None
-        failure = None if error is None else plain_failure(error, self.stream.path).text()
-        if not is_active and failure is None and self.is_behind:
-            failure = f"{self.problem}; the next run makes up for it"
+        if not is_active:
+            self.owed.end(self.seconds(), is_hurried=self.is_stopped or error is not None)
+            is_active = self.owed.is_waited_for(self.seconds())
+        failures = [] if error is None else [plain_failure(error, self.stream.path).text()]
+        if not is_active and self.owed.is_owed:
+            failures.append(self._given_up())
         self.warnings += [f"{self.stream.name}: {lost}; going on" for lost in collect_losses(self.loss_folder)]
+        doing = self._doing()
         warnings, self.warnings = self.warnings, []
-        return QueryState(self.stream.name, news, self.account.steps(), is_active, failure, warnings)
+        failure = "; ".join(failures) if failures and not is_active else None
+        return QueryState(
+            self.stream.name,
+            news,
+            self.account.steps(),
+            is_active,
+            failure,
+            warnings,
+            self.unsent,
+            doing,
+            self.account.records(),
+        )
 
     def stop(self, grace_seconds: float) -> None:
         """The batch at work may end."""
+        self.is_stopped = True
         deadline = time.monotonic() + grace_seconds
         before = self._latest()
         while self.query.isActive and self.query.status["isTriggerActive"] and self._latest() == before:
@@ -119,23 +147,53 @@ class FollowedQuery:
         latest = self.query.lastProgress
         return (-1, "") if latest is None else (latest["batchId"], latest["timestamp"])
 
-    def _follow(self, batches: list[Progress]) -> None:
+    def _count(self, batches: list[Progress]) -> None:
         for progress in batches:
+            observed = progress.get("observedMetrics") or {}
             late = late_rows(self.account.passages, progress, self._watermark_before(progress))
-            self.account.add(progress.get("observedMetrics") or {}, late)
+            self.account.add(observed, late)
             self.watermark_ms = watermark_ms(progress)
-        self.is_behind = self.is_behind or bool(batches)
+            if self.dead_letters.sink is not None:
+                self.unsent += letters_in(observed, self.account.passages, self.dead_letters.own_streams)
         if batches:
             self.ends = progress_ends(batches[-1])
-        if not self.is_behind:
+            self.batches += batches
+            self.seen += len(batches)
+            self.owed.add()
+
+    def _catch_up(self) -> None:
+        """What follows the batches that were seen."""
+        if not self.owed.is_due(self.seconds()):
             return
+        batches, self.batches = self.batches, []
+        had_problem = bool(self.owed.problem)
         try:
             self.dead_letters.after_batches(batches)
+            if had_problem and self.unsent:
+                self.warnings.append(f"{self.stream.name}: {letters(self.unsent)} sent after all")
+            self.unsent = 0
             self._commit(self.ends or self._ends_before())
-            self.is_behind = False
-        except FAILURES as problem:  # tried again next time
-            self.problem = first_cause(str(problem))
-            self.warnings.append(f"{self.stream.name}: {self.problem}")
+            self.owed.settle()
+        except FAILURES as problem:
+            self.owed.fail(self.seconds(), first_cause(str(problem)))
+            late = f"{letters(self.unsent)} not sent yet: " if self.unsent else ""
+            self.warnings.append(f"{self.stream.name}: {late}{self.owed.problem}; it is tried again")
+
+    def _doing(self) -> str:
+        """What the screen says where nothing happens."""
+        if self.owed.problem:
+            return self.owed.problem
+        if not self.query.isActive:
+            return ""
+        before, self.doing = self.doing, self.waiting.look(self.query.status["message"], self.seen, self.seconds())
+        if self.doing.startswith(AWAY) and not before.startswith(AWAY):
+            self.warnings.append(f"{self.stream.name}: the broker takes no connection; waiting for it")
+        return self.doing
+
+    def _given_up(self) -> str:
+        if self.unsent:
+            return f"{letters(self.unsent)} not sent: {self.owed.problem}; the next run sends them"
+        return f"{self.owed.problem}; the next run makes up for it"
 
     def _watermark_before(self, progress: Progress) -> int:
         """That of the batch before; after a restart the checkpoint knows it."""

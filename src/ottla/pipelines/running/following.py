@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.progress import Snapshot, Tracker
 from ottla.pipelines.running.status import RunFolder, now_ms
 
@@ -24,9 +25,17 @@ class Pollable(Protocol):
 class Following:
     """`poll` again and again until `is_active` is false."""
 
-    def __init__(self, runner: Pollable, queries: Iterable[str], folder: RunFolder | None = None) -> None:
+    def __init__(
+        self,
+        runner: Pollable,
+        queries: Iterable[str],
+        folder: RunFolder | None = None,
+        limit: DeadLimit | None = None,
+    ) -> None:
         self.runner = runner
         self.folder = folder
+        self.limit = limit or DeadLimit()
+        self._unusual: set[str] = set()  # queries of whose dead was told
         self.trackers = {name: Tracker(name) for name in queries}
         self.warnings: list[str] = []
         self.is_active = True
@@ -41,7 +50,12 @@ class Following:
 
     @property
     def failures(self) -> list[str]:
-        return [f"{each.query}: {each.error}" for each in self.snapshots if each.error]
+        dead = self.too_many_dead
+        return [*(f"{each.query}: {each.error}" for each in self.snapshots if each.error), *([dead] if dead else [])]
+
+    @property
+    def too_many_dead(self) -> str | None:
+        return self.limit.problem(self.snapshots, is_over=not self.is_active)
 
     def poll(self) -> list[Snapshot]:
         """One snapshot for every batch that was done since the last call."""
@@ -50,6 +64,10 @@ class Following:
         for state in states:
             news += self._added(state)
         self.is_active = any(state.is_active for state in states)
+        for query, words in self.limit.warnings(self.snapshots, is_over=not self.is_active):
+            if query not in self._unusual and not self.too_many_dead:
+                self._unusual.add(query)
+                self._warn(words)
         try:
             self._write(news)
         except OSError as problem:  # a full disk: the pipeline itself goes on
@@ -59,7 +77,7 @@ class Following:
     def _added(self, state: QueryState) -> list[Snapshot]:
         tracker = self.trackers.setdefault(state.name, Tracker(state.name))
         found = [snapshot for report in state.progress if (snapshot := tracker.add(report)) is not None]
-        settled = tracker.settle(state.counts, state.is_active, state.failure)
+        settled = tracker.settle(state)
         for warning in state.warnings:
             self._warn(warning)
         return [*found[:-1], settled] if found else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem, did_you_mean
 from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.progress_text import batch_line, end_line, step_table
 from ottla.pipelines.running.runner import Runner, RunOptions
@@ -44,9 +45,10 @@ def run(pipeline: Pipeline, spark: SparkSession | None, folder: str | None, once
     assert session is not None
     try:
         runner = start(pipeline, session, folder, once)
-        following = Following(runner, [stream.name for stream in pipeline.queries()])
+        limit = DeadLimit(pipeline.head.max_dead, pipeline.dead_letter_topic)
+        following = Following(runner, [stream.name for stream in pipeline.queries()], limit=limit)
         try:
-            while following.is_active:
+            while following.is_active and not following.failures:
                 for snapshot in following.poll():
                     print(batch_line(snapshot), flush=True)
                 time.sleep(POLL_SECONDS)
@@ -55,7 +57,9 @@ def run(pipeline: Pipeline, spark: SparkSession | None, folder: str | None, once
         finally:
             runner.stop()
         following.poll()
-        print("\n".join(["", *step_table(following.snapshots), "", end_line(following.snapshots)]))
+        while following.is_active:  # letters of the last batch are sent
+            following.poll()
+        print("\n".join([*following.warnings, "", *step_table(following.snapshots), "", end_line(following.snapshots)]))
         if following.failures:
             raise RuntimeError("; ".join(following.failures))
     finally:

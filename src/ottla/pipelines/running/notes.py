@@ -30,6 +30,16 @@ def write_note(folder: str, name: str, text: str) -> None:
     files.move(f"{path}.new", path)
 
 
+def list_folder(folder: str) -> list[str]:
+    """The names in it; none if there is no such folder."""
+    local = local_path(folder)
+    if local is not None:
+        return sorted(each.name for each in local.iterdir()) if local.is_dir() else []
+    files, path = _place(folder, "")
+    found = files.get_file_info(fs.FileSelector(path.rstrip("/"), allow_not_found=True))
+    return sorted(each.base_name for each in found)
+
+
 def _place(folder: str, name: str) -> tuple[fs.FileSystem, str]:
     if "://" in folder:
         files, path = fs.FileSystem.from_uri(folder.replace("s3a://", "s3://"))

@@ -11,9 +11,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from ottla.pipelines.running.accounting import StepCount
+from ottla.pipelines.running.query_state import QueryState
 
 QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates say nothing any more
 
@@ -41,6 +43,9 @@ class Snapshot(NamedTuple):
     steps: tuple[StepCount, ...] = ()
     is_active: bool = True
     error: str | None = None
+    unsent: int = 0  # dead letters that wait to be sent
+    doing: str = ""  # what it waits for, where nothing happens
+    records: Mapping[str, int] = MappingProxyType({})  # read by each source stream; a stream may belong to many queries
 
     @property
     def end_ms(self) -> int | None:
@@ -53,6 +58,7 @@ class Snapshot(NamedTuple):
     def as_json(self) -> dict[str, object]:
         found: dict[str, object] = self._asdict()
         found["steps"] = [step._asdict() for step in self.steps]
+        found["records"] = dict(self.records)
         return found
 
     def as_point(self) -> dict[str, object]:
@@ -104,16 +110,44 @@ class Tracker:
         )
         return self.snapshot
 
-    def settle(self, steps: Iterable[StepCount], is_active: bool, error: str | None) -> Snapshot:
+    def settle(self, state: QueryState) -> Snapshot:
         """What the runner knows beside the reports."""
-        self.snapshot = self.snapshot._replace(steps=tuple(steps), is_active=is_active, error=error)
+        self.snapshot = self.snapshot._replace(
+            steps=tuple(state.counts),
+            is_active=state.is_active,
+            error=state.failure,
+            unsent=state.unsent,
+            doing=state.doing,
+            records=dict(state.records),
+        )
         return self.snapshot
+
+
+def total_rows(snapshots: Iterable[Snapshot]) -> int:
+    """Records that were read. Queries that share a source stream read it each, and its records count once."""
+    found: dict[str, int] = {}
+    uncounted = 0
+    for snapshot in snapshots:
+        for stream, rows in snapshot.records.items():
+            found[stream] = max(found.get(stream, 0), rows)
+        uncounted += 0 if snapshot.records else snapshot.rows
+    return sum(found.values()) + uncounted
+
+
+def total_of(steps: Iterable[StepCount], fate: Literal["dead", "late"]) -> int:
+    """The same for what became of rows: a step of a shared stream counts once."""
+    found: dict[tuple[str, int], int] = {}
+    for step in steps:
+        key = step.stream, step.number
+        found[key] = max(found.get(key, 0), getattr(step, fate))
+    return sum(found.values())
 
 
 def read_snapshot(value: object) -> Snapshot:
     """From its JSON form, also that of another version: what is unknown here is left out."""
     given = _mapping(value)
-    known = {name: given[name] for name in Snapshot._fields if name in given and name != "steps"}
+    known = {name: given[name] for name in Snapshot._fields if name in given and name not in ("steps", "records")}
+    known["records"] = {stream: _whole(rows) or 0 for stream, rows in _mapping(given.get("records")).items()}
     steps = tuple(_read_step(entry) for entry in _list(given.get("steps")))
     return Snapshot(**{"query": "?", **known, "steps": steps})  # type: ignore[arg-type]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.owed import letters
+from ottla.pipelines.running.progress import Snapshot, total_of, total_rows
 
 STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
 UNKNOWN = "?"
@@ -21,13 +22,27 @@ def batch_line(now: Snapshot) -> str:
         parts.append(f"watermark {age(now.watermark_age_ms)} ago")
     if now.state_rows or now.state_bytes:
         parts.append(f"state {now.state_rows:,} rows {size(now.state_bytes)}")
+    if now.unsent:
+        parts.append(waiting_words(now._replace(doing="")))
     return "  ".join(parts)
 
 
-def step_rows(snapshots: Iterable[Snapshot]) -> list[tuple[str, ...]]:
+def waiting_words(now: Snapshot) -> str:
+    """What it waits for, and what waits to be sent; empty where all is well."""
+    unsent = f"{now.unsent:,} dead {'letter' if now.unsent == 1 else 'letters'} to send" if now.unsent else ""
+    return ", ".join(words for words in (now.doing, unsent) if words)
+
+
+def step_columns(snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
+    """With several queries each step says whose it is: streams may be shared."""
+    return ("query", *STEP_COLUMNS) if len(snapshots) > 1 else STEP_COLUMNS
+
+
+def step_rows(snapshots: Sequence[Snapshot]) -> list[tuple[str, ...]]:
     """One row a step: in = kept + filtered + late + dead."""
     return [
         (
+            *((snapshot.query,) if len(snapshots) > 1 else ()),
             step.stream,
             f"{step.number} {step.step}",
             *(f"{number:,}" for number in (step.came, step.kept, step.filtered, step.late, step.dead)),
@@ -38,10 +53,11 @@ def step_rows(snapshots: Iterable[Snapshot]) -> list[tuple[str, ...]]:
     ]
 
 
-def step_table(snapshots: Iterable[Snapshot]) -> list[str]:
+def step_table(snapshots: Sequence[Snapshot]) -> list[str]:
     """As lines, numbers to the right; nothing where there are no steps."""
     rows = step_rows(snapshots)
-    return aligned(STEP_COLUMNS, rows, left=2) if rows else []
+    columns = step_columns(snapshots)
+    return aligned(columns, rows, left=columns.index("in")) if rows else []
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -59,13 +75,16 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) ->
 
 
 def end_line(snapshots: Sequence[Snapshot]) -> str:
-    rows = sum(each.rows for each in snapshots)
+    """What a person counts: records that several queries read are one record."""
+    rows = total_rows(snapshots)
     batches = sum(each.batches for each in snapshots)
-    dead = sum(step.dead for each in snapshots for step in each.steps)
-    late = sum(step.late for each in snapshots for step in each.steps)
+    steps = [step for each in snapshots for step in each.steps]
+    dead, late = total_of(steps, "dead"), total_of(steps, "late")
     words = [f"{rows:,} rows in {batches:,} {'batch' if batches == 1 else 'batches'}"]
     words += [f"{dead:,} dead"] if dead else []
     words += [f"{late:,} late"] if late else []
+    unsent = sum(each.unsent for each in snapshots)
+    words += [f"{letters(unsent)} not sent"] if unsent else []
     return ", ".join(words)
 
 

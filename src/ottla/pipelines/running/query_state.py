@@ -20,3 +20,6 @@ class QueryState:
     is_active: bool
     failure: str | None = None
     warnings: list[str] = field(default_factory=list)
+    unsent: int = 0  # dead letters that wait to be sent
+    doing: str = ""  # what it waits for, in words
+    records: dict[str, int] = field(default_factory=dict)  # read by each source stream

@@ -18,6 +18,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.progress_text import end_line, size, step_table
 from ottla.pipelines.running.status import Status
 
@@ -53,7 +54,7 @@ def write_report(run: Status, points: Sequence[Point], output: Path) -> None:
 def draw(run: Status, points: Sequence[Point]) -> Figure:
     """Two columns of small plots over time, and the steps below them."""
     curves = {name: thinned([p for p in points if p["query"] == name]) for name in _queries(points)}
-    steps = [step for query in run.queries for step in query.steps][:STEPS_MAX]
+    steps = [(step_name(run, query.query, step), step) for query in run.queries for step in query.steps][:STEPS_MAX]
     steps_height = 0.32 * len(steps) + 1.2 if steps else 0.0
     figure = Figure(figsize=(13, 8.4 + steps_height), layout="constrained")
     figure.suptitle(_title(run), fontsize=13, fontweight="bold", x=0.01, ha="left")
@@ -153,9 +154,15 @@ def _finish(axes: Axes, title: str, words: Callable[[float], str] | None = None)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: words(value) if words else f"{value:,.6g}"))
 
 
-def _plot_steps(axes: Axes, steps: Sequence[Any]) -> None:
+def step_name(run: Status, query: str, step: StepCount) -> str:
+    """With several queries each step says whose it is: two bars of the same name would be drawn as one."""
+    name = f"{step.stream}: {step.number} {step.step}"
+    return f"{query}, {name}" if len(run.queries) > 1 else name
+
+
+def _plot_steps(axes: Axes, named: Sequence[tuple[str, StepCount]]) -> None:
     """A bar for each step, in parts: what was kept, filtered, late, dead."""
-    names = [f"{step.stream}: {step.number} {step.step}" for step in steps]
+    names, steps = [name for name, _ in named], [step for _, step in named]
     left = [0] * len(steps)
     for fate, colour in FATES:
         counts = [getattr(step, fate) for step in steps]

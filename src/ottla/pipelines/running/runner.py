@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,14 @@ from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.accounting import Account
 from ottla.pipelines.running.batch_query import BatchQuery
+from ottla.pipelines.running.beginning import Beginning, settle
 from ottla.pipelines.running.builder import Builder, Choices
-from ottla.pipelines.running.checkpoint import Checkpoint
+from ottla.pipelines.running.checkpoint import CheckpointError
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
-from ottla.pipelines.running.delivery import Delivery, kept_by_sinks, make_delivery
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
-from ottla.pipelines.running.shape import check_shape
-from ottla.pipelines.running.starting import settle_start
 from ottla.pipelines.running.topics import make_topics
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ class RunOptions:
     folder: str
     is_once: bool = False
     is_batch: bool = False
+    is_fresh: bool = False  # rows of earlier queries may be written once more
     choices: Choices = field(default_factory=Choices)
 
 
@@ -55,12 +55,12 @@ class Runner:
         return f"Runner({self.pipeline.name}, {len(self.queries)} queries)"
 
     def start(self) -> None:
-        """Raises PipelineError for a pipeline that cannot run; then nothing runs."""
+        """Raises PipelineError, CheckpointError, SinkError if it cannot run or must not; then nothing was written."""
         make_topics(self.pipeline)
         self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
         try:
-            for stream in self.pipeline.queries():
-                self.queries.append(self._start(stream))
+            for begin in [self._prepare(stream) for stream in self.pipeline.queries()]:
+                self.queries.append(begin())
         except BaseException:
             self.stop()
             raise
@@ -77,50 +77,61 @@ class Runner:
         for query in self.queries:
             query.stop(grace_seconds)
 
-    def _start(self, stream: Stream) -> FollowedQuery | BatchQuery:
+    def _prepare(self, stream: Stream) -> Callable[[], FollowedQuery | BatchQuery]:
+        """All that can be wrong is found before any query of the pipeline is started."""
         folder = stream_folder(self.options.folder, self.pipeline, stream)
         choices = self.options.choices
-        if self.pipeline.head.latency == "realtime":
+        is_realtime = self.pipeline.head.latency == "realtime"
+        if is_realtime:
             choices = replace(choices, connector="jvm")
         if self.options.is_batch:
-            return BatchQuery(self.spark, self.pipeline, stream, folder, choices)
-        checkpoint = Checkpoint(self.spark, f"{folder}/checkpoint")
-        is_new = checkpoint.query_id() is None
-        checkpoint.check()
-        committed = checkpoint.committed()
-        kept = kept_by_sinks(self.pipeline, stream) if is_new else {}
-        starting = settle_start(self.pipeline, stream, folder, choices.starting, kept if is_new else None)
-        if self.pipeline.head.latency == "realtime":
-            check_realtime(self.spark, self.pipeline, stream, starting)
-        delivery = make_delivery(self.pipeline, stream, folder, started_at=kept)
-        builder = Builder(
-            self.spark, self.pipeline, choices=choices, starting=starting, loss_folder=loss_folder(folder)
-        )
+            return lambda: BatchQuery(self.spark, self.pipeline, stream, folder, choices)
+        beginning = settle(self.spark, self.pipeline, stream, folder, choices.starting, self.options.is_fresh)
+        if is_realtime:
+            check_realtime(self.spark, self.pipeline, stream, beginning.start)
+        losses = loss_folder(beginning.kept)
+        builder = Builder(self.spark, self.pipeline, choices=choices, starting=beginning.start, loss_folder=losses)
         frame, rows = builder.query(stream.name)
-        check_shape(self.pipeline, stream, frame.passages, folder, is_new)
-        letters = DeadLetters(self.spark, self.pipeline, stream, folder, self.options.choices, committed)
-        letters.check()
+        beginning.check_state(frame.passages)
 
         def start() -> StreamingQuery:
-            if self.pipeline.head.latency == "realtime":
-                return start_realtime(rows, self.pipeline, stream, f"{folder}/checkpoint")
-            return self._start_batches(rows, stream, delivery, folder)
+            if is_realtime:
+                return start_realtime(rows, self.pipeline, stream, beginning.checkpoint.folder)
+            return self._start_batches(rows, stream, beginning)
 
-        query = FollowedQuery(self.pipeline, stream, start, Account(frame.passages), folder, letters)
-        query.wait_for_sources(SOURCES_SECONDS_MAX)
-        return query
+        def begin() -> FollowedQuery:
+            beginning.note(frame.passages)
+            letters = DeadLetters(
+                self.spark,
+                self.pipeline,
+                stream,
+                beginning.kept,
+                self.options.choices,
+                beginning.checkpoint,
+                beginning.committed,
+            )
+            account = Account(frame.passages, frame.sources)
+            query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters)
+            query.wait_for_sources(SOURCES_SECONDS_MAX)
+            return query
 
-    def _start_batches(self, rows: DataFrame, stream: Stream, delivery: Delivery, folder: str) -> StreamingQuery:
+        return begin
+
+    def _start_batches(self, rows: DataFrame, stream: Stream, beginning: Beginning) -> StreamingQuery:
         writer = rows.writeStream.queryName(f"{self.pipeline.name}.{stream.name}").outputMode(output_mode(stream))
-        writer = writer.option("checkpointLocation", f"{folder}/checkpoint").foreachBatch(delivery)
+        writer = writer.option("checkpointLocation", beginning.checkpoint.folder).foreachBatch(beginning.delivery)
         if self.options.is_once:
             writer = writer.trigger(availableNow=True)
         elif self.pipeline.head.every:
             writer = writer.trigger(processingTime=self.pipeline.head.every.sql)
         try:
-            return writer.start()
+            query = writer.start()
         except PySparkException as error:
             raise PipelineError([plain_failure(error, stream.path)]) from error
+        if str(query.id) != beginning.query_id:
+            query.stop()
+            raise CheckpointError(f"Spark does not see {beginning.checkpoint.folder}: choose a place that it reaches")
+        return query
 
 
 def output_mode(stream: Stream) -> str:

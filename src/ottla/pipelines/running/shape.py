@@ -24,13 +24,12 @@ Shape = list[list[Any]]  # [["window", {"size": 60000}], …]: steps with the fi
 
 
 def check_shape(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str, is_new: bool) -> None:
-    """Raises PipelineError, CheckpointError; notes the steps of a query that is new, or older than these notes."""
+    """Raises PipelineError, CheckpointError; notes the steps of a query that is new."""
     now: Shape = [step_shape(pipeline, passage) for passage in passages if passage.operators]
-    noted = None if is_new else read_note(folder, NOTE)
-    if noted is None:
+    if is_new:
         write_note(folder, NOTE, json.dumps(now))
         return
-    before = _parsed(noted, folder)
+    before = _parsed(read_note(folder, NOTE) or "", folder)
     if before != now:
         gone = [each for each in before if each not in now] or before
         new = [each for each in now if each not in before] or now

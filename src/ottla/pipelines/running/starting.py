@@ -28,13 +28,8 @@ def noted_start(folder: str) -> Ends:
         raise CheckpointError(f"{folder}/{NOTE} is damaged; {FRESH}") from None
 
 
-def settle_start(pipeline: Pipeline, stream: Stream, folder: str, chosen: str | None, kept: Ends | None) -> Ends:
-    """The offsets of a query's first batch. `kept` is None when there is a checkpoint already: then it was noted."""
-    if kept is None:
-        return noted_start(folder) or find_start(pipeline, stream, chosen)
-    start = kept or find_start(pipeline, stream, chosen)
+def note_start(folder: str, start: Ends) -> None:
     write_note(folder, NOTE, json.dumps(start))
-    return start
 
 
 def find_start(pipeline: Pipeline, stream: Stream, chosen: str | None) -> Ends:

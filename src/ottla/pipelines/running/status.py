@@ -78,8 +78,10 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({self.folder}, {self.status.state})"
 
-    def open(self) -> None:
-        """Raises AlreadyRunningError."""
+    def lock(self) -> None:
+        """Nobody else runs the pipeline until `close`. Raises AlreadyRunningError."""
+        if self._lock is not None:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -88,6 +90,10 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
             raise AlreadyRunningError(_who_runs(self.folder, self.status.name)) from None
+
+    def open(self) -> None:
+        """Raises AlreadyRunningError."""
+        self.lock()
         for old in (self._progress, self._older_progress):
             old.unlink(missing_ok=True)
         self.change("starting")

@@ -18,11 +18,15 @@ class SinkError(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """`folder` lies beside the query's checkpoint and lives as long: rows are pinned there until they are published."""
+    """`folder` lies beside the query's checkpoint and lives as long: rows are pinned there until they are published.
+
+    `identity` is that of the checkpoint, where whoever calls knows it.
+    """
 
     query: str
     batch_id: int
     folder: str
+    identity: str = ""
 
 
 class Sink(Protocol):

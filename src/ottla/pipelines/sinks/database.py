@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.external_offsets import Offsets, planned_offsets, refuse_other_start
@@ -30,6 +31,8 @@ READ_ROWS = 20_000
 ATTEMPTS_MAX = 6
 WAIT_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
+Answer = TypeVar("Answer")
+
 
 class Session(Protocol):
     """One transaction with a database; leaving it with an exception rolls back."""
@@ -42,6 +45,10 @@ class Session(Protocol):
     def __exit__(self, *problem: object) -> None: ...
     def prepare(self, table: Table, columns: list[TableColumn]) -> None: ...
     def recorded(self, query: str, table: str) -> Recorded | None: ...
+    def remembered(self, table: str) -> dict[str, Recorded]: ...
+    def forget(self, query: str, table: str) -> None: ...
+    def count(self, table: Table) -> int: ...
+    def clear(self, table: Table) -> None: ...
     def record(self, query: str, table: str, recorded: Recorded) -> None: ...
     def insert(self, table: Table, columns: list[TableColumn], batches: Iterator[Any]) -> int: ...
     def offsets(self, query: str) -> Offsets: ...
@@ -57,7 +64,16 @@ class DatabaseSink:
     begin_at: int | None = None
     keeps_offsets: bool = False
     checkpoint: str = ""  # of the query; needed for the offsets
-    started_at: Offsets | None = None  # where the query began to read, if that came from the database
+    started_at: Offsets | None = None  # where the query began to read
+    is_exclusive: ClassVar[bool] = False
+    is_forgetful: ClassVar[bool] = False
+
+    @property
+    def place(self) -> str:
+        return f"table {self.table.name}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        return self.patiently(lambda session: session.remembered(self.table.name))
 
     def session(self) -> Session:
         raise NotImplementedError
@@ -71,11 +87,9 @@ class DatabaseSink:
         self.table.check_rows(columns)
         staging = staging_for(batch, f"table-{self.table.name}")
         staged = staging.pin(newest_rows(storable(rows, columns), self.table), batch.batch_id)
-        if staged.is_released:
-            return 0
         offsets = planned_offsets(rows.sparkSession, self.checkpoint, batch.batch_id) if self.keeps_offsets else None
         source = StagedRows(rows.sparkSession, staged)
-        count = self._patiently(lambda session: self._transaction(session, columns, batch, source, offsets))
+        count = self.patiently(lambda session: self._transaction(session, columns, batch, source, offsets))
         staging.release(staged)
         return count
 
@@ -86,6 +100,7 @@ class DatabaseSink:
         recorded = session.recorded(batch.query, self.table.name)
         if is_written(self._question(session, batch, source.staged, recorded), recorded):
             return 0
+        source.staged.refuse_if_released(f"table {self.table.name}")
         count = session.insert(self.table, columns, source.batches())
         session.record(batch.query, self.table.name, Recorded(batch.batch_id, source.staged.identity))
         if offsets is not None:
@@ -103,7 +118,8 @@ class DatabaseSink:
             begin_at = 0
         return Question(batch.batch_id, staged.identity, subject, begin_at)
 
-    def _patiently(self, work: Callable[[Session], int]) -> int:
+    def patiently(self, work: Callable[[Session], Answer]) -> Answer:
+        """Raises SinkError when the database does not answer, also after several attempts."""
         for attempt in range(ATTEMPTS_MAX):
             session = self.session()
             try:
@@ -121,6 +137,13 @@ class SqliteSink(DatabaseSink):
     """A table in a SQLite file on the driver's machine."""
 
     path: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"table {self.table.name} of {self.path}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        return super().remembered() if Path(self.path).exists() else {}
 
     def session(self) -> Session:
         return SqliteSession(self.path)

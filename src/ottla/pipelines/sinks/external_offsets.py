@@ -29,8 +29,7 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offs
 
 def kept_offsets(sink: DatabaseSink, query: str) -> Offsets:
     """Where the query's rows in the database end; empty if it has written none."""
-    with sink.session() as session:
-        return session.offsets(query)
+    return sink.patiently(lambda session: session.offsets(query))
 
 
 def offsets_json(offsets: Offsets) -> str:

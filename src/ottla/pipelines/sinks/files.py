@@ -15,9 +15,10 @@ import os
 import shutil
 import uuid
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError, run_plan
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
@@ -50,9 +51,20 @@ class FilesSink:
     root: str | None = None
     begin_at: int | None = None
     options: dict[str, str] = field(default_factory=dict)
+    is_exclusive: ClassVar[bool] = True
+    is_forgetful: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_inside(self.path, self.root)
+
+    @property
+    def place(self) -> str:
+        return f"folder {self.path}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        folder = local_path(self.path)
+        found = None if folder is None else newest(folder)
+        return {} if found is None else {found[0]: found[1]}
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         check_columns(rows.columns, self.partition_by, self.path)
@@ -64,7 +76,7 @@ class FilesSink:
 
     def _write_locally(self, rows: DataFrame, batch: Batch, folder: Path) -> None:
         identity = checkpoint_identity(batch)
-        recorded = newest(folder, batch.query)
+        recorded = newest_of(folder, batch.query)
         question = Question(batch.batch_id, identity, f"query {batch.query}, folder {self.path}", self.begin_at)
         if is_written(question, recorded):
             run_plan(rows)
@@ -103,15 +115,26 @@ class DeltaSink:
     partition_by: tuple[str, ...] = ()
     root: str | None = None
     options: dict[str, str] = field(default_factory=dict)
+    is_exclusive: ClassVar[bool] = False
+    is_forgetful: ClassVar[bool] = True  # Delta removes old parts of its log
 
     def __post_init__(self) -> None:
         check_inside(self.path, self.root)
 
+    @property
+    def place(self) -> str:
+        return f"Delta table {self.path}"
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        folder = local_path(self.path)
+        log = [] if folder is None else sorted((folder / "_delta_log").glob("*.json"))
+        return dict(entry for file in log for entry in written_batches(file.read_text(encoding="utf-8")))
+
     def write(self, rows: DataFrame, batch: Batch) -> None:
-        identity = checkpoint_identity(batch)
+        name = batch.query if batch.identity else f"{batch.query}.{checkpoint_identity(batch)}"
         if was_begun(batch, self.path):
             run_plan(rows)  # Delta runs no plan for a batch that it has, but state and counts need it
-        marks = {"txnAppId": f"{batch.query}.{identity}", "txnVersion": str(batch.batch_id)}
+        marks = {"txnAppId": name, "txnVersion": str(batch.batch_id)}
         writer = rows.write.format("delta").mode("append").options(**{**self.options, **marks})
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
@@ -143,23 +166,55 @@ def check_columns(names: list[str], partition_by: tuple[str, ...], path: str) ->
         raise SinkError(f"{path}: there is no column {missing[0]!r} to make folders of; there are: {', '.join(names)}")
 
 
-def newest(folder: Path, query: str) -> Recorded | None:
-    """The newest batch that lies there. Raises SinkError if another query has put it there."""
-    names = os.listdir(folder) if folder.exists() else []
-    numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]
-    batch_id = max((int(number) for number in numbers if number.isdigit()), default=None)
+def newest(folder: Path) -> tuple[str, Recorded] | None:
+    """The newest batch that lies there, and the query that has put it there."""
+    batch_id = max(_numbers(folder), default=None)
     if batch_id is None:
         return None
+    query, identity = _noted(folder / f"{BATCH}={batch_id}")
+    return query, Recorded(batch_id, identity)
+
+
+def batches_of(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Every batch, and the query that has put it there."""
+    for number in _numbers(folder):
+        path = folder / f"{BATCH}={number}"
+        yield path, _noted(path)[0]
+
+
+def _numbers(folder: Path) -> list[int]:
+    names = os.listdir(folder) if folder.exists() else []
+    numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]
+    return [int(number) for number in numbers if number.isdigit()]
+
+
+def _noted(path: Path) -> tuple[str, str]:
+    """Query and identity; empty if the note is gone."""
     try:
-        note = json.loads((folder / f"{BATCH}={batch_id}" / NOTE).read_text())
-    except (FileNotFoundError, ValueError):
-        note = {}
-    if note.get("query") != query:
+        note = json.loads((path / NOTE).read_text())
+        return str(note["query"]), str(note["identity"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return "", ""
+
+
+def newest_of(folder: Path, query: str) -> Recorded | None:
+    """Raises SinkError if another query has put it there."""
+    found = newest(folder)
+    if found is not None and found[0] != query:
         raise SinkError(
-            f"{folder} belongs to query {note.get('query')!r}: choose another folder, or remove this one if it is not"
+            f"{folder} belongs to query {found[0]!r}: choose another folder, or remove this one if it is not"
             " needed any more (a query with a new checkpoint is a new query)"
         )
-    return Recorded(batch_id, str(note["identity"]))
+    return None if found is None else found[1]
+
+
+def written_batches(text: str) -> Iterator[tuple[str, Recorded]]:
+    """The transactions of queries in a file of Delta's log: an action a line."""
+    for line in text.splitlines():
+        if '"txn"' in line:
+            action = json.loads(line).get("txn")
+            if action:
+                yield str(action["appId"]), Recorded(int(action["version"]), "")
 
 
 def was_begun(batch: Batch, path: str) -> bool:
@@ -168,6 +223,7 @@ def was_begun(batch: Batch, path: str) -> bool:
     if folder is None:
         return True  # unknown: run it once more, to be sure
     note = folder / f"begun-{zlib.crc32(path.encode()):08x}"
+    folder.mkdir(parents=True, exist_ok=True)
     is_begun = note.exists() and note.read_text() == str(batch.batch_id)
     note.write_text(str(batch.batch_id))
     return is_begun
@@ -176,8 +232,8 @@ def was_begun(batch: Batch, path: str) -> bool:
 def checkpoint_identity(batch: Batch) -> str:
     """Made once and kept beside the checkpoint: a checkpoint that was begun anew has another one."""
     folder = local_path(batch.folder)
-    if folder is None:
-        return ""
+    if batch.identity or folder is None:
+        return batch.identity
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / IDENTITY).exists():
         add_file(folder / IDENTITY, uuid.uuid4().hex)

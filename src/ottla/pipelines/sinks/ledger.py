@@ -10,7 +10,8 @@ Rule: no clock, no I/O.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ottla.pipelines.sinks.batch import SinkError
 
@@ -20,6 +21,26 @@ class Recorded(NamedTuple):
 
     batch_id: int
     identity: str  # of the pinned rows
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A sink that knows the newest batch of each query that has written there."""
+
+    @property
+    def place(self) -> str:
+        """`topic views`, as a sentence names it."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """One query writes there, and no other."""
+
+    @property
+    def is_forgetful(self) -> bool:
+        """What it does not know may have been written all the same."""
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        """By the names of queries. Looking makes nothing."""
 
 
 class Question(NamedTuple):

@@ -51,11 +51,12 @@ class Marker(NamedTuple):
     partition: int
     offset: int
     at_ms: int
+    target: str = ""  # the topic that has the rows
 
 
-def marker_value(recorded: Recorded, rows: int) -> bytes:
+def marker_value(recorded: Recorded, rows: int, target: str) -> bytes:
     value = {"batch": recorded.batch_id, "identity": recorded.identity, "rows": rows, "at_ms": int(time.time() * 1000)}
-    return json.dumps(value).encode()
+    return json.dumps({**value, "topic": target}).encode()
 
 
 def parse_marker(value: bytes | None, partition: int, offset: int) -> Marker | None:
@@ -63,7 +64,7 @@ def parse_marker(value: bytes | None, partition: int, offset: int) -> Marker | N
     try:
         decoded = json.loads(value or b"")
         recorded = Recorded(int(decoded["batch"]), str(decoded["identity"]))
-        return Marker(recorded, partition, offset, int(decoded["at_ms"]))
+        return Marker(recorded, partition, offset, int(decoded["at_ms"]), str(decoded.get("topic", "")))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -162,6 +163,19 @@ class MarkerReader:
                 behind.discard(message.partition())
         elif not error.retriable() and not _is_passing(error):
             raise KafkaException(error)
+
+    def read_all(self, wait_seconds: float) -> dict[str, Marker]:
+        """Every committed marker; none where there is no such topic. Raises SinkError."""
+        begin = dict.fromkeys(range(self._count()), BEGINNING)
+        return self.read(begin, "", wait_seconds)[0] if begin else {}
+
+    def length(self) -> int:
+        """The offsets between the beginnings and the ends of all partitions; none where there is no such topic."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415
+
+        places = [TopicPartition(self.topic, number) for number in range(self._count())]
+        bounds = [self._consumer.get_watermark_offsets(place, REQUEST_SECONDS) for place in places]
+        return sum(end - start for start, end in bounds)
 
     def topic_partitions(self) -> int:
         """How many partitions the topic has; it is made when there is none. Raises SinkError."""

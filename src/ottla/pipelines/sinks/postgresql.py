@@ -95,10 +95,7 @@ class PostgresSession:
         return self._database
 
     def prepare(self, table: Table, columns: list[TableColumn]) -> None:
-        self._run(
-            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
-            " PRIMARY KEY (query, sink))"
-        )
+        self._make_ledger()
         existing = dict(self.database.execute(COLUMNS, (table.quoted,)).fetchall())
         if existing:
             table.check_existing(columns, existing, TYPES)
@@ -108,6 +105,12 @@ class PostgresSession:
             raise SinkError(f"there is no table {table.name}: create it, or let it be created (create: true)")
         if table.key and existing:
             self._check_key(table)
+
+    def _make_ledger(self) -> None:
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {LEDGER} (query TEXT, sink TEXT, batch BIGINT, identity TEXT,"
+            " PRIMARY KEY (query, sink))"
+        )
 
     def _check_key(self, table: Table) -> None:
         keys = [row[0] for row in self.database.execute(UNIQUE_KEYS, (table.quoted,)).fetchall()]
@@ -123,6 +126,28 @@ class PostgresSession:
         statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = %s AND sink = %s"  # noqa: S608
         row = self.database.execute(statement, (query, table)).fetchone()
         return None if row is None else Recorded(int(row[0]), str(row[1]))
+
+    def remembered(self, table: str) -> dict[str, Recorded]:
+        self._make_ledger()
+        statement = f"SELECT query, batch, identity FROM {LEDGER} WHERE sink = %s"  # noqa: S608
+        found = self.database.execute(statement, (table,)).fetchall()
+        return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
+
+    def forget(self, query: str, table: str) -> None:
+        self._make_offsets()
+        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = %s AND sink = %s", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = %s", (query,))  # noqa: S608
+
+    def count(self, table: Table) -> int:
+        """The rows of the table; none if there is no such table."""
+        if not self.database.execute(COLUMNS, (table.quoted,)).fetchall():
+            return 0
+        found = self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()  # noqa: S608
+        return int(found[0]) if found else 0
+
+    def clear(self, table: Table) -> None:
+        if self.count(table):
+            self._run(f"DELETE FROM {table.quoted}")  # noqa: S608
 
     def record(self, query: str, table: str, recorded: Recorded) -> None:
         statement = (

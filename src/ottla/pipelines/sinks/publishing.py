@@ -257,7 +257,7 @@ def _send_marker(producer: Any, settings: Settings, work: Work, rows: int) -> li
     producer.produce(
         MARKER_TOPIC,
         key=_id(settings, work).encode(),
-        value=marker_value(work.recorded, rows),
+        value=marker_value(work.recorded, rows, settings.target.topic),
         partition=work.marker_partition,
         on_delivery=note,
     )

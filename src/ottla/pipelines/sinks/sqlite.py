@@ -83,8 +83,7 @@ class SqliteSession:
 
     def prepare(self, table: Table, columns: list[TableColumn]) -> None:
         run = self.database.execute
-        ledger = "(query TEXT, sink TEXT, batch INTEGER, identity TEXT, UNIQUE (query, sink))"
-        run(f"CREATE TABLE IF NOT EXISTS {LEDGER} {ledger}")
+        self._make_ledger()
         existing = {row[1]: row[2] for row in run(f"PRAGMA table_info({table.quoted})")}
         if existing:
             table.check_existing(columns, existing, TYPES)
@@ -94,6 +93,10 @@ class SqliteSession:
             raise SinkError(f"{self.path} has no table {table.name}: create it, or let it be created (create: true)")
         if table.key and existing:
             self._check_key(table)
+
+    def _make_ledger(self) -> None:
+        columns = "(query TEXT, sink TEXT, batch INTEGER, identity TEXT, UNIQUE (query, sink))"
+        self.database.execute(f"CREATE TABLE IF NOT EXISTS {LEDGER} {columns}")
 
     def _check_key(self, table: Table) -> None:
         for row in self.database.execute(f"PRAGMA index_list({table.quoted})").fetchall():
@@ -109,6 +112,27 @@ class SqliteSession:
         statement = f"SELECT batch, identity FROM {LEDGER} WHERE query = ? AND sink = ?"  # noqa: S608
         row = self.database.execute(statement, (query, table)).fetchone()
         return None if row is None else Recorded(int(row[0]), str(row[1]))
+
+    def remembered(self, table: str) -> dict[str, Recorded]:
+        self._make_ledger()
+        statement = f"SELECT query, batch, identity FROM {LEDGER} WHERE sink = ?"  # noqa: S608
+        found = self.database.execute(statement, (table,)).fetchall()
+        return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
+
+    def forget(self, query: str, table: str) -> None:
+        self._make_offsets()
+        self.database.execute(f"DELETE FROM {LEDGER} WHERE query = ? AND sink = ?", (query, table))  # noqa: S608
+        self.database.execute(f"DELETE FROM {OFFSETS_TABLE} WHERE query = ?", (query,))  # noqa: S608
+
+    def count(self, table: Table) -> int:
+        """The rows of the table; none if there is no such table."""
+        if not self.database.execute(f"PRAGMA table_info({table.quoted})").fetchall():
+            return 0
+        return int(self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()[0])  # noqa: S608
+
+    def clear(self, table: Table) -> None:
+        if self.count(table):
+            self.database.execute(f"DELETE FROM {table.quoted}")  # noqa: S608
 
     def record(self, query: str, table: str, recorded: Recorded) -> None:
         statement = f"INSERT OR REPLACE INTO {LEDGER} (query, sink, batch, identity) VALUES (?, ?, ?, ?)"  # noqa: S608

@@ -56,6 +56,14 @@ class Staged:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
+    def refuse_if_released(self, sink: str) -> None:
+        """For a sink that does not know the batch: whether it is written is what the sink says. Raises SinkError."""
+        if self.is_released:
+            raise SinkError(
+                f"{sink}: batch {self.batch_id} was published, and nothing is remembered of it there: the checkpoint or"
+                " what was written is gone; put it back, or begin with a new checkpoint and a new folder beside it"
+            )
+
 
 class Staging(Protocol):
     """One sink's place for pinned rows."""

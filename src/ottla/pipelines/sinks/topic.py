@@ -9,9 +9,9 @@ In a notebook, without anything else of ours:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from ottla.pipelines.sinks.at_least_once import Report, publish_rows
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
@@ -47,6 +47,8 @@ TRANSACTION_TIMEOUT_SECONDS = 300.0
 RECORD_BYTES_MAX = 1_048_588  # Kafka's own default, where the topic's settings may not be read
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
+Answer = TypeVar("Answer")
+
 
 class Published(NamedTuple):
     """What became of a batch. `skipped`: files that an earlier run had published."""
@@ -74,6 +76,10 @@ class TopicSink:
         """Settings of librdkafka; Spark's prefix is understood."""
         own = {name.removeprefix("kafka."): str(value) for name, value in self.options.items()}
         return {"bootstrap.servers": self.bootstrap_servers, **own}
+
+    @property
+    def place(self) -> str:
+        return f"topic {self.topic}"
 
     def encoded(self, rows: DataFrame) -> DataFrame:
         return producible(rows if self.encoding is None else self.encoding.apply(rows))
@@ -113,10 +119,47 @@ class ExactlyOnceTopic(TopicSink):
     transaction_timeout_seconds: float = TRANSACTION_TIMEOUT_SECONDS
     begin_at: int | None = None
     needs_marker: bool = True
+    is_exclusive: ClassVar[bool] = False
+    is_forgetful: ClassVar[bool] = False
     _known: dict[str, Known] = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # what a driver has learnt is not for others
+
+    def remembered(self) -> Mapping[str, Recorded]:
+        end = f".{self.name or self.topic}.0"  # the first file of a batch always has a marker
+        return {key.removesuffix(end): marker.recorded for key, marker in self.markers().items() if key.endswith(end)}
+
+    def markers(self) -> dict[str, Marker]:
+        """Of all queries that have written to the topic, by transactional id."""
+        found = self._looked(
+            MarkerReader(self.client()), lambda reader: reader.read_all(self.transaction_timeout_seconds)
+        )
+        return {key: marker for key, marker in found.items() if marker.target in ("", self.topic)}
+
+    def forget(self, queries: Collection[str]) -> None:
+        """That they have ever written here; whoever still publishes for one of them is fenced."""
+        for key, marker in self.markers().items():
+            prefix, _, number = key.rpartition(".")
+            for query in queries:
+                if prefix == self.prefix(query) and number.isdigit():
+                    settings = self.settings(query, Target(self.topic, RECORD_BYTES_MAX))
+                    forget_marker(settings, Work(int(number), marker.recorded, marker.partition))
+
+    def record_count(self) -> int:
+        """How many offsets the topic has; none if there is no such topic."""
+        return self._looked(MarkerReader(self.client(), self.topic), MarkerReader.length)
+
+    def _looked(self, reader: MarkerReader, ask: Callable[[MarkerReader], Answer]) -> Answer:
+        """Raises SinkError."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 (loaded where it is used)
+
+        try:
+            return ask(reader)
+        except KafkaException as problem:
+            raise SinkError(f"{reader.topic} cannot be looked at: {problem.args[0].str()}") from problem
+        finally:
+            reader.close()
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         self.publish(rows, batch)
@@ -134,10 +177,13 @@ class ExactlyOnceTopic(TopicSink):
         return self._publish_pinned(None, known.staging.pin_files(files, batch.batch_id), known, batch)
 
     def _publish_pinned(self, spark: SparkSession | None, staged: Staged, known: Known, batch: Batch) -> Published:
-        if staged.is_released:
+        if staged.is_released and not self.needs_marker:
             return Published(0, 0, 1)
-        if known.batch_id != batch.batch_id - 1:
-            known.learn(self, batch, staged)
+        if known.batch_id != batch.batch_id - 1 or staged.is_released:
+            is_published = known.learn(self, batch, staged)
+            if is_published and staged.is_released:
+                return Published(0, 0, 1)
+            staged.refuse_if_released(f"topic {self.topic}")
         outcomes = self._run(spark, staged, known, batch)
         known.note(batch.batch_id, outcomes)
         self._known[batch.query] = known
@@ -174,33 +220,33 @@ class Known:
     ends: dict[int, int] = field(default_factory=dict)  # marker partition -> up to where all markers were read
     holders: dict[int, str] = field(default_factory=dict)
 
-    def learn(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged) -> None:
-        """Read the markers of the query and refuse to go on in doubt. Raises SinkError."""
+    def learn(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged) -> bool:
+        """Read the markers of the query: is (the first file of) the batch published? Raises SinkError in doubt."""
         self.target = sink.target()
         self.positions, self.holders, self.ends = {}, {}, {}
         reader = MarkerReader(sink.client())
         try:
             self.partitions = reader.topic_partitions()
-            if sink.needs_marker:
-                self._learn_markers(sink, batch, staged, reader)
+            return sink.needs_marker and self._learn_markers(sink, batch, staged, reader)
         finally:
             reader.close()
 
-    def _learn_markers(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged, reader: MarkerReader) -> None:
+    def _learn_markers(self, sink: ExactlyOnceTopic, batch: Batch, staged: Staged, reader: MarkerReader) -> bool:
         prefix = sink.prefix(batch.query)
         begin = dict.fromkeys(range(self.partitions), BEGINNING)
         found, self.ends = reader.read(begin, f"{prefix}.", sink.transaction_timeout_seconds)
         first = found.get(transactional_id(prefix, 0))
         subject = f"query {batch.query}, topic {sink.topic}"
         question = Question(batch.batch_id, staged.identity, subject, sink.begin_at)
-        is_written(question, None if first is None else first.recorded)
+        is_published = is_written(question, None if first is None else first.recorded)
         if sink.begin_at == batch.batch_id:
             self._forget(sink.settings(batch.query, sink.target()), found, (batch.batch_id, staged.identity))
-            return
+            return is_published
         for key, marker in found.items():
             number = key.removeprefix(f"{prefix}.")
             if number.isdigit() and marker.partition == marker_partition(prefix, int(number), self.partitions):
                 self.positions[int(number)] = marker.offset
+        return is_published
 
     def _forget(self, settings: Settings, found: Mapping[str, Marker], kept: tuple[int, str]) -> None:
         """All that was published before: what remains of it would make later batches look late."""

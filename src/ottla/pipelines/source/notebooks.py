@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ottla.base.bootstrap import default_bootstrap
 from ottla.base.names import TopicPartition
 from ottla.pipelines.source.bounds import OptionError, offsets_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BOOTSTRAP = "127.0.0.1:9092"
 # earliest, latest, a moment (also as text, such as 2026-01-31T12:00:00+00:00), or {partition: offset}
 Place = str | datetime | Mapping[int, int]
 
@@ -29,14 +29,14 @@ def read_topic(
     spark: SparkSession,
     topic: str,
     *,
-    bootstrap_servers: str = BOOTSTRAP,
+    bootstrap_servers: str | None = None,
     starting: Place = "earliest",
     ending: Place = "latest",
     columns: Sequence[str] = (),
     headers: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """What is in a topic (or in several, with commas) now."""
+    """What is in a topic (or in several, with commas) now. Brokers: $OTTLA_BOOTSTRAP_SERVER unless said."""
     register(spark)
     wanted = _options(topic, bootstrap_servers, starting, columns, headers)
     wanted |= _place(topic, ending, "ending")
@@ -47,7 +47,7 @@ def read_topic_stream(
     spark: SparkSession,
     topic: str,
     *,
-    bootstrap_servers: str = BOOTSTRAP,
+    bootstrap_servers: str | None = None,
     starting: Place = "latest",
     columns: Sequence[str] = (),
     headers: bool = False,
@@ -59,8 +59,14 @@ def read_topic_stream(
     return spark.readStream.format("ottla").options(**wanted, **(options or {})).load()
 
 
-def _options(topic: str, bootstrap: str, starting: Place, columns: Sequence[str], headers: bool) -> dict[str, str]:
-    wanted = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **_place(topic, starting, "starting")}
+def _options(
+    topic: str, bootstrap: str | None, starting: Place, columns: Sequence[str], headers: bool
+) -> dict[str, str]:
+    wanted = {
+        "kafka.bootstrap.servers": bootstrap or default_bootstrap(),
+        "subscribe": topic,
+        **_place(topic, starting, "starting"),
+    }
     if columns:
         wanted["columns"] = ",".join(columns)
     if headers:

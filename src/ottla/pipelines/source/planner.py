@@ -4,7 +4,8 @@ Rules, as in Spark's kafka source:
 1. A stream begins where startingOffsets says; partitions that come later are read from their beginning.
 2. An offset that the cluster does not reach any more, a partition that is gone, and a topic that was made anew under
    its old name are losses (losses.py). The new topic may be longer than what was read of the old one: only ids tell.
-3. With Trigger.AvailableNow the end is fixed once, and nothing that comes later is looked at.
+3. A start beyond the end is an error, and where losses are forgiven a warning.
+4. With Trigger.AvailableNow the end is fixed once, and nothing that comes later is looked at.
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ class Planner:
         partitions = self._existing()
         start = self._resolve(self.options.starting, partitions, "startingOffsets")
         end = self._resolve(self.options.ending, partitions, "endingOffsets", is_end=True)
+        self._check_start(start, end, self.options.ending)
         return self._split(Range(*each, start[each], end[each]) for each in partitions)
 
     def initial(self) -> Offsets:
         """Where a new stream begins."""
         partitions = self._existing()
         self.topic_ids.begin(self.cluster.topic_ids())
-        return self._resolve(self.options.starting, partitions, "startingOffsets")
+        start = self._resolve(self.options.starting, partitions, "startingOffsets")
+        named = [each for each, offset in self.options.starting.offsets.items() if offset >= 0]
+        self._check_start(start, self.cluster.latest(named), Bound(everywhere=LATEST))
+        return start
 
     def fix_end(self) -> None:
         """From now on nothing beyond what is there at this moment is read."""
@@ -165,6 +170,18 @@ class Planner:
         found |= self.cluster.earliest(each for each, offset in wanted.items() if offset == EARLIEST)
         found |= self.cluster.latest(each for each, offset in wanted.items() if offset == LATEST)
         return found
+
+    def _check_start(self, start: Offsets, end: Offsets, ending: Bound) -> None:
+        """A start beyond the end would read nothing, and nobody would hear of it."""
+        for each in sorted(each for each in end if start[each] > end[each]):
+            is_latest = LATEST in (ending.everywhere, ending.offsets.get(each))
+            sentence = (
+                f"{each} should be read from offset {start[each]} on, "
+                f"but {'its log' if is_latest else 'what is wanted'} ends at {end[each]}"
+            )
+            if self.options.fails_on_data_loss:
+                raise SourceError(f"{sentence}: begin earlier{', or was the topic made anew?' if is_latest else ''}")
+            report_loss(self.options, sentence)
 
     def _at_times(self, times_ms: Mapping[TopicPartition, int], is_end: bool) -> Offsets:
         found = self.cluster.at_times(times_ms)

@@ -3,14 +3,18 @@
 Rules:
 1. What Spark logs goes to a file of bounded size, what Java and Python workers say on standard error to one beside it:
    the terminal belongs to the pipeline.
-2. When something fails, the one line that says why is picked out of exceptions and files.
+2. No Java is left behind, whenever the start is interrupted: it ends with its standard input, and until it reads that
+   it is killed.
+3. When something fails, the one line that says why is picked out of exceptions and files.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,15 +124,33 @@ def _launch(conf: SparkConf, errors: Path | None) -> SparkSession:
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    if errors is None:
-        gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
-    else:
-        with errors.open("ab") as file:
-            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+    with _ending_new_children():
+        if errors is None:
+            gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
+        else:
+            with errors.open("ab") as file:
+                gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
     try:
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except BaseException:
         end_java()
+        _end(gateway)  # it may not be Spark's yet
+        raise
+
+
+@contextmanager
+def _ending_new_children() -> Iterator[None]:
+    """Whoever is interrupted in here ends what was started: a Java that cannot tell PySpark its port never ends."""
+    from ottla.pipelines.spark.processes import children_of  # noqa: PLC0415 (it needs this file)
+
+    before = children_of(os.getpid())
+    try:
+        yield
+    except BaseException:
+        for child in children_of(os.getpid()):
+            if child not in before:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
         raise
 
 

@@ -72,6 +72,7 @@ class Passage:
     before: tuple[str, ...] = ()  # the observations that counted what went in, for all but "marks"
     operators: int = 0  # how many of Spark's stateful operators it is made of
     ends: str = ""  # the observation from which late rows are counted, see lateness.py
+    where: str = ""  # the observation that counts what a WHERE inside of it leaves out
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Frame:
     passages: tuple[Passage, ...] = ()
     observations: tuple[str, ...] = ()  # what was counted last: one, or one for each side of a join
     needs_count: bool = True  # nothing was counted since the rows came into being
+    source: str = ""  # the stream that reads the topic
+    sources: tuple[tuple[str, str], ...] = ()  # such streams, and the observations that counted what they read
 
     def __repr__(self) -> str:
         at = f"{self.passages[-1].stream} {self.passages[-1].step}" if self.passages else "source"
@@ -171,6 +174,8 @@ class Frame:
         name, rows = self.around.observe(self.rows, figures)
         passages = tuple(_counted(passage, name, self.observations) for passage in self.passages)
         counted = replace(self, passages=passages, observations=(name,), needs_count=False)
+        if not self.observations:
+            counted = replace(counted, sources=((self.source, name),))
         return counted._dropped(rows)
 
     def stateful(self, operators: int) -> Frame:
@@ -194,6 +199,7 @@ class Frame:
             both,
             passages=(*both.passages[:-1], *other.passages, both.passages[-1]),
             observations=(*self.observations, *other.observations),
+            sources=(*self.sources, *other.sources),
         )
 
     def _dropped(self, rows: DataFrame) -> Frame:
@@ -202,13 +208,13 @@ class Frame:
         return replace(self, rows=clean)
 
 
-def source_frame(rows: DataFrame, around: Surroundings) -> Frame:
+def source_frame(rows: DataFrame, around: Surroundings, stream: str = "") -> Frame:
     """A frame from the columns of a Kafka source: what it said is visible, and kept as origin."""
     for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
         if name in rows.columns:
             rows = rows.withColumn(f"_{name}", F.col(name))
     rows = rows.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
-    return Frame(rows, around)
+    return Frame(rows, around, source=stream)
 
 
 def _counted(passage: Passage, name: str, before: tuple[str, ...]) -> Passage:

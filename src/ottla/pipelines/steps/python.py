@@ -2,8 +2,9 @@
 
 each: frame   gets Spark's DataFrame of the living rows and returns one. Anything is possible.
 each: batch   gets pandas DataFrames, one after the other, and returns one for each.
-each: row     gets a dict and returns a dict with the columns of the result, or None to filter the record. What it
-              raises kills that record, with the exception's text as the reason; the query goes on.
+each: row     gets a dict and returns a dict with all columns of the result, or None to filter the record. What it
+              raises kills that record, with file, line and the exception's text as the reason; the query goes on. So
+              does a column that it leaves out: a null is written None.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
-from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.frame import Frame, Passage
 from ottla.pipelines.steps.parsing.binaries import PROBLEM, REASON_CHARACTERS_MAX, Row, to_structs
 from ottla.pipelines.steps.parsing.reader import arrow_function, quoted
 from ottla.pipelines.steps.parsing.schemas import SchemaError, read_schema
-from ottla.pipelines.steps.python_code import CodeError, find_function, name_problem
+from ottla.pipelines.steps.python_code import CodeError, find_function, name_problem, told
 from ottla.pipelines.steps.step import Kind, StepError
 
 MADE = "_made"
 IS_FILTERED = "_is_filtered"
+LEFT_OUT = "the function left out the column"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +61,20 @@ class Python:
             raise StepError(str(problem), field="function") from None
         if self.each == "row":
             return _by_row(frame, function, self._schema(frame))
-        rows = frame.rows.select(*map(quoted, frame.columns))
-        made = function(rows) if self.each == "frame" else _by_batch(rows, function, self._schema(frame))
+        made = self._made(frame, function)
         if not isinstance(made, DataFrame):
             raise StepError(f"the function returned {type(made).__name__}, not a DataFrame", field="function")
         event_time = frame.event_time if frame.event_time in made.columns else None
         return frame.merged(made, event_time)
+
+    def _made(self, frame: Frame, function: Callable[..., Any]) -> Any:
+        rows = frame.rows.select(*map(quoted, frame.columns))
+        if self.each == "batch":
+            return _by_batch(rows, function, self._schema(frame), frame.passages[-1])
+        try:
+            return function(rows)
+        except Exception as error:  # it is the user's code
+            raise StepError(told(error, function), field="function") from error
 
     def _schema(self, frame: Frame) -> T.StructType:
         if self.schema is None:
@@ -75,10 +85,13 @@ class Python:
             raise StepError(str(problem), field="schema") from None
 
 
-def _by_batch(rows: DataFrame, function: Callable[..., Any], schema: T.StructType) -> DataFrame:
+def _by_batch(rows: DataFrame, function: Callable[..., Any], schema: T.StructType, step: Passage) -> DataFrame:
+    """What the function raises ends the query: nobody knows which of the rows it was about."""
+    calling = batch_caller(function, schema.names, f"{step.stream}, step {step.number}, {step.step}")
+
     def over(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            yield function(batch)
+            yield calling(batch)
 
     return rows.mapInPandas(over, schema)
 
@@ -101,6 +114,24 @@ def _by_row(frame: Frame, function: Callable[..., Any], schema: T.StructType) ->
     return chosen if chosen.event_time in (None, *schema.names) else replace(chosen, event_time=None)
 
 
+def batch_caller(function: Callable[[Any], Any], names: list[str], step: str) -> Callable[[Any], Any]:
+    """The function, with what goes wrong in it told with the step, in a line."""
+
+    def call(batch: Any) -> Any:
+        try:
+            made = function(batch)
+        except Exception as error:  # noqa: BLE001 (it is the user's code)
+            raise RuntimeError(f"{step}: {told(error, function)}") from None
+        if not hasattr(made, "columns"):
+            raise RuntimeError(f"{step}: the function returned {type(made).__name__}, not a pandas DataFrame")
+        missing = [name for name in names if name not in made.columns]
+        if missing:
+            raise RuntimeError(f"{step}: {LEFT_OUT} {missing[0]!r}")
+        return made
+
+    return call
+
+
 def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], Row]:
     """The function, with what goes wrong in it as a value."""
     known = set(names)
@@ -109,12 +140,15 @@ def caller(function: Callable[[Row], Any], names: list[str]) -> Callable[[Row], 
         try:
             made = function(row)
         except Exception as error:  # noqa: BLE001 (it is the user's code: whatever it raises is about this row)
-            return {PROBLEM: f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]}
+            return {PROBLEM: told(error, function)[:REASON_CHARACTERS_MAX]}
         if made is None:
             return {IS_FILTERED: True}
         if not isinstance(made, Mapping):
             return {PROBLEM: f"the function returned {type(made).__name__}, not a dict"}
         unknown = made.keys() - known
-        return {PROBLEM: f"the function returned an unknown column {min(unknown)!r}"} if unknown else dict(made)
+        if unknown:
+            return {PROBLEM: f"the function returned an unknown column {min(unknown)!r}"}
+        missing = [name for name in names if name not in made]
+        return {PROBLEM: f"{LEFT_OUT} {missing[0]!r}"} if missing else dict(made)
 
     return call

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,24 @@ def find_function(text: str, folder: str) -> Callable[..., Any]:
         module = _from_file(module_name, path) if path.is_file() else importlib.import_module(module_name)
     except ModuleNotFoundError as problem:
         raise CodeError(f"there is no {path.name} in {Path(folder).resolve()}, and {problem}") from None
-    except (ImportError, SyntaxError, AttributeError, NameError, TypeError, ValueError, OSError) as problem:
+    except SyntaxError as problem:
         raise CodeError(f"{module_name} cannot be loaded: {type(problem).__name__}: {problem}") from problem
+    except Exception as problem:  # (it is the user's code)
+        raise CodeError(f"{module_name} cannot be loaded: {told(problem)}") from problem
     found = getattr(module, name, None)
     if not callable(found):
         raise CodeError(f"{module_name} has no function {name!r}")
     return found  # type: ignore[no-any-return]
+
+
+def told(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """`mine.py:12: ValueError: bad`: what was raised, and the deepest line of the function's own file."""
+    own = getattr(getattr(function, "__code__", None), "co_filename", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((each for each in reversed(frames) if each.filename == own), frames[-1] if frames else None)
+    words = next(iter(str(error).splitlines()), "")
+    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return what if place is None else f"{Path(place.filename).name}:{place.lineno}: {what}"
 
 
 def _from_file(name: str, path: Path) -> Any:

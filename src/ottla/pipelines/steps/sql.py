@@ -4,14 +4,16 @@
       SELECT page, count(*) AS views FROM stream GROUP BY page
 
 What may stand in it is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before,
-or the state of a stream grows without end.
+or the state of a stream grows without end. What a WHERE on the stream alone leaves out is counted as filtered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.columns import need_columns
@@ -21,6 +23,7 @@ from ottla.pipelines.steps.sql_groups import grouping_columns
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
 from ottla.pipelines.steps.sql_safety import check_query
 from ottla.pipelines.steps.sql_tokens import SqlError
+from ottla.pipelines.steps.sql_where import Where, where_of
 from ottla.pipelines.steps.step import Kind, StepError
 from ottla.pipelines.steps.tables import file_table
 
@@ -64,6 +67,7 @@ class Sql:
             **{name: visible(other) for name, other in others.items()},
             **{name.lower(): file_table(spark, frame.around.folder, file) for name, file in self.tables.items()},
         }
+        frame, rows[STREAM] = _counted(frame, where_of(self.query), rows[STREAM])
         result = _run(spark, query, rows)
         for name in result.columns:
             if name.startswith("_"):
@@ -84,6 +88,16 @@ class Sql:
 def visible(frame: Frame) -> DataFrame:
     need_columns(frame, frame.columns)
     return frame.rows.select(*map(quoted, frame.columns))
+
+
+def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame, DataFrame]:
+    """The rows, with a count of those that the query's WHERE will leave out: they are filtered, not kept."""
+    if where is None or not frame.around.is_counting:
+        return frame, rows
+    is_left_out = ~F.coalesce(F.expr(where.condition), F.lit(False))
+    name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
+    last = replace(frame.passages[-1], where=name)
+    return replace(frame, passages=(*frame.passages[:-1], last)), counted
 
 
 def _run(spark: SparkSession, query: Query, rows: Mapping[str, DataFrame]) -> DataFrame:

@@ -98,3 +98,12 @@ def test_what_is_no_pipeline(text: str) -> None:
 
 def test_a_pipeline_without_an_end() -> None:
     assert any("no stream has a `to`" in text for text in problems_of(FLAT.split("to:", maxsplit=1)[0]))
+
+
+def test_brokers_that_nobody_names_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = {"name": "a", "from": {"topic": "t"}, "to": "console"}
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "elsewhere:9093")
+    assert read_pipeline(flat, {}).head.bootstrap_servers == "elsewhere:9093"
+    assert read_pipeline({**flat, "bootstrap.servers": "here:1"}, {}).head.bootstrap_servers == "here:1"
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "")
+    assert read_pipeline(flat, {}).head.bootstrap_servers == "127.0.0.1:9092"

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.progress import Snapshot, Tracker, is_batch, lag, number, read_snapshot
+from ottla.pipelines.running.query_state import QueryState
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]
 
@@ -107,7 +108,8 @@ def test_a_query_without_a_batch_for_long_is_idle() -> None:
 def test_a_snapshot_survives_json() -> None:
     tracker = Tracker("q")
     tracker.add(RECORDED[0])
-    now = tracker.settle([StepCount("s", 1, "filter", 10, 7, 2, 0, 1, 7)], is_active=False, error="why")
+    counts = [StepCount("s", 1, "filter", 10, 7, 2, 0, 1, 7)]
+    now = tracker.settle(QueryState("q", [], counts, False, "why", unsent=3, records={"s": 10}))
     assert read_snapshot(json.loads(json.dumps(now.as_json()))) == now
 
 

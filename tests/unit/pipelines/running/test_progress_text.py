@@ -41,6 +41,24 @@ def test_the_end_names_what_was_lost() -> None:
     assert end_line([]) == "0 rows in 0 batches"
 
 
+def test_what_queries_share_is_counted_once_and_each_step_names_its_query() -> None:
+    """A person counts 12,000 records, however many queries look at them."""
+    parse = StepCount("events", 1, "parse", 12_000, 11_900, 0, 0, 100, 11_900)
+    quick = Snapshot("quick", batches=5, rows=12_000, records={"events": 12_000}, steps=(parse,))
+    joined = Snapshot("joined", batches=4, rows=12_050, records={"events": 12_000, "users": 50}, steps=(parse,))
+    assert end_line([quick, joined]) == "12,050 rows in 9 batches, 100 dead"
+    heading, first, second = step_table([quick, joined])
+    assert heading.split()[:3] == ["query", "stream", "step"]
+    assert first.split()[:5] == ["quick", "events", "1", "parse", "12,000"]
+    assert second.split()[:5] == ["joined", "events", "1", "parse", "12,000"]
+
+
+def test_letters_that_are_not_sent_are_told() -> None:
+    waiting = FULL._replace(unsent=34)
+    assert batch_line(waiting).endswith("18.8 kB  34 dead letters to send")
+    assert end_line([waiting]).endswith("34 dead, 10 late, 34 dead letters are not sent")
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [(1500, "1.5 s"), (600_000, "10 min"), (7_300_000, "2 h"), (86_400_000 * 400, "400 d"), (-5_000, "-5.0 s")],

@@ -36,6 +36,11 @@ def test_each_figure_has_its_plot() -> None:
     assert titles[-1] == "what became of the rows at each step"
 
 
+def test_steps_of_a_shared_stream_have_a_bar_for_each_query() -> None:
+    axes = draw(RUN._replace(queries=(QUERY, QUERY._replace(query="other"))), POINTS).axes[-1]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["main, main: 1 filter", "other, main: 1 filter"]
+
+
 def test_a_run_without_steps_and_with_one_batch_can_be_drawn(tmp_path: Path) -> None:
     write_report(RUN._replace(queries=()), POINTS[:1], tmp_path / "r.png")
 

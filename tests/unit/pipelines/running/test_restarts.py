@@ -13,7 +13,7 @@ from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.checkpoints import check_names, put_aside
-from ottla.pipelines.running.dead_letters import DeadLetters
+from ottla.pipelines.running.dead_letters import NOTE, NOTHING, DeadLetters, noted
 from ottla.pipelines.running.shape import check_shape
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.steps.frame import Passage
@@ -115,7 +115,10 @@ class Letters(DeadLetters):
 
     def __init__(self, folder: Path, committed: int = -1) -> None:
         found = pipeline()
-        super().__init__(cast("Any", None), found, found.streams["pages"], str(folder), Choices(), committed)
+        checkpoint = Checkpoint(cast("Any", None), str(folder / "checkpoint"))
+        if not (folder / NOTE).exists():
+            (folder / NOTE).write_text(NOTHING)
+        super().__init__(checkpoint.spark, found, found.streams["pages"], str(folder), Choices(), checkpoint, committed)
         self.sent: list[tuple[int, int]] = []
         self.fails = False
 
@@ -163,4 +166,4 @@ def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) 
     for text in ("", "[1", "[1]", "noise"):
         (tmp_path / "swept").write_text(text)
         with pytest.raises(CheckpointError, match="swept is damaged"):
-            Letters(tmp_path).check()
+            noted(str(tmp_path))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
-from ottla.pipelines.sinks.files import FilesSink, check_inside, checkpoint_identity, newest, was_begun
+from ottla.pipelines.sinks.files import DeltaSink, FilesSink, check_inside, checkpoint_identity, newest_of, was_begun
 from ottla.pipelines.sinks.ledger import Recorded
 
 
@@ -36,16 +36,30 @@ def test_the_newest_batch_is_found_by_its_folder(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "_ottla").write_text(json.dumps({"query": "q", "identity": f"i{number}"}))
     (tmp_path / "ottla_batch=x").mkdir()
-    assert newest(tmp_path, "q") == Recorded(10, "i10")
-    assert newest(tmp_path / "nothing", "q") is None
+    assert newest_of(tmp_path, "q") == Recorded(10, "i10")
+    assert newest_of(tmp_path / "nothing", "q") is None
     with pytest.raises(SinkError, match="belongs to query 'q'"):
-        newest(tmp_path, "another")
+        newest_of(tmp_path, "another")
+    assert FilesSink(str(tmp_path)).remembered() == {"q": Recorded(10, "i10")}
+    (tmp_path / "ottla_batch=10" / "_ottla").unlink()
+    assert FilesSink(str(tmp_path)).remembered() == {"": Recorded(10, "")}
+
+
+def test_a_delta_table_remembers_the_newest_batch_of_each_query(tmp_path: Path) -> None:
+    assert DeltaSink(str(tmp_path)).remembered() == {}
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for number, query in enumerate(("a", "a", "b")):
+        actions = [{"commitInfo": {"operation": "WRITE"}}, {"txn": {"appId": query, "version": number}}]
+        (log / f"{number:020}.json").write_text("\n".join(json.dumps(each) for each in actions))
+    assert DeltaSink(str(tmp_path)).remembered() == {"a": Recorded(1, ""), "b": Recorded(2, "")}
 
 
 def test_a_checkpoint_keeps_its_identity_and_a_new_one_has_another(tmp_path: Path) -> None:
     first = checkpoint_identity(Batch("q", 0, str(tmp_path / "a")))
     assert checkpoint_identity(Batch("q", 7, str(tmp_path / "a"))) == first
     assert checkpoint_identity(Batch("q", 0, str(tmp_path / "b"))) != first
+    assert checkpoint_identity(Batch("q", 0, str(tmp_path / "c"), "known")) == "known"
 
 
 def test_a_batch_that_was_begun_is_known(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ class Message:
 
 
 def test_a_marker_comes_back_as_it_was() -> None:
-    marker = parse_marker(marker_value(Recorded(7, "abc"), 12), 3, 44)
+    marker = parse_marker(marker_value(Recorded(7, "abc"), 12, "out"), 3, 44)
     assert marker is not None
-    assert marker[:3] == (Recorded(7, "abc"), 3, 44)
+    assert (marker[:3], marker.target) == ((Recorded(7, "abc"), 3, 44), "out")
 
 
 @pytest.mark.parametrize("value", [None, b"", b"7", b"{}", b"\xff", b'{"batch": "x", "identity": 1, "at_ms": 2}'])
@@ -40,14 +40,14 @@ def test_neighbours_lie_in_different_partitions() -> None:
 
 def test_the_last_marker_of_a_partition_counts_also_when_its_number_is_smaller() -> None:
     found: dict[str, Marker] = {}
-    _take_marker(Message(marker_value(Recorded(57, "old"), 1), 1), found)
-    _take_marker(Message(marker_value(Recorded(0, "new"), 1), 2), found)
+    _take_marker(Message(marker_value(Recorded(57, "old"), 1, "out"), 1), found)
+    _take_marker(Message(marker_value(Recorded(0, "new"), 1, "out"), 2), found)
     assert found["q.out.0"].recorded == Recorded(0, "new")
 
 
 def test_a_tombstone_forgets() -> None:
     found: dict[str, Marker] = {}
-    _take_marker(Message(marker_value(Recorded(57, "old"), 1), 1), found)
+    _take_marker(Message(marker_value(Recorded(57, "old"), 1, "out"), 1), found)
     _take_marker(Message(None, 2), found)
     assert found == {}
 

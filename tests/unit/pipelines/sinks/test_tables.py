@@ -1,18 +1,21 @@
 """Statements and complaints about tables, and what a database is given."""
 
 import sqlite3
+from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
-from ottla.pipelines.sinks.batch import SinkError
-from ottla.pipelines.sinks.database import PostgresSink
+from ottla.pipelines.sinks.batch import Batch, SinkError
+from ottla.pipelines.sinks.database import PostgresSink, SqliteSink, StagedRows
 from ottla.pipelines.sinks.ledger import Recorded
 from ottla.pipelines.sinks.postgresql import TYPES, csv_text
 from ottla.pipelines.sinks.sqlite import SqliteSession
+from ottla.pipelines.sinks.staging import Staged
 from ottla.pipelines.sinks.tables import Kind, Table, TableColumn, conflict_clause, create_statement, quoted
 
 COLUMNS = [TableColumn("page", "text"), TableColumn("views", "integer"), TableColumn("price", "decimal", "12,3")]
@@ -176,3 +179,34 @@ def test_a_column_that_has_no_order_in_every_database_tells_no_newest_row() -> N
     for wrong in ({"mode": "append"}, {"mode": "upsert", "key": ("at",)}):
         with pytest.raises(SinkError, match="newest_by is for upsert"):
             Table("v", newest_by="at", **wrong)  # type: ignore[arg-type]
+
+
+class Rows:
+    """Pinned rows of a batch; none can be read once they are released."""
+
+    def __init__(self, staged: Staged) -> None:
+        self.staged = staged
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        assert not self.staged.is_released
+        yield pa.RecordBatch.from_pydict({"page": ["/"], "views": [self.staged.batch_id]})
+
+
+def test_whether_a_batch_is_written_is_what_the_database_says_and_not_what_lies_beside_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """Rows that were released by an earlier query are not those of this one, though the batch has the same number."""
+    sink = SqliteSink(Table("v"), path=str(tmp_path / "a.db"))
+
+    def write(batch_id: int, is_released: bool = False) -> int:
+        rows = cast("StagedRows", Rows(Staged(batch_id, f"i{batch_id}", (), is_released)))
+        with sink.session() as session:
+            return sink._transaction(session, COLUMNS[:2], Batch("q", batch_id, ""), rows, None)
+
+    assert sink.remembered() == {}
+    assert not (tmp_path / "a.db").exists()
+    assert [write(0), write(1)] == [1, 1]
+    assert write(1, is_released=True) == 0
+    with pytest.raises(SinkError, match=r"table v: batch 2 was published, and nothing is remembered of it there"):
+        write(2, is_released=True)
+    assert sink.remembered() == {"q": Recorded(1, "i1")}

@@ -80,6 +80,29 @@ def test_a_batch_between_offsets(cluster: FakeCluster) -> None:
     assert found == [Range("t", 0, 10, 20), Range("t", 1, 50, 60)]
 
 
+def test_a_start_beyond_the_end_is_refused_as_by_sparks_own_source(cluster: FakeCluster) -> None:
+    """Nothing would be read, and nothing would say so."""
+    beyond = '{"t":{"0":101,"1":60}}'
+    words = "t-0 should be read from offset 101 on, but its log ends at 100: begin earlier"
+    with pytest.raises(SourceError, match=words):
+        planner(cluster, False, startingOffsets=beyond).batch_ranges()
+    with pytest.raises(SourceError, match=words):
+        planner(cluster, startingOffsets=beyond).initial()
+    with pytest.raises(SourceError, match="t-0 should be read from offset 30 on, but what is wanted ends at 20"):
+        planner(
+            cluster, False, startingOffsets='{"t":{"0":30,"1":-2}}', endingOffsets='{"t":{"0":20,"1":-1}}'
+        ).batch_ranges()
+    at_the_end = '{"t":{"0":100,"1":60}}'
+    assert planner(cluster, False, startingOffsets=at_the_end).batch_ranges() == []
+
+
+def test_a_start_beyond_the_end_is_a_warning_for_who_forgives_losses(cluster: FakeCluster, tmp_path: Path) -> None:
+    """A topic that was made anew since the offsets were noted: what is there is read."""
+    more = {"startingOffsets": '{"t":{"0":101,"1":55}}', "failOnDataLoss": "false", "lossFolder": str(tmp_path)}
+    assert planner(cluster, False, **more).batch_ranges() == [Range("t", 1, 55, 60)]
+    assert "t-0 should be read from offset 101 on" in collect_losses(str(tmp_path))[0]
+
+
 def test_a_batch_between_times(cluster: FakeCluster) -> None:
     found = planner(cluster, False, startingTimestamp="500", endingTimestamp="700").batch_ranges()
     assert found == [Range("t", 0, 50, 70), Range("t", 1, 50, 60)]

@@ -1,0 +1,93 @@
+"""`ottla pipeline reset`: forget what earlier runs have done, so that the next one begins anew.
+
+Checkpoint, notes and pinned rows of all streams are put aside together: what is left of one would stop the next run.
+With --sinks what the pipeline has written goes, too, as far as it is the pipeline's alone (sinks/forgetting.py). All is
+said before anything is done, and if one thing must not be done, nothing is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ottla.cli.pipelines.files import load, state_of, tell
+from ottla.cli.pipelines.runs import known_run
+from ottla.cli.terminal import ToolError, confirm, is_terminal, say
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.beginning import name_of
+from ottla.pipelines.running.belonging import is_of_stream
+from ottla.pipelines.running.checkpoints import planned_moves, put_aside
+from ottla.pipelines.running.delivery import make_delivery
+from ottla.pipelines.running.loading import Loaded
+from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.forgetting import Removal, plan_removal
+
+FILES = (".yaml", ".yml", ".py")
+
+
+def run_reset(options: argparse.Namespace) -> int:
+    loaded: Loaded | None = None
+    try:
+        options.file = _file_of(options)
+        loaded = load(options)
+        lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""))
+        lock.lock()
+        try:
+            return _reset(options, loaded.pipeline)
+        finally:
+            lock.close()
+    except PipelineError as wrong:
+        return tell(loaded.placed(wrong) if loaded else wrong)
+    except (AlreadyRunningError, SinkError) as problem:
+        raise ToolError(str(problem)) from None
+
+
+def plan_removals(pipeline: Pipeline) -> list[Removal]:
+    """What the pipeline has written, sink by sink. Raises PipelineError, SinkError."""
+    names = [name_of(pipeline, stream) for stream in pipeline.queries()]
+
+    def is_own(query: str) -> bool:
+        return any(is_of_stream(query, name, with_runs=True) for name in names)
+
+    routes = [route for stream in pipeline.queries() for route in make_delivery(pipeline, stream, "", "").routes]
+    return [plan_removal(route.sink, is_own) for route in routes]
+
+
+def _reset(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    checkpoints = options.checkpoint or str(state_of(options).resolve())
+    moves = planned_moves(checkpoints, pipeline)
+    removals = plan_removals(pipeline) if options.sinks else []
+    refused = [removal for removal in removals if removal.is_refused]
+    if refused:
+        raise ToolError(f"{refused[0].place}: {refused[0].text}. Nothing was done")
+    for path, old in moves:
+        say(f"{path.name}: put checkpoint, notes and staged rows aside: {old}")
+    if not moves:
+        say(f"{checkpoints} has no checkpoint of {pipeline.name}")
+    for removal in removals:
+        say(f"{removal.place}: {removal.text}")
+    if options.dry_run:
+        say("Nothing was done (--dry-run).")
+        return 0
+    if not _is_sure(options, f"Reset {pipeline.name}?"):
+        say("Nothing was done.")
+        return 1
+    for removal in removals:
+        removal.remove()
+    put_aside(checkpoints, pipeline)
+    kept = "" if options.sinks else " Sinks keep their rows: where they know them, run wants --fresh, or reset --sinks."
+    say(f"{pipeline.name} is reset: the next run begins anew.{kept}")
+    return 0
+
+
+def _file_of(options: argparse.Namespace) -> str:
+    """A file, or that of the last run of this name."""
+    given = Path(options.name)
+    return options.name if given.suffix in FILES or given.is_file() else known_run(options).file
+
+
+def _is_sure(options: argparse.Namespace, question: str) -> bool:
+    return options.yes or not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or confirm(question)

@@ -1,0 +1,125 @@
+"""How a query begins, or goes on: what lies in its stream's folder, what its sinks remember, and where it starts.
+
+The id of a new query is chosen here, and written into the checkpoint's metadata before Spark looks for it there: so all
+that the query keeps can be named after it from the first batch on. Metadata come first and the owner's name last:
+whoever dies in between has left a query without batches, which begins again.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.running import dead_letters, shape, starting
+from ottla.pipelines.running.belonging import (
+    QUERY_FOLDER,
+    Found,
+    Standing,
+    StreamName,
+    check_found,
+    check_memory,
+    check_state,
+)
+from ottla.pipelines.running.checkpoint import Checkpoint, Ends
+from ottla.pipelines.running.delivery import SINKS_FOLDER, Delivery, can_last, kept_by_sinks, make_delivery
+from ottla.pipelines.running.notes import list_folder, read_note, write_note
+from ottla.pipelines.sinks.staging import local_path
+from ottla.pipelines.steps.frame import Passage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWNER = "owner"
+METADATA = "metadata"
+NOTES = (starting.NOTE, shape.NOTE, dead_letters.NOTE)
+TRACES = (SINKS_FOLDER, dead_letters.FOLDER)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """A query that may be started. `kept` is the folder of what it keeps."""
+
+    pipeline: Pipeline
+    stream: Stream
+    checkpoint: Checkpoint
+    query_id: str
+    kept: str
+    is_new: bool
+    committed: int
+    start: Ends
+    is_from_sinks: bool  # the start is where the rows in the databases end
+    delivery: Delivery
+
+    def check_state(self, passages: Iterable[Passage]) -> None:
+        """Of the steps. Raises PipelineError, CheckpointError."""
+        passages = list(passages)
+        if not self.is_new:
+            shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
+            dead_letters.noted(self.kept)
+        elif self.is_from_sinks:
+            check_state([each.step for each in passages if each.operators], name_of(self.pipeline, self.stream))
+
+    def note(self, passages: Iterable[Passage]) -> None:
+        """From here on the query is known."""
+        if not self.is_new:
+            return
+        local = local_path(self.checkpoint.folder)
+        if local is not None:  # the checksum of metadata that somebody has deleted
+            (local / f".{METADATA}.crc").unlink(missing_ok=True)
+        write_note(self.checkpoint.folder, METADATA, json.dumps({"id": self.query_id}))
+        starting.note_start(self.kept, self.start)
+        shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=True)
+        write_note(self.kept, dead_letters.NOTE, dead_letters.NOTHING)
+        write_note(self.kept, OWNER, str(name_of(self.pipeline, self.stream)))
+
+
+def settle(
+    spark: SparkSession, pipeline: Pipeline, stream: Stream, folder: str, chosen: str | None, is_fresh: bool
+) -> Beginning:
+    """`folder` is the stream's. Raises CheckpointError, SinkError, and what the sources raise; writes nothing."""
+    checkpoint = Checkpoint(spark, f"{folder}/checkpoint")
+    found = look(checkpoint, folder)
+    name = name_of(pipeline, stream)
+    check_found(found, name, can_last(stream))
+    query_id = found.query_id or str(uuid.uuid4())
+    kept = f"{folder}/{QUERY_FOLDER}{query_id}"
+    ends = kept_by_sinks(pipeline, stream) if found.is_new else {}
+    start = ends or (None if found.is_new else starting.noted_start(kept))
+    start = start or starting.find_start(pipeline, stream, chosen)
+    delivery = make_delivery(pipeline, stream, kept, query_id, checkpoint.folder, start)
+    if not ends:
+        for memory in delivery.memories():
+            check_memory(memory, name, found.standing, may_repeat=is_fresh or found.owner is not None)
+    committed = found.standing.committed
+    return Beginning(pipeline, stream, checkpoint, query_id, kept, found.is_new, committed, start, bool(ends), delivery)
+
+
+def look(checkpoint: Checkpoint, folder: str) -> Found:
+    """Raises CheckpointError for what is damaged."""
+    query_id = checkpoint.query_id()
+    checkpoint.check()
+    standing = Standing(checkpoint.newest_planned(), checkpoint.committed())
+    own = f"{QUERY_FOLDER}{query_id}"
+    others = tuple(name for name in list_folder(folder) if name.startswith(QUERY_FOLDER) and name != own)
+    if query_id is None:
+        return Found(folder, None, standing, None, others)
+    kept = f"{folder}/{own}"
+    names = list_folder(kept)
+    swept = read_note(kept, dead_letters.NOTE)
+    return Found(
+        folder,
+        query_id,
+        standing,
+        read_note(kept, OWNER),
+        others,
+        missing=tuple(note for note in NOTES if note not in names),
+        has_traces=any(name in names for name in TRACES) or swept not in (None, dead_letters.NOTHING),
+    )
+
+
+def name_of(pipeline: Pipeline, stream: Stream) -> StreamName:
+    return StreamName(pipeline.name, stream.name)

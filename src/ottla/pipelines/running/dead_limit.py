@@ -1,0 +1,59 @@
+"""How many rows of a run may die, and when to say that many do. Pure.
+
+A run ends as failed when a larger share of a query's rows is dead than `max_dead` allows; without it, when all are. It
+is judged at the end of a run, and where `max_dead` is given also on the way, from ROWS_MIN rows on: the first record
+alone says nothing about a stream. A warning is told once where UNUSUAL_SHARE of the rows or more are dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ottla.pipelines.running.progress import Snapshot, total_of, total_rows
+
+ROWS_MIN = 100
+UNUSUAL_SHARE = 0.1
+
+
+class DeadLimit(NamedTuple):
+    """What a pipeline says about its dead. `letters` is the topic in which the reasons are."""
+
+    share_max: float | None = None
+    letters: str | None = None
+
+    def problem(self, snapshots: Iterable[Snapshot], is_over: bool) -> str | None:
+        """Why the run has failed, or None."""
+        for query, rows, dead in _deaths(snapshots):
+            if self.share_max is None:
+                if is_over and dead == rows:
+                    return f"{query}: all {rows:,} rows are dead{self._where()}"
+            elif dead > rows * self.share_max and (is_over or rows >= ROWS_MIN):
+                allowed = f"more than max_dead: {percent(self.share_max)} allows"
+                return f"{query}: {_share(rows, dead)}, {allowed}{self._where()}"
+        return None
+
+    def warnings(self, snapshots: Iterable[Snapshot], is_over: bool) -> Iterator[tuple[str, str]]:
+        """Queries in which unusually many rows are dead, each with a sentence."""
+        for query, rows, dead in _deaths(snapshots):
+            if dead >= rows * UNUSUAL_SHARE and (is_over or rows >= ROWS_MIN):
+                yield query, f"{query}: {_share(rows, dead)}{self._where()}"
+
+    def _where(self) -> str:
+        return f"; topic {self.letters} has the reasons" if self.letters else ""
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def _deaths(snapshots: Iterable[Snapshot]) -> Iterator[tuple[str, int, int]]:
+    """Query, rows, dead rows; a step that makes several rows of one may let more die than were read."""
+    for snapshot in snapshots:
+        rows, dead = total_rows([snapshot]), total_of(snapshot.steps, "dead")
+        if dead:
+            yield snapshot.query, rows, min(dead, rows)
+
+
+def _share(rows: int, dead: int) -> str:
+    return f"{dead:,} of {rows:,} rows are dead ({percent(dead / max(rows, 1))})"

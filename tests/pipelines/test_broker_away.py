@@ -1,0 +1,84 @@
+"""A broker that is away for a while: what could not be sent is sent when it is back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conftest import Broker, BrokerFactory
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.running.following import Following
+from ottla.pipelines.running.runner import Runner, RunOptions
+from pipelines.running import pipeline_of, produce, read_all, wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {{topic: {name}-in}}
+steps:
+  - parse: {{format: json, schema: {{user: string, ms: int}}}}
+to: {{sqlite: rows.db, table: rows}}
+"""
+
+
+def made(broker: Broker, folder: Path) -> tuple[str, Pipeline]:
+    """Its name, and a pipeline with one good record and one that dies."""
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    produce(broker.bootstrap, f"{name}-in", [{"user": "a", "ms": 1}, "broken"])
+    return name, pipeline_of(FILE.format(name=name, bootstrap=broker.bootstrap), folder)
+
+
+def test_dead_letters_are_sent_when_the_broker_is_back(
+    spark: SparkSession, broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    """It goes when the query has ended and its letters have not been sent."""
+    broker = broker_factory()
+    name, pipeline = made(broker, tmp_path)
+    runner = Runner(pipeline, spark, RunOptions(str(tmp_path), is_once=True))
+    runner.start()
+    wait_for(lambda: not runner.is_active, "the end of the query")
+    broker.stop()
+    warnings: list[str] = []
+    while not warnings:
+        (state,) = runner.poll()
+        assert (state.unsent, state.is_active, state.failure) == (1, True, None)
+        warnings += state.warnings
+    assert "1 dead letter is not sent yet: cannot reach" in warnings[0]
+    broker.start()
+    while state.is_active:
+        (state,) = runner.poll()
+        time.sleep(0.1)
+    assert (state.unsent, state.failure) == (0, None)
+    assert [letter.value for letter in read_all(broker.bootstrap, f"{name}-dead-letters")] == [b"broken"]
+
+
+def test_a_broker_that_is_away_is_told_and_waited_for(
+    spark: SparkSession, broker_factory: BrokerFactory, tmp_path: Path
+) -> None:
+    broker = broker_factory()
+    name, pipeline = made(broker, tmp_path)
+    runner = Runner(pipeline, spark, RunOptions(str(tmp_path)))
+    runner.start()
+    following = Following(runner, ["main"])
+
+    def is_done(rows: int) -> bool:
+        following.poll()
+        now = following.snapshots[0]
+        assert now.error is None
+        return (now.rows, now.unsent, now.doing) == (rows, 0, "")
+
+    try:
+        wait_for(lambda: is_done(2), "the batch and its letter")
+        broker.stop()
+        wait_for(lambda: bool(following.poll()) or following.snapshots[0].doing.startswith("broker away"), "word of it")
+        broker.start()
+        produce(broker.bootstrap, f"{name}-in", [{"user": "b", "ms": 2}])
+        wait_for(lambda: is_done(3), "the next batch")
+        assert "main: the broker takes no connection; waiting for it" in following.warnings
+    finally:
+        runner.stop(grace_seconds=1)

@@ -1,0 +1,107 @@
+"""A checkpoint that was deleted, the usual way to reset a job of Spark: nothing is lost or repeated in silence."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+import pytest
+
+from ottla.cli.main import main
+from pipelines.commands import Command, command  # noqa: F401 (a fixture)
+from pipelines.running import produce, read_all
+
+FILE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}-in", max_per_batch: 100}
+steps:
+  - parse: {format: json, schema: {n: long}}
+to:
+  - {sqlite: rows.db, table: rows}
+  - {topic: "{name}-out"}
+"""
+LASTING = FILE.replace("table: rows}", "table: rows, keep_offsets: true}").replace('  - {topic: "{name}-out"}\n', "")
+
+
+def fill(command: Command, first: int, after: int) -> None:  # noqa: F811
+    produce(command.bootstrap, f"{command.name}-in", [{"n": n} for n in range(first, after)])
+
+
+def in_topic(command: Command) -> list[int]:  # noqa: F811
+    return sorted(message.json["n"] for message in read_all(command.bootstrap, f"{command.name}-out"))
+
+
+def in_table(command: Command) -> list[int]:  # noqa: F811
+    with sqlite3.connect(command.folder / "rows.db") as database:
+        return sorted(n for (n,) in database.execute("SELECT n FROM rows"))
+
+
+def reset(command: Command, *words: str) -> int:  # noqa: F811
+    return main(["pipeline", "reset", command.name, "--state", str(command.folder / "state"), *words])
+
+
+def server(command: Command) -> list[str]:  # noqa: F811
+    return ["--bootstrap-server", command.bootstrap]
+
+
+def test_a_deleted_checkpoint_ends_the_run_before_anything_is_written(command: Command) -> None:  # noqa: F811
+    command.write(FILE)
+    command.make_topic()
+    fill(command, 0, 300)
+    assert command.run().code == 0
+    everything = list(range(300))
+
+    shutil.rmtree(command.checkpoint())
+    line = command.refused()
+    assert f"{command.checkpoint()} is gone" in line
+    assert "ottla pipeline reset" in line
+    (command.folder / "rows.db").unlink()
+    assert "is gone" in command.refused()
+    assert not (command.folder / "rows.db").exists()
+
+    shutil.rmtree(command.checkpoint().parent)  # now only the markers know
+    line = command.refused()
+    assert f"topic {command.name}-out has rows of an earlier query" in line
+    assert in_topic(command) == everything
+    assert not (command.folder / "rows.db").exists()
+
+    assert command.run("--fresh").code == 0  # on purpose: once more
+    assert in_table(command) == everything
+    assert in_topic(command) == sorted(everything * 2)
+
+    assert reset(command, "--sinks") == 1  # what others may read is not ours to delete
+    assert in_table(command) == everything
+    assert main(["records", "delete", f"{command.name}-out", "--before", "end", *server(command)]) == 0
+    assert reset(command, "--sinks") == 0
+    assert in_table(command) == []
+    assert command.run().code == 0
+    assert in_table(command) == in_topic(command) == everything
+
+
+def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_anew(
+    command: Command,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command.write(LASTING)
+    command.make_topic()
+    fill(command, 0, 300)
+    assert command.run().code == 0
+    shutil.rmtree(command.checkpoint())
+    fill(command, 300, 320)
+    assert command.run().code == 0
+    assert in_table(command) == list(range(320))
+
+    shutil.rmtree(command.checkpoint())
+    (command.folder / "rows.db").unlink()
+    assert command.run().code == 0
+    assert in_table(command) == list(range(320))
+
+    capsys.readouterr()
+    assert reset(command, "--sinks", "--dry-run") == 0
+    assert f"table rows of {command.folder}/rows.db: delete 320 rows" in capsys.readouterr().out
+    assert len(in_table(command)) == 320
+    assert reset(command, "--sinks") == 0
+    assert in_table(command) == []
+    assert command.run().code == 0
+    assert in_table(command) == list(range(320))
