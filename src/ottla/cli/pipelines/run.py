@@ -27,7 +27,7 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigter
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.sinks import DeltaSink
+from ottla.pipelines.model.sinks import FOLDERS, DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
 from ottla.pipelines.running.dead_limit import DeadLimit
@@ -78,14 +78,17 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
     sources = [stream.origin for stream in pipeline.streams.values() if isinstance(stream.origin, TopicSource)]
     is_jvm = "jvm" in [options.connector or source.connector for source in sources]
     is_jvm = is_jvm or pipeline.head.latency == "realtime"
-    has_delta = any(isinstance(sink, DeltaSink) for stream in pipeline.queries() for sink in stream.sinks)
+    sinks = [sink for stream in pipeline.queries() for sink in stream.sinks]
+    has_delta = any(isinstance(sink, DeltaSink) for sink in sinks)
+    places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FOLDERS]
+    has_s3 = any(place.startswith("s3a://") for place in [*places, getattr(options, "checkpoint", None) or ""])
     _silence_pyspark()
     try:
         return start_session(
             pipeline.name,
             options.master,
             "jvm" if is_jvm else "ottla",
-            ("delta",) if has_delta else (),
+            (*(["delta"] if has_delta else []), *(["s3"] if has_s3 else [])),
             pipeline.head.spark,
             on_step=display.step,
         )

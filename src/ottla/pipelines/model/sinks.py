@@ -186,6 +186,9 @@ SINKS: dict[str, type[Sink]] = {
     "console": ConsoleSink,
 }
 
+FOLDERS = ("parquet", "json", "csv", "delta")
+NOT_YET = {"iceberg": ("Iceberg is not published for Spark 4.2 yet", "write to delta or parquet")}
+
 
 def is_repeated(sink: Sink) -> bool:
     """Whether rows of a batch that is done again come there again."""

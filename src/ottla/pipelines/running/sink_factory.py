@@ -26,6 +26,7 @@ from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 
 Offsets = Mapping[str, Mapping[int, int]]
 
+OLD_S3 = ("s3://", "s3n://")
 UNKNOWN_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -108,6 +109,8 @@ def expanded(text: str) -> str:
 def located(pipeline: Pipeline, path: str) -> str:
     """Where to write: relative to the pipeline's folder, and only in it or below one of its roots. Raises SinkError."""
     local = local_path(path)
+    if path.startswith(OLD_S3):
+        raise SinkError(f"{path}: Spark reaches S3 as s3a://{path.partition('://')[2]}")
     if local is None:
         return path  # an address of another file system, whose own rights apply
     full = local if Path(path).is_absolute() or ":" in path else Path(pipeline.folder) / path
