@@ -13,14 +13,25 @@ import pytest
 import sqlalchemy as sa
 
 from conformance.recipes import running_postgresql
+from ottla.pipelines.running.checkpoint import CheckpointError
 from ottla.pipelines.sinks.any_database import AnyDatabaseSession, SqlAlchemySink
 from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.tables import Table
+from pipelines.running import pipeline_of, produce, run_once
 from pipelines.sink_helpers import NOON, difficult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FILE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+dead_letters: false
+from: {{topic: {name}}}
+steps:
+  - parse: {{format: json, schema: {{page: string, n: long}}}}
+to: {{sqlalchemy: "sqlite:///pages.db", table: pages, mode: upsert, key: page}}
+"""
 OTHER = os.environ.get("OTTLA_TEST_DATABASE", "")
 
 
@@ -78,3 +89,17 @@ def test_an_upsert_keeps_the_newest_row(spark: SparkSession, url: str, tmp_path:
         sink.write(given.selectExpr("page", "timestamp_seconds(n) AS at", "id"), Batch(query, number, str(tmp_path)))
     found = rows_of(url, f"SELECT page, id FROM {table}")
     assert sorted(found, key=repr) == [("A", 3), ("a", 2), ("b", 9), ("c", 11), (None, 5)]
+
+
+def test_a_pipeline_goes_on_in_the_table_and_a_lost_checkpoint_is_told(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    name, url = f"any-{uuid.uuid4().hex[:8]}", f"sqlite:///{tmp_path}/pages.db"
+    pipeline = pipeline_of(FILE.format(name=name, bootstrap=bootstrap), tmp_path)
+    for first in (0, 10):
+        produce(bootstrap, name, [{"page": f"/{number % 3}", "n": number} for number in range(first, first + 10)], 0)
+        run_once(spark, pipeline, tmp_path / "state")
+    assert sorted(rows_of(url, "SELECT page, n FROM pages")) == [("/0", 18), ("/1", 19), ("/2", 17)]
+    assert [batch for (batch,) in rows_of(url, "SELECT batch FROM ottla_batches")] == [1]
+    with pytest.raises(CheckpointError, match="table pages has rows of an earlier query"):
+        run_once(spark, pipeline, tmp_path / "elsewhere")
