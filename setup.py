@@ -82,6 +82,7 @@ COMPILED = [
     "src/ottla/broker/replicas/replica_reading.py",
     "src/ottla/broker/node.py",
     "src/ottla/broker/parts.py",
+    "src/ottla/broker/produce_waiting.py",
     "src/ottla/broker/coordinators/transactional_produce.py",
     "src/ottla/broker/coordinators/waiting_answers.py",
     "src/ottla/broker/handlers/end_txn.py",

@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import logging
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
-from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long
+from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long, uncollected
 from ottla.broker.parts import BrokerParts
 from ottla.broker.responder import Answering, Responder
 from ottla.broker.served_api import ServedApi
@@ -185,24 +184,26 @@ class Dispatcher:
 
     async def _decode_and_handle(self, served: Served, frame: bytearray, position: int, context: Context) -> Any:
         """A request that names a million topics takes half a second to decode: a worker does that."""
-        responder = context.responder
         decoder = served.decoder(context.api_version)
         workers = self._parts.workers
+        held: list[Any] = []
+        uncollected.begin()
         try:
-            held = await self._loop.run_in_executor(workers, decode_apart, decoder, frame, position)
-        except ProtocolError as error:
-            reason = f"malformed {served.api.name} v{context.api_version} request: {error}"
-            logger.info("closing the connection from %s: %s", context.client_host, reason)
-            return responder.fail(reason)
-        try:
+            try:
+                held += await self._loop.run_in_executor(workers, decode_apart, decoder, frame, position)
+            except ProtocolError as error:
+                reason = f"malformed {served.api.name} v{context.api_version} request: {error}"
+                logger.info("closing the connection from %s: %s", context.client_host, reason)
+                return context.responder.fail(reason)
             answer = served.handle_long(held[0], context)
             if asyncio.iscoroutine(answer):
                 answer = await answer
             if served.encodes_apart and is_long(answer):
                 answer = await in_worker(workers, encode_and_free, answer, context.api_version)
             return answer
-        finally:
-            self._loop.run_in_executor(workers, free, held.pop())  # to free a million objects takes its time, too
+        finally:  # to free a million objects takes its time, too
+            freeing = self._loop.run_in_executor(workers, free, held.pop() if held else None)
+            freeing.add_done_callback(uncollected.end)
 
     async def finish(self, seconds_max: float) -> None:
         """Wait for the handlers that are still at work."""
@@ -215,9 +216,5 @@ class Dispatcher:
 
 
 def decode_apart(decoder: Decoder, frame: bytearray, position: int) -> list[Any]:
-    """In a worker: the one request of a large frame. No collection may stop everybody to look at what is being made."""
-    gc.disable()
-    try:
-        return [decoder(memoryview(frame), position)[0]]
-    finally:
-        gc.enable()
+    """In a worker: the one request of a large frame, in a list, so that whoever takes it out has the last of it."""
+    return [decoder(memoryview(frame), position)[0]]

@@ -23,8 +23,8 @@ from ottla.base.file_range import FileRange
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
-from ottla.broker.long_messages import encode_and_free, in_worker, is_long
-from ottla.broker.new_leaders import FETCH_SINCE, name_leaders_to_consumer
+from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
+from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
 from ottla.broker.responder import Responder
@@ -55,6 +55,8 @@ PARTITIONS_AT_ONCE: Final = 250
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
 Result = tuple[FetchPartition, PartitionData]
+Unready = tuple[FileRange, Log]
+Topics = dict[tuple[str, UUID], FetchableTopicResponse]
 Answer = FetchResponse | Responder
 
 
@@ -87,6 +89,7 @@ class Fetch:
         self._woken: asyncio.Future[None] | None = None  # the same for one that reads in slices
         self._deadline: asyncio.TimerHandle | None = None
         self._until = 0.0  # by the clock of the loop
+        self._leaders: set[int] = set()  # of partitions that were looked for in the wrong place
         self._has_moved = False  # a high watermark, by telling how far a follower is
         self._rebuild: RebuildNeededError | TransactionIndexWrongError | None = (
             None  # what keeps the last read from being answered
@@ -123,27 +126,31 @@ class Fetch:
             # It hangs itself on the partitions before it reads them: something may be written to them meanwhile.
             waiting = WaitingFetch(self.min_bytes, self._wake_long)
             self._woken = self._loop.create_future()
-            await self._hang_on_partitions(waiting, turn)
-            results = await self._read_all_in_slices(turn)
-            has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
-            if not has_enough and self._loop.time() < until:
+            with uncollected:
+                await self._hang_on_partitions(waiting, turn)
+                results = await self._read_all_in_slices(turn)
+                has_enough = self.found_bytes >= self.min_bytes or self.has_error or self._rebuild is not None
+                if has_enough or self._loop.time() >= until:
+                    await self._leave_partitions(waiting, turn)
+                    if not self.context.responder.is_gone and self._rebuild is None:
+                        return await self._answer_in_slices(results, turn)
                 _release(results)
-                results = []
+                results.clear()
+            if not has_enough:
                 await asyncio.wait([self._woken], timeout=until - self._loop.time())
-            else:
-                has_enough = True
-            await self._leave_partitions(waiting, turn)
+                await self._leave_partitions(waiting, turn)
             if self.context.responder.is_gone:
-                _release(results)
                 return self.context.responder
             if self._rebuild is not None:
-                _release(results)
                 self._rebuilds_left -= 1
                 await self.context.broker.index_rebuilds.wait_for(self._rebuild)
-            elif has_enough:
-                return await self._encoded_apart(self._answer_or_prepare(results))
 
-    async def _encoded_apart(self, answer: Answer) -> Answer | EncodedBody:
+    async def _answer_in_slices(self, results: list[Result], turn: Turn) -> Answer | EncodedBody:
+        unready = [item async for result in in_slices(results, turn) for item in _unready(*result)]
+        if unready:
+            answer = await self._prepare(results, unready, turn)
+        else:
+            answer = await self._response_in_slices(results, turn)
         if not isinstance(answer, FetchResponse) or not is_long(answer):
             return answer
         return await in_worker(self.context.broker.workers, encode_and_free, answer, self.context.api_version)
@@ -416,19 +423,14 @@ class Fetch:
 
     def _answer_or_prepare(self, results: list[Result]) -> Answer:
         """Answer at once if all bytes are at hand; otherwise let a worker fetch and check them first."""
-        unready = [
-            (data.records, asked.partition.log)
-            for asked, data in results
-            if isinstance(data.records, FileRange)
-            and asked.partition is not None
-            and (needs_check(data.records) or not range_is_cached(data.records))
-        ]
+        unready = [item for asked, data in results for item in _unready(asked, data)]
         if not unready:
             return self._response(results)
-        return self.context.responder.run_beside(self._prepare(results, unready))
+        return self.context.responder.run_beside(self._prepare(results, unready, Turn()))
 
-    async def _prepare(self, results: list[Result], unready: list[tuple[FileRange, Log]]) -> Answer:
-        jobs = [self._loop.run_in_executor(self.context.broker.workers, _prepare_range, *item) for item in unready]
+    async def _prepare(self, results: list[Result], unready: list[Unready], turn: Turn) -> Answer:
+        workers = self.context.broker.workers
+        jobs = [self._loop.run_in_executor(workers, _prepare_range, *item) async for item in in_slices(unready, turn)]
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
         wrong = [outcome for outcome in outcomes if isinstance(outcome, TransactionIndexWrongError)]
         if wrong and self._rebuilds_left > 0:
@@ -436,35 +438,56 @@ class Fetch:
         failed = {
             id(item): outcome for (item, _), outcome in zip(unready, outcomes, strict=True) if outcome is not None
         }
-        checked = [(asked, _or_error(asked, data, failed.get(id(data.records)))) for asked, data in results]
-        for (asked, before), (_, after) in zip(results, checked, strict=True):
+        checked: list[Result] = []
+        async for asked, before in in_slices(results, turn):
+            after = _or_error(asked, before, failed.get(id(before.records)))
             if after is not before:
                 after.error_code = _after_damage(asked, Error(after.error_code))
                 self._note_refusal(asked, Error(after.error_code))
-        return self._response(checked)
+            checked.append((asked, after))
+        return await self._response_in_slices(checked, turn)
+
+    async def _response_in_slices(self, results: list[Result], turn: Turn) -> FetchResponse:
+        """Takes the results apart: who frees the response frees the last of them."""
+        topics: Topics = {}
+        results.reverse()
+        while results:
+            self._tell(*results.pop(), topics)
+            if turn.is_over:
+                await turn.give_way()
+        return self._response_of(topics)
 
     def _response(self, results: list[Result]) -> FetchResponse:
-        topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
-        session = self.session
+        topics: Topics = {}
         for asked, data in results:
-            topic = topics.get((asked.topic, asked.topic_id))
-            if topic is None:
-                topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
-                topics[asked.topic, asked.topic_id] = topic
-            topic.partitions.append(data)
-            if isinstance(data.records, FileRange) and asked.partition is not None:
-                if self.replica is None:
-                    asked.partition.traffic.bytes_out += data.records.length
-                else:
-                    asked.partition.traffic.replication_bytes_out += data.records.length
-            if session is not None:
-                asked.sent_high_watermark = data.high_watermark
-                asked.sent_log_start_offset = data.log_start_offset
-                if self.is_incremental and data.records is not NO_RECORDS:
-                    session.move_to_end(asked)
-        response = FetchResponse(session_id=session.id if session is not None else 0, responses=list(topics.values()))
-        if self.has_error and self.context.api_version >= FETCH_SINCE:
-            name_leaders_to_consumer(response, self.context)
+            self._tell(asked, data, topics)
+        return self._response_of(topics)
+
+    def _tell(self, asked: FetchPartition, data: PartitionData, topics: Topics) -> None:
+        topic = topics.get((asked.topic, asked.topic_id))
+        if topic is None:
+            topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
+            topics[asked.topic, asked.topic_id] = topic
+        topic.partitions.append(data)
+        if isinstance(data.records, FileRange) and asked.partition is not None:
+            if self.replica is None:
+                asked.partition.traffic.bytes_out += data.records.length
+            else:
+                asked.partition.traffic.replication_bytes_out += data.records.length
+        session = self.session
+        if session is not None:
+            asked.sent_high_watermark = data.high_watermark
+            asked.sent_log_start_offset = data.log_start_offset
+            if self.is_incremental and data.records is not NO_RECORDS:
+                session.move_to_end(asked)
+        if self.has_error and data.error_code in FETCH_ERRORS and self.context.api_version >= FETCH_SINCE:
+            self._leaders.add(name_leader_to_consumer(data, asked.topic, asked.topic_id, self.context))
+
+    def _response_of(self, topics: Topics) -> FetchResponse:
+        session_id = self.session.id if self.session is not None else 0
+        response = FetchResponse(session_id=session_id, responses=list(topics.values()))
+        if self._leaders:
+            add_addresses_for_consumer(response, self._leaders, self.context)
         return response
 
     def __repr__(self) -> str:
@@ -488,6 +511,14 @@ def _aborted(partition: Partition, asked: FetchPartition, file_range: FileRange 
         file_range.release()
         raise
     return [AbortedTransaction(producer_id=found.producer_id, first_offset=found.first_offset) for found in entries]
+
+
+def _unready(asked: FetchPartition, data: PartitionData) -> list[Unready]:
+    """The bytes of this partition, if they must be looked at, or read, before they are sent."""
+    records = data.records
+    if not isinstance(records, FileRange) or asked.partition is None:
+        return []
+    return [(records, asked.partition.log)] if needs_check(records) or not range_is_cached(records) else []
 
 
 def _prepare_range(file_range: FileRange, log: Log) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.controller.image import NO_LEADER, MetadataImage
@@ -23,39 +24,30 @@ FETCH_ERRORS: Final = (Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH)
 Address = tuple[int, str, int, str | None]  # broker, host, port, rack
 
 
-def name_leader_to_producer(answer: produce.PartitionProduceResponse, topic: str, context: Context) -> None:
-    """Put the leader of its partition into an answer that says NOT_LEADER_OR_FOLLOWER."""
+def name_leader_to_producer(answer: produce.PartitionProduceResponse, topic: str, context: Context) -> int:
+    """Put the leader of its partition into an answer that says NOT_LEADER_OR_FOLLOWER; who that is."""
     leader, epoch = leader_of(context.broker.image, topic, answer.index)
     answer.current_leader = produce.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return leader
 
 
-def add_addresses_for_producer(response: produce.ProduceResponse, context: Context) -> None:
-    leaders = {
-        answer.current_leader.leader_id
-        for topic in response.responses
-        for answer in topic.partition_responses
-        if answer.current_leader is not None
-    }
+def add_addresses_for_producer(response: produce.ProduceResponse, leaders: Iterable[int], context: Context) -> None:
     response.node_endpoints = [
         produce.NodeEndpoint(node_id=broker, host=host, port=port, rack=rack)
         for broker, host, port, rack in addresses(context, leaders)
     ]
 
 
-def name_leaders_to_consumer(response: fetch.FetchResponse, context: Context) -> None:
-    """Put the leaders of all partitions that were looked for in the wrong place into a response."""
+def name_leader_to_consumer(data: fetch.PartitionData, topic: str, topic_id: UUID, context: Context) -> int:
+    """The same for a partition that a consumer looked for in the wrong place."""
     image = context.broker.image
-    leaders = set()
-    for topic in response.responses:
-        name = topic.topic
-        if not name:
-            known = image.topics_by_id.get(topic.topic_id)
-            name = known.name if known is not None else ""
-        for data in topic.partitions:
-            if data.error_code in FETCH_ERRORS:
-                leader, epoch = leader_of(image, name, data.partition_index)
-                data.current_leader = fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-                leaders.add(leader)
+    known = image.topics_by_id.get(topic_id) if not topic else None
+    leader, epoch = leader_of(image, known.name if known is not None else topic, data.partition_index)
+    data.current_leader = fetch.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+    return leader
+
+
+def add_addresses_for_consumer(response: fetch.FetchResponse, leaders: Iterable[int], context: Context) -> None:
     response.node_endpoints = [
         fetch.NodeEndpoint(node_id=broker, host=host, port=port, rack=rack)
         for broker, host, port, rack in addresses(context, leaders)

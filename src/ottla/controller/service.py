@@ -49,6 +49,7 @@ R = TypeVar("R")
 Decide = Callable[[MetadataImage], Decision[R]]
 COMPLAINT_MS: Final = 60_000  # between two messages about a store that is full
 LOT_MAX: Final = 2**30
+LOTS_AT_ONCE: Final = 250
 THREAD_SIZE_MIN: Final = 300  # topics and partitions of a decision that would keep the loop too long
 
 
@@ -189,12 +190,12 @@ class ControllerService:
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> list[TopicResult]:
         defaults = TopicDefaults(self._options.num_partitions, self._options.default_replication_factor)
-        lots = self._draw_lots(len(wanted))
+        lots = await self._draw_lots(len(wanted))
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             return machine.decide_create_topics(image, wanted, defaults, lots, self._check_configs)
 
-        size = len(wanted) + machine.requested_partitions(wanted, defaults)
+        size = len(wanted) + machine.requested_partitions(wanted[:THREAD_SIZE_MIN], defaults)
         return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
 
     async def auto_create(self, names: Iterable[str]) -> None:
@@ -209,18 +210,18 @@ class ControllerService:
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             return machine.decide_delete_topics(image, wanted, is_enabled=is_enabled)
 
-        size = len(wanted) + self._image.count_partitions(name for name, _ in wanted)
+        size = len(wanted) + self._image.count_partitions(name for name, _ in wanted[:THREAD_SIZE_MIN])
         return await self._change(decide, timeout_ms=timeout_ms, size=size)
 
     async def create_partitions(
         self, wanted: Sequence[MorePartitions], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> list[TopicResult]:
-        lots = self._draw_lots(len(wanted))
+        lots = await self._draw_lots(len(wanted))
 
         def decide(image: MetadataImage) -> Decision[list[TopicResult]]:
             return machine.decide_create_partitions(image, wanted, lots)
 
-        size = sum(more.partition_count for more in wanted)
+        size = len(wanted) + sum(more.partition_count for more in wanted[:THREAD_SIZE_MIN])
         return await self._change(decide, validate_only=validate_only, timeout_ms=timeout_ms, size=size)
 
     async def change(
@@ -406,10 +407,16 @@ class ControllerService:
 
     # ---- chance
 
-    def _draw_lots(self, count: int) -> list[Lot]:
-        return [
-            Lot(self.new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX)) for _ in range(count)
-        ]
+    async def _draw_lots(self, count: int) -> list[Lot]:
+        lots: list[Lot] = []
+        while len(lots) < count:
+            if lots:
+                await asyncio.sleep(0)  # somebody wants thousands of topics: others have their turn
+            lots += [self._draw_lot() for _ in range(min(LOTS_AT_ONCE, count - len(lots)))]
+        return lots
+
+    def _draw_lot(self) -> Lot:
+        return Lot(self.new_uuid(), self._random.randrange(LOT_MAX), self._random.randrange(LOT_MAX))
 
     def new_uuid(self) -> UUID:
         """Kafka hands out no id whose text begins with a dash: command lines would take it for an option."""

@@ -10,6 +10,7 @@
   is shared would be ignored, so it is an error.
 * The ini option `ottla_settings` holds settings of all brokers, one `key=value` a line.
 * When a test fails, its report shows what its brokers said meanwhile.
+* A file `orders.test.yaml` beside a pipeline `orders.yaml` or `orders.py` is collected: each of its cases is a test.
 
 Every pytest run in the environment loads this file, so it imports nothing heavy until a fixture is used. Each worker of
 pytest-xdist has brokers of its own.
@@ -18,6 +19,8 @@ pytest-xdist has brokers of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 SCOPES = ("function", "class", "module", "package", "session")
 SHARED_FIXTURES = frozenset({"ottla_broker", "ottla_broker_module", "ottla_broker_session"})
 LINES_SHOWN_MAX = 200
+CASES = (".test.yaml", ".test.yml")  # of trials/cases.py, which needs more to be imported
 
 # The brokers that live now, and where the output of the test that runs now begins in each.
 _LIVING: dict[Broker, int] = {}
@@ -65,6 +69,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid}: the mark `ottla` on a test has no effect on {', '.join(sorted(used))}, which other "
                 "tests share: put it on the module (pytestmark), or give the test a broker of its own"
             )
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if not file_path.name.endswith(CASES) or any(find_spec(name) is None for name in ("yaml", "pyspark")):
+        return None
+    from ottla.testing.pipeline_cases import collect  # noqa: PLC0415 (only where there is such a file)
+
+    return collect(file_path, parent)
 
 
 # ---- fixtures

@@ -22,11 +22,11 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from tests.simulation.brokers.zookeeper_client import FakeClient
 
 import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are there to be patched)
-from ottla.broker import dispatch, main
+from ottla.broker import dispatch, fetching, main
 from ottla.broker.cluster import peers
 from ottla.broker.fetching import Fetch
-from ottla.broker.handlers.produce import _ReplicationWait
 from ottla.broker.logs import cleaning
+from ottla.broker.produce_waiting import ReplicationWait
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import peer
@@ -71,6 +71,18 @@ class InlineThread:
         self._target(*self._args)
 
 
+class Collected:
+    """Collections run when they like, and no timer of a broker that was killed is left for the next world."""
+
+    def begin(self) -> None: ...
+
+    def end(self, _: object = None) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 @contextlib.contextmanager
 def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer) -> Iterator[None]:
     """The world is this one until the end of the block."""
@@ -94,7 +106,8 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
         put(cleaning, "CleanerProcess", InlineCleaner)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
-        put(dispatch, "gc", SimpleNamespace(enable=lambda: None, disable=lambda: None))
+        for place in (dispatch, fetching):
+            put(place, "uncollected", Collected())
         put(main, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)
         put(main, "settle_garbage_collector", lambda: None)
@@ -112,7 +125,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
             Connection,
             peer.Peer,
             Fetch,
-            _ReplicationWait,
+            ReplicationWait,
         ):  # sets of them have an order that is the same in every process
             put(cls, "__hash__", lambda self: self.__dict__.setdefault("number of the simulation", next(numbers)))
         threads = threading.active_count()

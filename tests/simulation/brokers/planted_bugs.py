@@ -17,7 +17,7 @@ DISPATCH = "broker/dispatch.py"
 ISR_CHANGES = "broker/replicas/isr_changes.py"
 FETCHER = "broker/replicas/replica_fetcher.py"
 MARKERS = "broker/coordinators/markers.py"
-PRODUCE = "broker/handlers/produce.py"
+WAITING = "broker/produce_waiting.py"
 SHARD = "coordination/shard.py"
 RUNTIME = "coordination/runtime.py"
 MEMBERSHIP = "controller/cluster/membership.py"
@@ -30,7 +30,8 @@ BUGS = [
             Change(
                 DISPATCH,
                 "            answer = served.handle_long(held[0], context)\n",
-                "            responder._place = None\n            answer = served.handle_long(held[0], context)\n",
+                "            context.responder._place = None\n"
+                "            answer = served.handle_long(held[0], context)\n",
             ),
         ),
         "calm",
@@ -147,13 +148,7 @@ BUGS = [
         "a produce with acks=all is answered when the leader has it",
         (
             Change(
-                PRODUCE,
-                "        for item in self._unreplicated:\n            item.partition.wait_for_replication(",
-                "        asyncio.get_running_loop().call_soon(self._waiting.wake)\n"
-                "        for item in self._unreplicated:\n            item.partition.wait_for_replication(",
-            ),
-            Change(
-                PRODUCE,
+                WAITING,
                 "return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT",
                 "return Error.NONE",
             ),
@@ -164,14 +159,9 @@ BUGS = [
         "a produce does not see that another has led meanwhile",
         (
             Change(
-                PRODUCE,
-                "    if partition.leading_since != item.leading_since:\n        return Error.NOT_LEADER_OR_FOLLOWER",
-                "    if False:\n        return Error.NOT_LEADER_OR_FOLLOWER",
-            ),
-            Change(
-                PRODUCE,
-                "return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT",
-                "return Error.NONE",
+                WAITING,
+                "        error = self._outcome(item)\n",
+                "        error = Error.NONE\n",
             ),
         ),
         "network",

@@ -19,7 +19,12 @@ from ottla.base.log_limiter import LogLimiter
 from ottla.broker.coordinators.internal_topics import offsets_topic, require_brokers, transactions_topic
 from ottla.broker.handlers import delete_records, describe_quorum, find_coordinator, list_offsets, write_txn_markers
 from ottla.broker.handlers.table import APIS
-from ottla.broker.new_leaders import add_addresses_for_producer, name_leader_to_producer, name_leaders_to_consumer
+from ottla.broker.new_leaders import (
+    add_addresses_for_consumer,
+    add_addresses_for_producer,
+    name_leader_to_consumer,
+    name_leader_to_producer,
+)
 from ottla.broker.served_api import ServedApi
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.network.connection import ClientFacts
@@ -93,9 +98,8 @@ def test_a_producer_at_the_wrong_broker_is_told_the_right_one() -> None:
     context: Any = Asking(broker_with(None), 10)
     rows = [PartitionProduceResponse(index=index, error_code=6, base_offset=-1) for index in (0, 1)]
     response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=rows)])
-    for row in rows:
-        name_leader_to_producer(row, "t", context)
-    add_addresses_for_producer(response, context)
+    leaders = {name_leader_to_producer(row, "t", context) for row in rows}
+    add_addresses_for_producer(response, leaders, context)
     told = [(row.current_leader.leader_id, row.current_leader.leader_epoch) for row in rows if row.current_leader]
     assert told == [(2, 5), (-1, 6)]
     assert [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints] == [
@@ -105,19 +109,16 @@ def test_a_producer_at_the_wrong_broker_is_told_the_right_one() -> None:
 
 def test_a_consumer_is_told_so_too_unless_the_leader_lacks_its_listener() -> None:
     def answer(listener: str) -> FetchResponse:
-        data = [
-            PartitionData(partition_index=0, error_code=Error.NOT_LEADER_OR_FOLLOWER, high_watermark=-1),
-            PartitionData(partition_index=1, error_code=Error.OFFSET_OUT_OF_RANGE, high_watermark=-1),
-        ]
-        response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=data)])
-        name_leaders_to_consumer(response, Asking(broker_with(None), 16, listener))  # type: ignore[arg-type]
+        context: Any = Asking(broker_with(None), 16, listener)
+        data = PartitionData(partition_index=0, error_code=Error.NOT_LEADER_OR_FOLLOWER, high_watermark=-1)
+        response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[data])])
+        add_addresses_for_consumer(response, {name_leader_to_consumer(data, "", TOPIC_ID, context)}, context)
         return response
 
     inside = answer("PLAINTEXT")
-    first, second = inside.responses[0].partitions
-    assert first.current_leader is not None
-    assert (first.current_leader.leader_id, first.current_leader.leader_epoch) == (2, 5)
-    assert second.current_leader is None
+    told = inside.responses[0].partitions[0].current_leader
+    assert told is not None
+    assert (told.leader_id, told.leader_epoch) == (2, 5)
     assert [node.node_id for node in inside.node_endpoints] == [2]
     assert answer("OUT").node_endpoints == []
 

@@ -48,7 +48,10 @@ def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check(tmp_path, "name: p\nfrom: {topic: t}\nto: console\n") == 0
-    assert "p is right. Checked: the file. Not checked: topics, columns." in capsys.readouterr().out
+    assert (
+        "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows."
+        in capsys.readouterr().out
+    )
 
 
 def test_a_wrong_pipeline_ends_with_2_and_a_line_for_each_mistake(
@@ -253,10 +256,19 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("sink", "words"),
     [
+        ("{foreach_batch: 'nowhere:write'}", "there is no nowhere.py in"),
+        ("{foreach_batch: 'json:nothing'}", "json has no function 'nothing'"),
+        ("{foreach_batch: 'os:getcwd'}", "function getcwd does not take two arguments"),
+        ("{http: 'ftp://h/x'}", "'ftp://h/x' is no address of a web server"),
+        ("{http: 'http://h/x', headers: {Authorization: 'Bearer ${NO_SUCH}'}}", "the variable NO_SUCH is not set"),
+        ("{http: 'http://h/x', headers: {X: 'Bearer $${NO_SUCH}'}}", "the environment has no NO_SUCH: export it"),
+        ("{http: 'http://h/x', batch_rows: 0}", "batch_rows: must be at least 1"),
+        ("{parquet: 's3://bucket/x'}", "s3://bucket/x: Spark reaches S3 as s3a://bucket/x"),
+        ("{iceberg: x}", "iceberg: Iceberg is not published for Spark 4.2 yet; write to delta or parquet"),
         ("{sqlalchemy: 'fantasy://h/d', table: t}", "SQLAlchemy knows no fantasy: install SQLAlchemy"),
         (
             "{sqlalchemy: 'postgresql+psycopg://me:${NO_SUCH}@h/d', table: t}",
-            "the environment has no NO_SUCH: export it",
+            "the variable NO_SUCH is not set",
         ),
         ("{sqlalchemy: 'sqlite:////nowhere/a.db', table: t}", "/nowhere/a.db is outside of the pipeline's folder"),
         (

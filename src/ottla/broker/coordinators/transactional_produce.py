@@ -10,7 +10,7 @@ batch of the same producer must not be written before this one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ottla.base.errors import Error
@@ -19,6 +19,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators.verification_guards import VerificationGuard
 from ottla.broker.responder import Responder
+from ottla.broker.slices import Turn, in_slices, pieces_of
 from ottla.protocol.batches import FLAGS_POSITION, HEADER_BYTES, TRANSACTIONAL_FLAG, read_batch_header
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.replication.partition import Partition
@@ -31,6 +32,7 @@ ADDED_BY_BROKER_SINCE: Final = 12
 Place = tuple[str, int]
 Refused = dict[Place, Error]
 Answer = ProduceResponse | Responder
+Newcomers = dict[Identity, dict[Place, Partition]]
 GoOn = Callable[[Refused], Answer]
 
 # Errors of a coordinator, to which no producer expects to talk here: NOT_ENOUGH_REPLICAS makes all of them try again.
@@ -61,7 +63,7 @@ def begin(
     newcomers = find_newcomers(request, context, name_of)
     if not newcomers:
         return go_on({})
-    questions = _Questions(request, context)
+    questions = Questions(request, context)
     for who, partitions in newcomers.items():
         questions.ask(who, partitions)
     if not questions.is_answered:
@@ -73,23 +75,52 @@ def begin(
         questions.lower_guards()
 
 
-def find_newcomers(
-    request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str]
-) -> dict[Identity, list[Partition]]:
-    """Partitions of ours where this producer has no open transaction."""
-    found: dict[Identity, list[Partition]] = {}
-    for topic in request.topic_data:
+async def begin_long(
+    request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str], turn: Turn
+) -> Questions:
+    """The same for thousands of partitions: what is refused is asked of the questions right before each is written."""
+    questions = Questions(request, context)
+    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or ""):
+        questions.error_of_all = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return questions
+    is_trusted = not context.broker.settings.transaction_partition_verification_enable
+    if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
+        return questions
+    newcomers: Newcomers = {}
+    async for topic in in_slices(request.topic_data, turn):
         name = name_of(topic)
-        if name in INTERNAL_TOPICS:
-            continue  # will be refused
-        for data in topic.partition_data:
-            who = producer_of(data)
-            partition = context.broker.replicas.get(name, data.index)
-            if who is None or partition is None or not partition.is_leader:
-                continue  # without a transaction, or refused anyway
-            if not has_open_transaction(partition.log, who):
-                found.setdefault(who, []).append(partition)
+        for rows in pieces_of(topic.partition_data):
+            note_newcomers(name, rows, context, newcomers)
+            if turn.is_over:
+                await turn.give_way()
+    try:
+        async for who, partitions in in_slices(newcomers.items(), turn):
+            questions.ask(who, partitions)
+        await questions.wait()
+    except BaseException:
+        questions.lower_guards()
+        raise
+    return questions
+
+
+def find_newcomers(request: ProduceRequest, context: Context, name_of: Callable[[TopicProduceData], str]) -> Newcomers:
+    found: Newcomers = {}
+    for topic in request.topic_data:
+        note_newcomers(name_of(topic), topic.partition_data, context, found)
     return found
+
+
+def note_newcomers(name: str, rows: Sequence[PartitionProduceData], context: Context, found: Newcomers) -> None:
+    """Partitions of ours where this producer has no open transaction."""
+    if name in INTERNAL_TOPICS:
+        return  # will be refused
+    for data in rows:
+        who = producer_of(data)
+        partition = context.broker.replicas.get(name, data.index)
+        if who is None or partition is None or not partition.is_leader:
+            continue  # without a transaction, or refused anyway
+        if not has_open_transaction(partition.log, who):
+            found.setdefault(who, {})[partition.name] = partition
 
 
 def producer_of(data: PartitionProduceData) -> Identity | None:
@@ -106,26 +137,27 @@ def has_open_transaction(log: Log, who: Identity) -> bool:
     return producer is not None and producer.epoch == who.epoch and who.producer_id in producers.open_transactions
 
 
-class _Questions:
+class Questions:
     """What one request asks of coordinators, and what they answer."""
 
     def __init__(self, request: ProduceRequest, context: Context) -> None:
         self._transactional_id = request.transactional_id or ""
         self._context = context
         self._refused: Refused = {}
-        self._guarded: list[tuple[int, VerificationGuard]] = []  # producer id
+        self._guarded: dict[Place, list[tuple[int, VerificationGuard]]] = {}  # producer id
         self._open = 0
         self._all_answered: asyncio.Event | None = None
+        self.error_of_all = Error.NONE
 
-    def ask(self, who: Identity, partitions: list[Partition]) -> None:
+    def ask(self, who: Identity, partitions: dict[Place, Partition]) -> None:
         coordinators = self._context.broker.coordinators
-        places: list[Place] = [partition.name for partition in partitions]
         is_verifying = self._context.api_version < ADDED_BY_BROKER_SINCE
         if is_verifying:  # else the epoch of the batch tells whether its transaction is over
-            guards = coordinators.guards
-            self._guarded += [(who.producer_id, guards.begin(partition, who.producer_id)) for partition in partitions]
+            for place, partition in partitions.items():
+                guard = coordinators.guards.begin(partition, who.producer_id)
+                self._guarded.setdefault(place, []).append((who.producer_id, guard))
         self._open += 1
-        coordinators.verification.ask(self._transactional_id, who, places, is_verifying, self._on_answer)
+        coordinators.verification.ask(self._transactional_id, who, list(partitions), is_verifying, self._on_answer)
 
     def _on_answer(self, errors: Refused) -> None:
         self._open -= 1
@@ -144,22 +176,27 @@ class _Questions:
             self._all_answered = asyncio.Event()
             await self._all_answered.wait()
 
-    def refused(self) -> Refused:
-        """The partitions that are not in the transaction, or where a marker has ended it meanwhile."""
-        for _, guard in self._guarded:
-            if guard.has_moved:
-                self._refused.setdefault(guard.partition.name, Error.NOT_LEADER_OR_FOLLOWER)
-            elif guard.is_cancelled:
-                self._refused.setdefault(guard.partition.name, Error.INVALID_TXN_STATE)
+    def refused(self, places: Iterable[Place] | None = None) -> Refused:
+        """The partitions that are not in the transaction, or where a marker has ended it meanwhile; with `places` this
+        is sure of those only."""
+        for place in self._guarded if places is None else places:
+            if self.error_of_all is not Error.NONE:
+                self._refused[place] = self.error_of_all
+            for _, guard in self._guarded.get(place, ()):
+                if guard.has_moved:
+                    self._refused.setdefault(place, Error.NOT_LEADER_OR_FOLLOWER)
+                elif guard.is_cancelled:
+                    self._refused.setdefault(place, Error.INVALID_TXN_STATE)
         return self._refused
 
     def lower_guards(self) -> None:
         guards = self._context.broker.coordinators.guards
-        for producer_id, guard in self._guarded:
-            guards.end(guard, producer_id)
+        for guarded in self._guarded.values():
+            for producer_id, guard in guarded:
+                guards.end(guard, producer_id)
 
 
-async def go_on_later(context: Context, questions: _Questions, go_on: GoOn) -> Answer:
+async def go_on_later(context: Context, questions: Questions, go_on: GoOn) -> Answer:
     try:
         await questions.wait()
         if context.responder.is_gone:

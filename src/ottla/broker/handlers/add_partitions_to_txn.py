@@ -32,21 +32,23 @@ BATCHED_SINCE: Final = 4
 VERSION_2_SINCE: Final = 5
 TRANSACTIONS_AT_ONCE: Final = 20
 
-Partitions = list[tuple[str, int]]
-Errors = dict[tuple[str, int], Error]
+Place = tuple[str, int]
+Partitions = dict[Place, None]  # each of them once
+Errors = dict[Place, Error]
 
 
 async def handle(request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
+    turn = Turn()
     if context.api_version < BATCHED_SINCE:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic(await add(single(request), context)))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await add(single(request), context, turn))
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
     results = []
-    async for some in in_slices(pieces_of(request.transactions, TRANSACTIONS_AT_ONCE)):
-        errors = await asyncio.gather(*(add(transaction, context) for transaction in some))
+    async for some in in_slices(pieces_of(request.transactions, TRANSACTIONS_AT_ONCE), turn):
+        rows = await asyncio.gather(*(add(transaction, context, turn) for transaction in some))
         results += [
-            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=by_topic(found))
-            for transaction, found in zip(some, errors, strict=True)
+            AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=topics)
+            for transaction, topics in zip(some, rows, strict=True)
         ]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
@@ -60,23 +62,39 @@ def single(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnTransaction:
     )
 
 
-async def add(transaction: AddPartitionsToTxnTransaction, context: Context) -> Errors:
-    wanted = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+async def add(
+    transaction: AddPartitionsToTxnTransaction, context: Context, turn: Turn
+) -> list[AddPartitionsToTxnTopicResult]:
+    """What is asked for and what is answered may be long; what is decided about is not more than there is."""
+    places = ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
+    wanted = {place: None async for place in in_slices(places, turn)}
+    error, errors = await outcome(transaction, wanted, context, turn)
+    return await by_topic(wanted, error, errors, turn)
+
+
+async def outcome(
+    transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context, turn: Turn
+) -> tuple[Error, Errors]:
+    """The error of all partitions, and of those that have one of their own."""
     is_client = context.api_version < BATCHED_SINCE
     if is_client and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
-        return dict.fromkeys(wanted, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    refused = await refused_partitions(wanted, Operation.WRITE, context, Turn())
+        return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {}
+    refused = await refused_partitions(wanted, Operation.WRITE, context, turn)
     if is_client:
-        refused |= {each: Error.TOPIC_AUTHORIZATION_FAILED for each in wanted if each[0] in INTERNAL_TOPICS}
+        async for place in in_slices(wanted, turn):
+            if place[0] in INTERNAL_TOPICS:
+                refused[place] = Error.TOPIC_AUTHORIZATION_FAILED
     if refused:  # all or nothing
-        return {each: refused.get(each, Error.OPERATION_NOT_ATTEMPTED) for each in wanted}
-    error, errors = await ask(transaction, wanted, context)
+        return Error.OPERATION_NOT_ATTEMPTED, refused
+    error, errors = await ask(transaction, list(wanted), context)
     if error is Error.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
         error = Error.INVALID_PRODUCER_EPOCH
-    return dict.fromkeys(wanted, error) | errors
+    return error, errors
 
 
-async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, context: Context) -> tuple[Error, Errors]:
+async def ask(
+    transaction: AddPartitionsToTxnTransaction, wanted: list[Place], context: Context
+) -> tuple[Error, Errors]:
     transactions = context.broker.coordinators.transactions
     verification = context.broker.coordinators.verification
     transactional_id = transaction.transactional_id
@@ -102,9 +120,13 @@ async def ask(transaction: AddPartitionsToTxnTransaction, wanted: Partitions, co
     return error, {}
 
 
-def by_topic(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
-    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), error in errors.items():
-        row = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
-        topics.setdefault(topic, []).append(row)
-    return [AddPartitionsToTxnTopicResult(name=name, results_by_partition=rows) for name, rows in topics.items()]
+async def by_topic(wanted: Partitions, error: Error, errors: Errors, turn: Turn) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    async for place in in_slices(wanted, turn):
+        name, index = place
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = AddPartitionsToTxnTopicResult(name=name, results_by_partition=[])
+        row = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors.get(place, error))
+        topic.results_by_partition.append(row)
+    return list(topics.values())

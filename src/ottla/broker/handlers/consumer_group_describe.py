@@ -17,7 +17,8 @@ from ottla.protocol.messages.consumer_groups import (
 
 
 async def handle(request: ConsumerGroupDescribeRequest, context: Context) -> ConsumerGroupDescribeResponse:
-    rows = [describe(group_id, context) async for group_id in in_slices(request.group_ids)]
+    asked = {group_id: None async for group_id in in_slices(request.group_ids)}  # each once: a group may be large
+    rows = [describe(group_id, context) async for group_id in in_slices(asked)]
     if request.include_authorized_operations:
         async for row in in_slices(rows):
             if row.error_code == Error.NONE:

@@ -28,13 +28,15 @@ Wanted = tuple[str | None, UUID | None]
 async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     states = request.topics
     if context.api_version < IDS_SINCE:
-        states = [DeleteTopicState(name=name) for name in request.topic_names]
-    wanted: list[Wanted] = [(state.name, state.topic_id if state.topic_id != ZERO_UUID else None) for state in states]
+        states = [DeleteTopicState(name=name) async for name in in_slices(request.topic_names)]
+    wanted: list[Wanted] = [
+        (state.name, state.topic_id if state.topic_id != ZERO_UUID else None) async for state in in_slices(states)
+    ]
     results, accepted = await sort_out(context, wanted)
     if accepted:
         results += await delete(request, context, accepted)
     if context.api_version < DISABLED_ERROR_SINCE:
-        results = [without_disabled(result) for result in results]
+        results = [without_disabled(result) async for result in in_slices(results)]
     return DeleteTopicsResponse(responses=[row(result) async for result in in_slices(results)])
 
 

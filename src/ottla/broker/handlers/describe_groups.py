@@ -16,7 +16,8 @@ DEAD: Final = "Dead"
 
 
 async def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    rows = [describe(group_id, context) async for group_id in in_slices(request.groups)]
+    asked = {group_id: None async for group_id in in_slices(request.groups)}  # each once: a group may be large
+    rows = [describe(group_id, context) async for group_id in in_slices(asked)]
     if request.include_authorized_operations:
         async for row in in_slices(rows):
             if row.error_code == Error.NONE:

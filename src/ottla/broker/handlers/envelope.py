@@ -13,7 +13,7 @@ from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.cluster.forwarding import decode_host, decode_principal, says_not_controller
 from ottla.broker.context import Context
-from ottla.broker.long_messages import LONG_BYTES, in_worker, is_long
+from ottla.broker.long_messages import LONG_BYTES, free, in_worker, is_long
 from ottla.broker.responder import InnerResponder
 from ottla.network.connection import ClientFacts
 from ottla.protocol.apis import APIS
@@ -70,6 +70,8 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
     )
     response = await responder.answer_to(row.handle(inner, asker))
     context.broker.counters.note_answer(header.api_key, response)
+    if len(data) > LONG_BYTES:
+        await in_worker(workers, free, inner)
     if is_long(response):
         return await in_worker(workers, sealed, response, responder)
     return sealed(response, responder)

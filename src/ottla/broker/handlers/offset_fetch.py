@@ -39,23 +39,25 @@ NOTHING: Final = Committed(-1, -1, "", -1)
 async def handle(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     """Every group may be with another shard; the answer goes out when the last one is sure of its part."""
     turn = Turn()
-    asked = request.groups if context.api_version >= GROUPS_SINCE else [single_group(request)]
+    asked = request.groups if context.api_version >= GROUPS_SINCE else [await single_group(request, turn)]
     fetched: list[OffsetFetchResponseGroup | Future[Any]] = []
     async for group in in_slices(asked, turn):
         try:
             fetched.append(await fetch_group(group, request.require_stable, context, turn))
         except KafkaError as error:
             fetched.append(await refused(group, error.error, turn))
-    answers = [each if isinstance(each, OffsetFetchResponseGroup) else await each for each in fetched]
+    answers = [
+        each if isinstance(each, OffsetFetchResponseGroup) else await each async for each in in_slices(fetched, turn)
+    ]
     return await respond(context, answers, turn)
 
 
-def single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+async def single_group(request: OffsetFetchRequest, turn: Turn) -> OffsetFetchRequestGroup:
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in request.topics
+            async for topic in in_slices(request.topics, turn)
         ]
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
@@ -159,7 +161,7 @@ async def refused(group: OffsetFetchRequestGroup, error: Error, turn: Turn) -> O
 
 async def respond(context: Context, answers: list[OffsetFetchResponseGroup], turn: Turn) -> OffsetFetchResponse:
     if context.api_version >= GROUPS_SINCE:
-        for answer in answers:
+        async for answer in in_slices(answers, turn):
             if answer.error_code != Error.NONE:
                 answer.topics = []
         return OffsetFetchResponse(groups=answers)

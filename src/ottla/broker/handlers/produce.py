@@ -20,7 +20,8 @@ from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators import transactional_produce
 from ottla.broker.coordinators.transactional_produce import Refused
-from ottla.broker.new_leaders import PRODUCE_SINCE, add_addresses_for_producer, name_leader_to_producer
+from ottla.broker.new_leaders import add_addresses_for_producer
+from ottla.broker.produce_waiting import ReplicationWait, Unreplicated, elsewhere
 from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, pieces_of
 from ottla.protocol.batches import CODEC_MASK, FLAGS_POSITION, TRANSACTIONAL_FLAG
@@ -36,7 +37,6 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.records import InvalidRecords
 from ottla.replication.partition import Partition
-from ottla.replication.waiting import WaitingProduce
 from ottla.storage.errors import RecompressionNeededError
 
 logger = logging.getLogger(__name__)
@@ -50,18 +50,6 @@ SEQUENCE_ERRORS: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PROD
 NOTHING_REFUSED: Final[Refused] = {}
 NOT_ADDED: Final = "Partition was not added to the transaction"
 ADMIN_CLIENT_ID: Final = "__admin_client"  # who so calls itself may write to internal topics, with Kafka, too
-
-
-class Unreplicated:
-    """A batch that the producer's acks=all still waits for; its answer becomes an error if that takes too long."""
-
-    __slots__ = ("answer", "last_offset", "leading_since", "partition")
-
-    def __init__(self, partition: Partition, last_offset: int, answer: PartitionProduceResponse) -> None:
-        self.partition = partition
-        self.last_offset = last_offset
-        self.answer = answer
-        self.leading_since = partition.leading_since
 
 
 class Uncompressed:
@@ -79,13 +67,17 @@ class Uncompressed:
         self.place = len(answers)  # … and in which place
 
 
-class Moved:
-    """A partition that another broker leads: the answer names it (KIP-951)."""
+class Unfinished:
+    """What is left to do when all rows of a request were looked at."""
 
-    __slots__ = ()
+    __slots__ = ("leaders", "uncompressed", "unreplicated")
+
+    def __init__(self) -> None:
+        self.uncompressed: list[Uncompressed] = []
+        self.unreplicated: list[Unreplicated] = []
+        self.leaders: set[int] = set()  # brokers that lead what was looked for here: the answer names them (KIP-951)
 
 
-Unfinished = list[Unreplicated | Uncompressed | Moved]
 Answer = ProduceResponse | Responder
 
 
@@ -104,10 +96,26 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
 
 async def handle_long(request: ProduceRequest, context: Context) -> Answer:
     """The same for hundreds of partitions: others are served in between. Nothing else of this connection is."""
-    if request.acks not in (ACKS_ALL, ACKS_NONE, 1) or request.transactional_id is not None:
+    if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return handle(request, context)
-    unfinished: Unfinished = []
     turn = Turn()
+    if request.transactional_id is None:
+        return await _append_in_slices(request, context, None, turn)
+    questions = await transactional_produce.begin_long(
+        request, context, lambda topic: _topic_name(topic, context), turn
+    )
+    try:
+        if context.responder.is_gone:
+            return context.responder  # whoever sent it sends it again, or gives it up
+        return await _append_in_slices(request, context, questions, turn)
+    finally:
+        questions.lower_guards()
+
+
+async def _append_in_slices(
+    request: ProduceRequest, context: Context, questions: transactional_produce.Questions | None, turn: Turn
+) -> Answer:
+    unfinished = Unfinished()
     now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     for topic in request.topic_data:
@@ -115,31 +123,31 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
         response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
+        name = _topic_name(topic, context)
         for rows in pieces_of(topic.partition_data, ROWS_AT_ONCE):
-            _append_rows(topic, rows, request, context, now_ms, unfinished, NOTHING_REFUSED, answers)
+            refused = NOTHING_REFUSED
+            if questions is not None:  # a marker may have come since the piece before
+                refused = questions.refused([(name, data.index) for data in rows])
+            _append_rows(topic, rows, request, context, now_ms, unfinished, refused, answers)
             if turn.is_over:
                 await turn.give_way()
     return _conclude(request, context, response, unfinished)
 
 
 def _append_all(request: ProduceRequest, context: Context, refused: Refused) -> Answer:
-    unfinished: Unfinished = []
+    unfinished = Unfinished()
     now_ms = context.broker.clock.now_ms()
     responses = [_append_topic(topic, request, context, now_ms, unfinished, refused) for topic in request.topic_data]
     return _conclude(request, context, ProduceResponse(responses=responses), unfinished)
 
 
 def _conclude(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
-    if unfinished:
-        uncompressed = [item for item in unfinished if isinstance(item, Uncompressed)]
-        unreplicated = [item for item in unfinished if isinstance(item, Unreplicated)]
-        if len(unfinished) > len(uncompressed) + len(unreplicated):
-            add_addresses_for_producer(response, context)
-        if uncompressed:
-            # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
-            return context.responder.run(_append_recompressed(request, context, response, uncompressed, unreplicated))
-        return _end(request, context, response, unreplicated)
-    return _end_without_reply(response, context) if request.acks == ACKS_NONE else response
+    if unfinished.leaders:
+        add_addresses_for_producer(response, unfinished.leaders, context)
+    if unfinished.uncompressed:
+        # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
+        return context.responder.run(_append_recompressed(request, context, response, unfinished))
+    return _end(request, context, response, unfinished.unreplicated)
 
 
 def _end(
@@ -148,7 +156,9 @@ def _end(
     """Everything is appended: is there an answer, and does it have to wait?"""
     if request.acks == ACKS_NONE:
         return _end_without_reply(response, context)
-    return _ReplicationWait(context, response, unreplicated, request).begin() if unreplicated else response
+    if not unreplicated:
+        return response
+    return ReplicationWait(context, response, unreplicated, request.timeout_ms, request.acks == ACKS_ALL).begin()
 
 
 def _append_topic(
@@ -197,12 +207,12 @@ def _append_rows(
         elif partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
             context.broker.counters.note_error(context.api_key, error)
-            answers.append(_elsewhere(_error(data.index, error, None), name, context, unfinished))
+            answers.append(elsewhere(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
             try:
                 answers.append(_append(partition, data, request, context, now_ms, unfinished))
             except RecompressionNeededError:
-                unfinished.append(Uncompressed(partition, data, answers))
+                unfinished.uncompressed.append(Uncompressed(partition, data, answers))
                 answers.append(_error(data.index, Error.NONE, None))
 
 
@@ -239,7 +249,7 @@ def _append(
         _note_refusal(partition, error.error, records, context)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
-            return _elsewhere(refusal, partition.name.topic, context, unfinished)
+            return elsewhere(refusal, partition.name.topic, context, unfinished.leaders)
         answer = _error(data.index, error.error, None)
         answer.log_start_offset = partition.log.log_start_offset  # tells the producer whether its records are gone
         return answer
@@ -258,7 +268,7 @@ def _append(
     )
     must_wait = request.acks == ACKS_ALL or partition.is_flushing
     if must_wait and not partition.is_replicated(appended.last_offset):
-        unfinished.append(Unreplicated(partition, appended.last_offset, answer))
+        unfinished.unreplicated.append(Unreplicated(partition, appended.last_offset, answer))
     return answer
 
 
@@ -266,14 +276,12 @@ async def _append_recompressed(
     request: ProduceRequest,
     context: Context,
     response: ProduceResponse,
-    uncompressed: list[Uncompressed],
-    unreplicated: list[Unreplicated],
+    unfinished: Unfinished,
 ) -> Answer:
     """Large batches of topics with a codec of their own."""
     loop = asyncio.get_running_loop()
     broker = context.broker
-    unfinished: Unfinished = []
-    for item in uncompressed:
+    for item in unfinished.uncompressed:
         partition, data = item.partition, item.data
         try:
             batch = await loop.run_in_executor(broker.workers, partition.log.recompressed, item.records)
@@ -284,20 +292,9 @@ async def _append_recompressed(
         except RecompressionNeededError:  # the topic's codec was changed meanwhile: let the producer try again
             answer = _error(data.index, Error.NOT_LEADER_OR_FOLLOWER, None)
         item.answers[item.place] = answer
-    unreplicated += [item for item in unfinished if isinstance(item, Unreplicated)]
-    if any(isinstance(item, Moved) for item in unfinished):
-        add_addresses_for_producer(response, context)
-    return _end(request, context, response, unreplicated)
-
-
-def _elsewhere(
-    answer: PartitionProduceResponse, topic: str, context: Context, unfinished: Unfinished
-) -> PartitionProduceResponse:
-    """The same answer; one that sends the producer to another broker says to which."""
-    if answer.error_code == Error.NOT_LEADER_OR_FOLLOWER and context.api_version >= PRODUCE_SINCE:
-        name_leader_to_producer(answer, topic, context)
-        unfinished.append(Moved())
-    return answer
+    if unfinished.leaders:
+        add_addresses_for_producer(response, unfinished.leaders, context)
+    return _end(request, context, response, unfinished.unreplicated)
 
 
 def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:
@@ -343,53 +340,3 @@ def _end_without_reply(response: ProduceResponse, context: Context) -> Responder
             if partition.error_code:
                 return context.responder.fail(f"acks=0 produce failed: {Error(partition.error_code).name}")
     return context.responder.end()
-
-
-def _outcome(item: Unreplicated, is_acks_all: bool) -> Error:
-    """What is known of a batch whose wait is over."""
-    partition = item.partition
-    if partition.log.failure is not None:
-        return Error.KAFKA_STORAGE_ERROR
-    if partition.leading_since != item.leading_since:
-        return Error.NOT_LEADER_OR_FOLLOWER  # what stands at its offset now may be somebody else's
-    if is_acks_all and partition.has_too_few_in_sync:
-        return Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    return Error.NONE if partition.is_replicated(item.last_offset) else Error.REQUEST_TIMED_OUT
-
-
-class _ReplicationWait:
-    """Keeps an acks=all produce until the in-sync replicas have its records or its time is up."""
-
-    def __init__(
-        self, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated], request: ProduceRequest
-    ) -> None:
-        self._context = context
-        self._response = response
-        self._unreplicated = unreplicated
-        self._is_acks_all = request.acks == ACKS_ALL
-        self._waiting = WaitingProduce(len(unreplicated), self._on_ready, self._is_acks_all)
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(max(0, request.timeout_ms) / 1000, self._waiting.wake)
-
-    def begin(self) -> Responder:
-        for item in self._unreplicated:
-            item.partition.wait_for_replication(item.last_offset, self._waiting)
-        self._context.responder.wait(self)
-        return self._context.responder.keep()
-
-    def _on_ready(self) -> None:
-        self._deadline.cancel()
-        self._context.responder.stop_waiting(self)
-        moved: Unfinished = []
-        for item in self._unreplicated:
-            error = _outcome(item, self._is_acks_all)
-            if error is not Error.NONE:
-                item.answer.error_code = error
-                _elsewhere(item.answer, item.partition.name.topic, self._context, moved)
-        if moved:
-            add_addresses_for_producer(self._response, self._context)
-        self._context.responder.answer(self._response)
-
-    def cancel(self) -> None:
-        self._deadline.cancel()
-        self._waiting.is_done = True

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from ottla.cli.arguments import Parser, positive
+from ottla.cli.arguments import Parser, add_connection, positive
 from ottla.cli.terminal import ToolError
 
 INSTALL = "pipelines need Spark: pip install 'ottla[pipelines]'"
@@ -18,6 +18,7 @@ NEEDS = ("pyspark", "yaml")
 EXAMPLES = """
 ottla pipeline init views.yaml              write an example to start from
 ottla pipeline check views.yaml             is it right? Nothing is run
+ottla pipeline test views.yaml              try the cases of views.test.yaml, without a broker
 ottla pipeline run views.yaml               run it, and watch
 ottla pipeline run views.yaml --once        all that is there now, then end
 ottla pipeline list                         what runs here, and what ran last
@@ -28,6 +29,10 @@ ottla pipeline steps                        what a pipeline can do
 MODULES = {
     "run": "ottla.cli.pipelines.run",
     "check": "ottla.cli.pipelines.check",
+    "test": "ottla.cli.pipelines.trials",
+    "graph": "ottla.cli.pipelines.graph",
+    "infer": "ottla.cli.pipelines.infer",
+    "preview": "ottla.cli.pipelines.preview",
     "list": "ottla.cli.pipelines.runs",
     "status": "ottla.cli.pipelines.runs",
     "stop": "ottla.cli.pipelines.runs",
@@ -55,6 +60,12 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     _add_run(commands.add_parser("run", help="run a pipeline and show how it does"))
     _add_check(commands.add_parser("check", help="say what is wrong with a pipeline, without running it"))
+    _add_test(commands.add_parser("test", help="try a pipeline with given records; no broker is needed"))
+    _add_infer(commands.add_parser("infer", help="a parse step from samples of a topic"))
+    _add_preview(commands.add_parser("preview", help="the first rows after each step; nothing is written"))
+    graph = commands.add_parser("graph", help="topics, steps and sinks as a picture")
+    _add_source(graph)
+    graph.add_argument("-o", "--output", metavar="FILE", help="SVG, DOT or Mermaid file: .svg, .dot, .mmd (Mermaid)")
     _add_runs(commands)
     _add_reset(commands.add_parser("reset", help="forget what earlier runs have done: the next one begins anew"))
     steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
@@ -65,21 +76,32 @@ def _parser() -> Parser:
     return parser
 
 
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+    _add_fields(parser)
+
+
+def _add_fields(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
+    )
+    parser.add_argument("--env", metavar="NAME", help="with the changes that FILE has for this environment")
+    parser.set_defaults(bootstrap_server=None, root=[])
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    _add_fields(parser)
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
+    parser.add_argument(
+        "--root", action="append", default=[], metavar="DIR", help="files may be written below DIR, too (FILE's folder)"
+    )
+
+
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
     _add_changes(parser)
     parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
     parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, sc://…, k8s://…, yarn")
-
-
-def _add_changes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", help="brokers, instead of what FILE says")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a field: every='5 seconds', spark.…=…"
-    )
-    parser.add_argument(
-        "--root", action="append", default=[], metavar="DIR", help="files may be written below DIR, too (FILE's folder)"
-    )
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +124,30 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("--offline", action="store_true", help="do not ask brokers whether the topics exist")
     parser.add_argument("--no-spark", action="store_true", help="do not start Spark to check columns and conditions")
+
+
+def _add_test(parser: argparse.ArgumentParser) -> None:
+    _add_source(parser)
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help="names of cases, or other files with cases (all of FILE's *.test.yaml)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line: a case, at last the sum")
+
+
+def _add_infer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    add_connection(parser)
+    parser.add_argument("--samples", type=positive, default=1000, metavar="N", help="records to look at (1000)")
+    parser.add_argument("--format", choices=("json", "csv", "text"), help="how they are written (found out)")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_preview(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser)
+    parser.add_argument("--rows", type=positive, default=5, metavar="N", help="rows to show after each step (5)")
+    parser.add_argument("--records", type=positive, default=1000, metavar="N", help="records to read at most (1000)")
+    parser.add_argument("--from", dest="starting", metavar="WHERE", help="beginning, latest or a time")
+    parser.add_argument("--json", action="store_true", help="one JSON object a step")
 
 
 def _add_runs(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -1,7 +1,8 @@
 """`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
 
-Three looks, each only if the one before found nothing: the file itself (at once), the topics (a broker is asked), the
-columns and conditions (Spark is started and plans the queries, but runs nothing). What was checked is said at the end.
+Four looks, each only if the one before found nothing: the file itself and the columns that it declares (at once), the
+topics (a broker is asked), all columns and conditions (Spark is started and plans the queries, but runs nothing). What
+was checked is said at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ottla.cli.terminal import EXIT_FAILED, fail, say
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.model.sinks import is_repeated
+from ottla.pipelines.running.column_flow import check_columns
 from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.source.losses import SourceError
@@ -28,6 +30,8 @@ def run_check(options: argparse.Namespace) -> int:
         loaded = load(options)
         checked.append("the file")
         check_places(loaded.pipeline)
+        check_columns(loaded.pipeline)
+        checked.append("declared columns")
         if not options.offline:
             check_topics(loaded.pipeline)
             checked.append("topics")
@@ -72,5 +76,9 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
 
 
 def _not_checked(options: argparse.Namespace) -> str:
-    left = [words for is_left, words in ((options.offline, "topics"), (options.no_spark, "columns")) if is_left]
+    left = [
+        words
+        for is_left, words in ((options.offline, "topics"), (options.no_spark, "what only Spark knows"))
+        if is_left
+    ]
     return f" Not checked: {', '.join(left)}." if left else ""

@@ -19,7 +19,7 @@ def load(options: argparse.Namespace) -> Loaded:
         raise UsageError(f"--set: {wrong}") from None
     if options.bootstrap_server:
         changes["bootstrap_servers"] = options.bootstrap_server
-    loaded = load_pipeline(Path(options.file), changes)
+    loaded = load_pipeline(Path(options.file), changes, options.env)
     return loaded._replace(pipeline=loaded.pipeline._replace(roots=tuple(options.root)))
 
 

@@ -82,7 +82,7 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
     has_delta = any(isinstance(sink, DeltaSink) for sink in sinks)
     places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FOLDERS]
     has_s3 = any(place.startswith("s3a://") for place in [*places, getattr(options, "checkpoint", None) or ""])
-    _silence_pyspark()
+    silence_pyspark()
     try:
         return start_session(
             pipeline.name,
@@ -96,7 +96,7 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
         raise ToolError(str(problem)) from None
 
 
-def _silence_pyspark() -> None:
+def silence_pyspark() -> None:
     """It would print every mistake in a condition with a page of Java, and the end of Java with several of Python,
     before we tell it in a line."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -246,16 +246,21 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
         check_names(_checkpoints(options), pipeline)
     if options.starting is None:
         return
-    try:
-        starting_options(options.starting)
-    except ValueError as wrong:
-        raise UsageError(f"--from: {wrong}") from None
+    check_starting(options.starting)
     known = [] if options.once else begun(_checkpoints(options), pipeline)
     if known and not options.once:
         raise UsageError(
             f"--from: {', '.join(known)} would go on from the checkpoint of earlier runs; "
             "--fresh puts that aside, --checkpoint PLACE uses another"
         )
+
+
+def check_starting(starting: str | None) -> None:
+    """Raises UsageError."""
+    try:
+        starting_options(starting or "earliest")
+    except ValueError as wrong:
+        raise UsageError(f"--from: {wrong}") from None
 
 
 def _master(options: argparse.Namespace) -> str:

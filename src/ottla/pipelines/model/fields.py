@@ -22,7 +22,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+import yaml
+
 from ottla.pipelines.model.problems import Path, Problem, did_you_mean
+from ottla.pipelines.model.variables import FromVariable
 
 UNITS_MS = {
     "millisecond": 1, "ms": 1,
@@ -169,6 +172,8 @@ def _read_dict(wanted: Any, value: object) -> dict[str, object]:
 
 
 def _read_plain(wanted: Any, value: object) -> object:
+    if isinstance(value, FromVariable):
+        value = _as_yaml(value) if wanted in (int, float, bool) else str(value)
     if wanted in (Any, object):
         return value
     if wanted is Duration:
@@ -184,6 +189,13 @@ def _read_plain(wanted: Any, value: object) -> object:
     if not isinstance(value, wanted):
         raise WrongValueError(_words(wanted))
     return value
+
+
+def _as_yaml(text: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
 
 
 def _words(wanted: type) -> str:

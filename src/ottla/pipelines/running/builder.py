@@ -6,7 +6,7 @@ query is read twice, as Spark does it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
@@ -81,9 +81,8 @@ class Builder:
     def table(self, name: str) -> Frame:
         """A stream as a table, for joins: all that its topic holds when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
-        return Builder(self.spark, self.pipeline, is_streaming=False, choices=choices)._built(
-            self.pipeline.streams[name]
-        )
+        whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
+        return replace(whole, loss_folder="", forgives_loss=False)._built(self.pipeline.streams[name])
 
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"
@@ -104,8 +103,11 @@ class Builder:
             with ProblemLocation((*stream.path, "steps", number - 1, name)):
                 if step.KIND != "marks":
                     frame = frame.settle()
-                frame = step.apply(frame.begin(stream.name, number, name, step.KIND))
+                frame = self._applied(step, frame.begin(stream.name, number, name, step.KIND))
         return frame
+
+    def _applied(self, step: Step, frame: Frame) -> Frame:
+        return step.apply(frame)
 
     def _read(self, source: TopicSource, path: Path) -> DataFrame:
         connector = self.choices.connector or source.connector or "ottla"

@@ -105,10 +105,7 @@ def make_delivery(
             sink = make_sink(spec, number, setting)
         except SinkError as problem:
             raise PipelineError([Problem((*stream.path, "to", number), str(problem))]) from None
-        columns, without = _columns(spec), () if is_upsert(spec) else order
-        if columns and is_upsert(spec):
-            columns += order
-        routes.append(Route(sink, spec.where, columns, without, _is_lasting(spec) and checkpoint is not None))
+        routes.append(route_to(sink, spec, order, _is_lasting(spec) and checkpoint is not None))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 
@@ -140,6 +137,14 @@ def agreed_ends(found: Sequence[tuple[str, Ends]]) -> Ends:
     return expected
 
 
+def route_to(sink: Sink, spec: model.Sink, order: tuple[str, ...], is_lasting: bool) -> Route:
+    """`order`: hidden columns that tell the later row, for upserts alone."""
+    columns, without = written_columns(spec), () if is_upsert(spec) else order
+    if columns and is_upsert(spec):
+        columns += order
+    return Route(sink, spec.where, columns, without, is_lasting)
+
+
 def _is_lasting(sink: model.Sink) -> bool:
     return isinstance(sink, model.ConsoleSink) or _keeps_offsets(sink)
 
@@ -148,6 +153,6 @@ def _keeps_offsets(sink: model.Sink) -> bool:
     return isinstance(sink, model.DatabaseSink) and sink.keep_offsets
 
 
-def _columns(sink: model.Sink) -> tuple[str, ...]:
+def written_columns(sink: model.Sink) -> tuple[str, ...]:
     """For a topic the encoding chooses them: the key may be a column that is not in the value."""
     return () if isinstance(sink, model.TopicSink) else tuple(sink.columns or ())

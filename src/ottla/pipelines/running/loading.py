@@ -2,13 +2,15 @@
 
 Rules:
 1. Whatever is wrong with the file is a PipelineError with file and line; nobody sees a traceback of ours.
-2. `changes` (from the command line) are put into the document before it is checked: one reader, one check.
+2. `changes` (from the command line), and those of the chosen environment before them, are put into the document before
+   it is checked: one reader, one check. Settings of Spark from an environment are the file's own, and checked as such.
 3. A Python file is run under a name of its own, so that `if __name__ == "__main__":` does not run, and its functions
    are sent to workers by value: these cannot import it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from copy import copy
@@ -22,6 +24,7 @@ import yaml
 from ottla.pipelines.model.document import read_document
 from ottla.pipelines.model.pipeline import Head, Pipeline, read_pipeline
 from ottla.pipelines.model.problems import Lines, Path, PipelineError, Problem
+from ottla.pipelines.model.variables import take_environment, with_variables
 from ottla.pipelines.spark.settings import check_setting
 from ottla.pipelines.writing import WrittenPipeline, collecting
 
@@ -43,9 +46,11 @@ class Loaded(NamedTuple):
         return PipelineError(wrong.problems, self.file, self.lines)
 
 
-def load_pipeline(file: FilePath, changes: Changes | None = None) -> Loaded:
-    """Raises PipelineError, its problems with file and line."""
+def load_pipeline(file: FilePath, changes: Changes | None = None, environment: str | None = None) -> Loaded:
+    """`environment` is one of those that the file names. Raises PipelineError, its problems with file and line."""
     if file.suffix == ".py":
+        if environment is not None:
+            raise _wrong(file, "--env: a Python file has no `environments`", cure="it may read os.environ itself")
         written = load_python(file)
         written.document = changed_document(written.document, changes)
         return Loaded(written.model(), str(file), written.lines)
@@ -53,7 +58,9 @@ def load_pipeline(file: FilePath, changes: Changes | None = None) -> Loaded:
 
     document = read_document(file)
     try:
-        pipeline = read_pipeline(changed_document(document.values, changes), STEPS, _folder(file))
+        values, own = take_environment(document.values, environment)
+        values = with_variables(changed_document(values, own), os.environ)
+        pipeline = read_pipeline(changed_document(values, changes), STEPS, _folder(file))
     except PipelineError as wrong:
         raise PipelineError(wrong.problems, str(file), document.lines) from None
     loaded = Loaded(pipeline, str(file), document.lines)
@@ -128,11 +135,13 @@ def _with(values: Any, path: Path, value: object) -> Any:
     first = path[0]
     if isinstance(changed, list):
         if not isinstance(first, int) or not 1 <= first <= len(changed):
-            raise PipelineError([Problem((), f"--set: there is no {first} in a list of {len(changed)}")])
+            raise PipelineError(
+                [Problem((), f"a change leads nowhere: there is no {first} in a list of {len(changed)}")]
+            )
         changed[first - 1] = _with(changed[first - 1], path[1:], value) if path[1:] else value
         return changed
     if not isinstance(changed, dict):
-        raise PipelineError([Problem((), f"--set: there is nothing that could have a {first!r}")])
+        raise PipelineError([Problem((), f"a change leads nowhere: there is nothing that could have a {first!r}")])
     key = next((name for name in changed if _plain(name) == _plain(first)), str(first))
     changed[key] = _with(changed.get(key, {}), path[1:], value) if path[1:] else value
     return changed

@@ -27,7 +27,7 @@ from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 Offsets = Mapping[str, Mapping[int, int]]
 
 OLD_S3 = ("s3://", "s3n://")
-UNKNOWN_VARIABLE = re.compile(r"\$\{(\w+)\}")
+VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,17 @@ def check_places(pipeline: Pipeline) -> None:
         raise PipelineError(problems)
 
 
+def table_of(spec: model.DatabaseSink, order: tuple[str, ...]) -> Table:
+    """`order`: hidden columns of the rows that tell which is the later one."""
+    needed = order if spec.mode == "upsert" else None
+    return Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, needed)
+
+
 def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
-    order = setting.order if spec.mode == "upsert" else None
-    table = Table(spec.table, spec.mode, tuple(spec.key or ()), spec.create, spec.newest_by, order)
+    table = table_of(spec, setting.order)
     started_at = setting.started_at or None
     if isinstance(spec, model.PostgresSink):
-        connection = expanded(spec.postgres)
+        connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
         return PostgresSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, connection)
     if isinstance(spec, model.SqlAlchemySink):
         url = _database_url(setting.pipeline, spec.sqlalchemy)
@@ -98,12 +103,17 @@ def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
 
 
 def expanded(text: str) -> str:
-    """With variables of the environment: a password belongs there, and not into the file. Raises SinkError."""
-    found = os.path.expandvars(text)
-    missing = UNKNOWN_VARIABLE.search(found)
-    if missing:
-        raise SinkError(f"the environment has no {missing[1]}: export it before the pipeline runs")
-    return found
+    """With variables of the environment, once: a file has them already, what was written in Python has not.
+
+    Raises SinkError.
+    """
+
+    def value_of(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise SinkError(f"the environment has no {found[1]}: export it before the pipeline runs")
+        return os.environ[found[1]]
+
+    return VARIABLE.sub(value_of, text)
 
 
 def located(pipeline: Pipeline, path: str) -> str:

@@ -40,14 +40,14 @@ class ConsoleSink:
 def table_lines(names: list[str], rows: list[Any], batch: Batch) -> list[str]:
     if not rows:
         return []
-    cells = [list(names), *([_text(value) for value in row] for row in rows)]
+    cells = [list(names), *([cell_text(value) for value in row] for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     rule = "  ".join("─" * width for width in widths)
     return [f"── {batch.query}, batch {batch.batch_id}", lines[0], rule, *lines[1:]]
 
 
-def _text(value: object) -> str:
+def cell_text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode(errors="backslashreplace")
     text = "NULL" if value is None else str(value).replace("\n", "\\n")

@@ -77,6 +77,15 @@ def start_session(
     return session
 
 
+def is_running() -> bool:
+    """Whether this process has a Spark already, which its owner will stop."""
+    if "pyspark.sql" not in sys.modules:
+        return False
+    from pyspark.core.context import SparkContext  # noqa: PLC0415
+
+    return SparkContext._active_spark_context is not None
+
+
 def _running(say: Say) -> SparkSession | None:
     if "pyspark.sql" not in sys.modules:
         return None

@@ -188,7 +188,7 @@ class Frame:
     def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
         that the step has made itself."""
-        made = rows.select(*(name for name in rows.columns if name not in HIDDEN or name in carried))
+        made = rows.select(*(F.col(f"`{name}`") for name in rows.columns if name not in HIDDEN or name in carried))
         made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
         return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
 

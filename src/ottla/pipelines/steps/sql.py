@@ -3,6 +3,9 @@
     sql: |
       SELECT page, count(*) AS views FROM stream GROUP BY page
 
+A stream of a compacted topic can be read as a table: `newest_of: {customers: [id]}` gives the newest row of each record
+key (of these columns, for records without key), read anew at every batch, as `join` has it.
+
 What may stand in it is checked before Spark sees it (sql_safety.py). Aggregates keep state: put a `watermark` before,
 or the state of a stream grows without end. What a WHERE on the stream alone leaves out is counted as filtered.
 """
@@ -17,7 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.row_order import RowOrder, one_row_for_each
 from ottla.pipelines.steps.columns import need_columns
-from ottla.pipelines.steps.frame import Frame
+from ottla.pipelines.steps.frame import ALIVE, FATE, Frame
+from ottla.pipelines.steps.join import newest_rows
 from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.sql_groups import grouping_columns
 from ottla.pipelines.steps.sql_query import STREAM, Query, rewrite_query
@@ -30,6 +34,8 @@ from ottla.pipelines.steps.tables import file_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TABLE_DEAD = "dead_table"  # how many records of a table could not be read
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sql:
@@ -38,6 +44,9 @@ class Sql:
     query: str = field(metadata={"doc": "SELECT … FROM stream …"})
     streams: dict[str, str] = field(default_factory=dict, metadata={"doc": "name in the query: stream of the pipeline"})
     tables: dict[str, str] = field(default_factory=dict, metadata={"doc": "name in the query: file with a table"})
+    newest_of: dict[str, list[str]] = field(
+        default_factory=dict, metadata={"doc": "stream that is read as a table: the columns that are its key"}
+    )
     KIND: ClassVar[Kind] = "merges"
 
     @property
@@ -45,19 +54,19 @@ class Sql:
         return list(self.streams.values())
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        names = [*self.streams, *self.tables]
+        names = [*self.streams, *self.tables, *self.newest_of]
         problem = check_query(self.query, names)
         if problem:
             yield "query", problem, ""
             return
-        if STREAM not in rewrite_query(self.query, names).tables.values():
+        if not self.newest_of and STREAM not in rewrite_query(self.query, names).tables.values():
             yield "query", "does not read the stream", "write FROM stream"
         if STREAM in names or len({name.lower() for name in names}) < len(names):
             yield "streams", "every name must stand for one thing, and `stream` for this stream", ""
 
     def apply(self, frame: Frame) -> Frame:
         try:
-            query = rewrite_query(self.query, [*self.streams, *self.tables])
+            query = rewrite_query(self.query, [*self.streams, *self.tables, *self.newest_of])
         except SqlError as problem:
             raise StepError(str(problem), field="query") from None
         spark = frame.around.spark
@@ -66,14 +75,13 @@ class Sql:
             STREAM: visible(frame),
             **{name: visible(other) for name, other in others.items()},
             **{name.lower(): file_table(spark, frame.around.folder, file) for name, file in self.tables.items()},
+            **{name.lower(): self._newest(frame, name) for name in self.newest_of},
         }
         frame, rows[STREAM] = _counted(frame, where_of(self.query), rows[STREAM])
         result = _run(spark, query, rows)
-        for name in result.columns:
-            if name.startswith("_"):
-                raise StepError(
-                    f"column {name!r}: names that start with _ are reserved", "write AS another_name", "query"
-                )
+        _check_names(result.columns)
+        if STREAM not in query.tables.values() and (frame.is_streaming or frame.around.is_counting):
+            raise StepError("does not read the stream", "write FROM stream", "query")  # nobody would count its rows
         event_time = frame.event_time if frame.event_time in result.columns else None
         made = frame.merged(result, event_time)
         for other in others.values():
@@ -83,6 +91,19 @@ class Sql:
     def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
         columns = grouping_columns(self.query)
         return RowOrder() if columns is None else one_row_for_each(columns)
+
+    def _newest(self, frame: Frame, name: str) -> DataFrame:
+        try:
+            table = frame.around.table(name)
+        except KeyError:
+            raise StepError(f"there is no stream {name!r}", "", "newest_of") from None
+        for column in self.newest_of[name]:
+            if column not in table.columns:
+                raise StepError(f"{name} has no column {column!r}", f"it has: {', '.join(table.columns)}", "newest_of")
+        if not frame.around.is_streaming:  # a stream reads the table again and again
+            _, rows = frame.around.observe(table.rows, [F.count_if(F.col(FATE) < ALIVE).alias(TABLE_DEAD)])
+            table = replace(table, rows=rows)
+        return newest_rows(table, list(self.newest_of[name]))
 
 
 def visible(frame: Frame) -> DataFrame:
@@ -98,6 +119,16 @@ def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame,
     name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
     last = replace(frame.passages[-1], where=name)
     return replace(frame, passages=(*frame.passages[:-1], last)), counted
+
+
+def _check_names(names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.startswith("_"):
+            raise StepError(f"column {name!r}: names that start with _ are reserved", "write AS another_name", "query")
+        if name.lower() in seen:
+            raise StepError(f"two columns are called {name!r}", "write AS another_name behind one of them", "query")
+        seen.add(name.lower())
 
 
 def _run(spark: SparkSession, query: Query, rows: Mapping[str, DataFrame]) -> DataFrame:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.pipelines.steps.sql_safety import check_from, check_function
-from ottla.pipelines.steps.sql_tokens import END, SqlError, Token, tokenize
+from ottla.pipelines.steps.sql_tokens import END, SqlError, Token, UnknownTableError, tokenize
 
 STREAM = "stream"
 TABLE_FUNCTIONS = {
@@ -61,6 +61,7 @@ class Query:
 
     pieces: list[str] = field(default_factory=list)
     tables: dict[int, str] = field(default_factory=dict)  # place in pieces -> name
+    starts: list[int] = field(default_factory=list)  # where each piece stood in the text
 
     def text(self, names: Mapping[str, str]) -> str:
         """With these names for the tables, and every brace doubled: Spark's `sql` puts tables where {name} stands."""
@@ -68,6 +69,10 @@ class Query:
             names[self.tables[at]] if at in self.tables else _doubled(text) for at, text in enumerate(self.pieces)
         )
         return " ".join(pieces)
+
+    def renamed(self, names: Mapping[str, str]) -> str:
+        """With these names for the tables, as the query of another step."""
+        return " ".join(names[self.tables[at]] if at in self.tables else text for at, text in enumerate(self.pieces))
 
 
 def _doubled(text: str) -> str:
@@ -101,7 +106,11 @@ class _Reader:
             self.place = place
             level = self.levels[-1]
             is_table = level.expects_table
-            self._step(token, level)
+            try:
+                self._step(token, level)
+            except SqlError as problem:
+                problem.at = token.start
+                raise
             self._write(token, is_table and token.name in self.known and not self._after().is_symbol("("))
         if self.levels[-1].expects_table:
             raise SqlError("ends where a table should stand")
@@ -126,13 +135,18 @@ class _Reader:
     def _write(self, token: Token, is_table: bool) -> None:
         """An alias is always written, so that no keyword behind the table can be taken for one."""
         if not is_table:
-            self.query.pieces.append(token.text)
+            self._piece(token.text, token)
             return
         self.query.tables[len(self.query.pieces)] = token.name
-        self.query.pieces.append(token.name)
+        self._piece(token.name, token)
         after = self._after()
         if after.word != "AS" and not (after.name and after.word not in NO_ALIAS):
-            self.query.pieces.append(f"AS `{token.name}`")
+            self._piece("AS", token)
+            self._piece(f"`{token.name}`", token)
+
+    def _piece(self, text: str, token: Token) -> None:
+        self.query.pieces.append(text)
+        self.query.starts.append(token.start)
 
     # where tables stand
 
@@ -150,7 +164,7 @@ class _Reader:
             if token.name not in TABLE_FUNCTIONS:
                 raise SqlError(f"reads {token.name}(), which is not allowed")
         elif after.is_symbol(".") or token.name not in self.known | self.own:
-            raise SqlError(f"reads {self._chain()}; it may only read {', '.join(sorted(self.known))}")
+            raise UnknownTableError(self._chain(), self.known)
 
     # words and brackets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 LENGTH_MAX = 50_000
@@ -28,6 +29,7 @@ Kind = Literal["raw", "string", "quoted", "number", "word", "symbol"]
 class Token(NamedTuple):
     kind: Kind
     text: str
+    start: int = 0  # where it stands in the text
 
     @property
     def word(self) -> str:
@@ -49,7 +51,17 @@ END = Token("symbol", "")
 
 
 class SqlError(ValueError):
-    """Text that is not allowed, or no SQL; the text says why."""
+    """Text that is not allowed, or no SQL; the text says why, and `at` where it was noticed."""
+
+    at: int | None = None
+
+
+class UnknownTableError(SqlError):
+    """Reads a table that is none of those it may read."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"reads {name}; it may only read {', '.join(sorted(known))}")
+        self.name = name
 
 
 def tokenize(text: str) -> list[Token]:
@@ -61,38 +73,43 @@ def tokenize(text: str) -> list[Token]:
     while position < len(text):
         match = PIECES.match(text, position)
         if match is None:
-            raise SqlError(f"has {text[position]!r} at character {position + 1}, which is no SQL")
-        position = match.end()
+            raise _at(position, SqlError(f"has {text[position]!r} at character {position + 1}, which is no SQL"))
         _check_piece(match)
         if match.lastgroup not in ("blank", "comment"):
-            tokens.append(Token(match.lastgroup, match[0]))  # type: ignore[arg-type]
+            tokens.append(Token(match.lastgroup, match[0], position))  # type: ignore[arg-type]
+        position = match.end()
     if len(tokens) > TOKENS_MAX:
         raise SqlError(f"has more than {TOKENS_MAX} parts")
     _check_brackets(tokens)
     return tokens
 
 
+def _at(position: int, problem: SqlError) -> SqlError:
+    problem.at = position
+    return problem
+
+
 def _check_piece(match: re.Match[str]) -> None:
     if match.lastgroup == "comment" and (
         match[0].count("/*") > 1 or (match[0].startswith("--") and match[0].endswith("\\"))
     ):
-        raise SqlError("has a comment in a comment")
+        raise _at(match.start(), SqlError("has a comment in a comment"))
     if match[0] == ";":
-        raise SqlError("has a semicolon: one statement is all that is allowed")
+        raise _at(match.start(), SqlError("has a semicolon: one statement is all that is allowed"))
     if match[0] == "|>":
-        raise SqlError("uses |>, which is not allowed")
+        raise _at(match.start(), SqlError("uses |>, which is not allowed"))
 
 
 def _check_brackets(tokens: list[Token]) -> None:
-    open_ones: list[str] = []
+    open_ones: list[Token] = []
     for token in tokens:
         if token.kind != "symbol":
             continue
         if token.text in ("(", "["):
-            open_ones.append(token.text)
+            open_ones.append(token)
             if len(open_ones) > DEPTH_MAX:
-                raise SqlError(f"has brackets nested deeper than {DEPTH_MAX}")
-        elif token.text in (")", "]") and (not open_ones or open_ones.pop() != {")": "(", "]": "["}[token.text]):
-            raise SqlError("has a closing bracket too many")
+                raise _at(token.start, SqlError(f"has brackets nested deeper than {DEPTH_MAX}"))
+        elif token.text in (")", "]") and (not open_ones or open_ones.pop().text != {")": "(", "]": "["}[token.text]):
+            raise _at(token.start, SqlError("has a closing bracket too many"))
     if open_ones:
-        raise SqlError("has a bracket that is never closed")
+        raise _at(open_ones[-1].start, SqlError("has a bracket that is never closed"))

@@ -1,0 +1,65 @@
+"""`ottla sql`: SQL over topics, typed at a prompt, given on the command line, or read from a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.terminal import ToolError, UsageError
+
+INSTALL = "SQL needs Spark: pip install 'ottla[pipelines]'"
+NEEDS = ("pyspark", "yaml")
+EXAMPLES = """
+ottla sql                                                   a prompt
+ottla sql -e 'SELECT count(*) FROM orders'                  one query over all that the topic holds
+ottla sql -e 'SELECT * FROM orders EMIT CHANGES LIMIT 5'    the next five
+ottla sql -f report.sql --json                              statements of a file, a JSON object a row
+"""
+SCRIPT_BYTES_MAX = 1 << 20
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if any(find_spec(name) is None for name in NEEDS):
+        raise ToolError(INSTALL)
+    from ottla.cli.sql.running import run_script, run_shell  # noqa: PLC0415 (imports pyspark)
+
+    script = _script(options)
+    return run_shell(options) if script is None else run_script(options, *script)
+
+
+def _script(options: argparse.Namespace) -> tuple[str, str] | None:
+    """The statements and the name of where they come from; None for a person at a terminal."""
+    if options.execute is not None and options.file is not None:
+        raise UsageError("-e and -f: give one of them")
+    if options.execute is not None:
+        return ";\n".join(options.execute), ""
+    if options.file is not None:
+        data = Path(options.file).read_bytes()[: SCRIPT_BYTES_MAX + 1]
+        name = options.file
+    elif sys.stdin is not None and sys.stdin.isatty():
+        return None
+    else:
+        data = sys.stdin.buffer.read(SCRIPT_BYTES_MAX + 1) if sys.stdin is not None else b""
+        name = ""
+    if len(data) > SCRIPT_BYTES_MAX:
+        raise UsageError(f"{name or 'standard input'} is larger than {SCRIPT_BYTES_MAX >> 20} MiB: is it SQL?")
+    return data.decode(), name
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla sql", description="SQL over topics, on Spark.", examples=EXAMPLES)
+    parser.add_argument("-e", "--execute", action="append", metavar="SQL", help="do this and end; can be repeated")
+    parser.add_argument("-f", "--file", metavar="FILE", help="do what FILE says and end (default: standard input)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a row")
+    parser.add_argument(
+        "--from", dest="starting", metavar="WHERE", help="where EMIT CHANGES begins: latest (default), earliest, a time"
+    )
+    parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, k8s://…, yarn")
+    parser.add_argument("--state", metavar="DIR", help="folder of pipelines' runs (~/.local/state/ottla/pipelines)")
+    add_connection(parser)
+    return parser

@@ -1,0 +1,65 @@
+"""CREATE PIPELINE: the file that `ottla pipeline run` takes, written beside the user, and a process that runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from ottla.pipelines.running.status import read_status
+
+START_SECONDS_MAX = 120.0
+POLL_S = 0.2
+HEADER = "# Written by `ottla sql`. Run it again: ottla pipeline run {file}\n"
+
+
+def write_pipeline(document: dict[str, object], state: Path, or_replace: bool) -> Path:
+    """The file. Raises ValueError with a sentence."""
+    name = str(document["name"])
+    file = Path(f"{name}.yaml")
+    run = read_status(state, name)
+    if run is not None and run.is_live:
+        raise ValueError(f"the pipeline {name} runs already (process {run.pid}): ottla pipeline stop {name}")
+    if file.exists() and not or_replace:
+        raise ValueError(f"{file} exists: write CREATE OR REPLACE PIPELINE, or run it with ottla pipeline run {file}")
+    text = HEADER.format(file=file) + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    file.unlink(missing_ok=True)
+    mode = 0o600 if document.get("client") else 0o644  # how the cluster is reached may be a password
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as written:
+        written.write(text)
+    return file
+
+
+def start_pipeline(file: Path, name: str, state: Path) -> str:
+    """What was done, in a sentence. Raises ValueError with one that says why not."""
+    state.mkdir(parents=True, exist_ok=True)
+    log = state / f"{name}.log"
+    with open(log, "wb") as said:
+        process = subprocess.Popen(  # noqa: S603 (ourselves, on the file that was written)
+            [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", str(file), "--state", str(state)],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C at the prompt is not for it
+            env=os.environ,
+        )
+    _wait_until_running(process, state, name, log)
+    return f"{name} runs (process {process.pid}) from {file}: ottla pipeline status {name}, ottla pipeline stop {name}"
+
+
+def _wait_until_running(process: subprocess.Popen[bytes], state: Path, name: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it did not say why"]
+            raise ValueError(f"the pipeline {name} ended at once: {lines[-1]}")
+        run = read_status(state, name)
+        if run is not None and run.pid == process.pid and run.state == "running":
+            return
+        time.sleep(POLL_S)
+    process.terminate()
+    raise ValueError(f"the pipeline {name} did not begin within {START_SECONDS_MAX:.0f} s; what it said is in {log}")

@@ -1,0 +1,387 @@
+"""A session of `ottla sql`: takes statement after statement and does what it says.
+
+Rules:
+1. Whatever is wrong with a statement is a StatementError: one sentence, with line and column where they are known.
+2. Spark is started when the first statement needs it, or before in the background; SHOW and DESCRIBE never wait for it.
+3. Records that could not be read are told after every result, and make the session end with exit code 1: a result that
+   lacks records must not pass for a whole one. `unreadable = 'skip'` in a table's declaration says that it may.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from ottla.cli.sql import pipelines
+from ottla.cli.sql.output import Output
+from ottla.cli.terminal import is_terminal, warn
+from ottla.client.errors import ClientError
+from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.builder import Builder
+from ottla.pipelines.running.failures import first_cause
+from ottla.pipelines.running.source_options import starting_options
+from ottla.pipelines.running.status import list_runs
+from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.sql import statements as s
+from ottla.pipelines.sql.catalog import Catalog
+from ottla.pipelines.sql.documents import (
+    RESULT,
+    Head,
+    document_of,
+    origin_of,
+    output_of,
+    starting_at,
+    tables_in,
+    without_limit,
+)
+from ottla.pipelines.sql.execution import ChangesQuery, HistoryQuery, QueryFailedError, RunningQuery
+from ottla.pipelines.sql.tables import RECORD_TYPES, Table
+from ottla.pipelines.steps.sql_query import Query
+from ottla.pipelines.steps.sql_tokens import SqlError
+from ottla.pipelines.steps.table import STEPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WARMING_TOPICS_MAX = 3
+SETTINGS = {"auto.offset.reset": "latest"}
+PARSE_PLACE = re.compile(r"\(line 1, pos (\d+)\)\s+== SQL ==\n(.*)\n")
+HELP = """\
+SELECT … FROM topic …;                  over all that the topic holds now
+SELECT … FROM topic … EMIT CHANGES;     over what comes; Ctrl-C ends it
+CREATE TABLE t (id BIGINT, at TIMESTAMP) WITH (topic = 't', format = 'json', event_time = 'at');
+CREATE PIPELINE p AS SELECT … INTO TOPIC t;
+SHOW TABLES; SHOW TOPICS; SHOW PIPELINES; DESCRIBE t; EXPLAIN SELECT …; DROP TABLE t;
+SET 'auto.offset.reset' = 'earliest';   where EMIT CHANGES begins
+QUIT;                                   or Ctrl-D"""
+
+
+class StatementError(Exception):
+    """Why a statement was not done: a sentence, and the place in the statement if it is known."""
+
+    def __init__(self, words: str, at: int | None = None) -> None:
+        super().__init__(words)
+        self.at = at
+
+
+class Session:
+    def __init__(self, head: Head, output: Output, start: Any, state: Path, starting: str | None = None) -> None:
+        self.head = head
+        self.output = output
+        self.start = start  # () -> SparkSession; raises ToolError
+        self.state = state
+        self.catalog = Catalog(head)
+        self.settings = dict(SETTINGS) | ({"auto.offset.reset": starting} if starting else {})
+        self.has_losses = False
+        self.is_ended = False
+        self._spark: Future[SparkSession] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self.head.bootstrap}>"
+
+    # Spark
+
+    def begin(self, is_warming: bool = False) -> None:
+        """Start Spark in the background: its handling of signals stays out of ours, too."""
+        if self._spark is None:
+            self._spark = Future()
+            threading.Thread(target=self._begin, args=(is_warming,), name="start of Spark", daemon=True).start()
+
+    def _begin(self, is_warming: bool) -> None:
+        assert self._spark is not None
+        try:
+            self._spark.set_result(self.start())
+        except BaseException as problem:  # noqa: BLE001 (whoever waits for Spark hears of it)
+            self._spark.set_exception(problem)
+            return
+        if is_warming:
+            with suppress(Exception):  # it only makes the first query of the user faster
+                self._warm_up()
+
+    def _warm_up(self) -> None:
+        """One row of any topic, while somebody types: Java loads thousands of classes for the first query."""
+        for topic in list(self.catalog.topics())[:WARMING_TOPICS_MAX]:  # not all can be read
+            with suppress(SqlError):
+                query, tables = tables_in(f"SELECT 1 AS one FROM `{topic}`", [topic])  # noqa: S608 (it is checked)
+                found = {name: Catalog(self.head).table(name) for name in tables}
+                pipeline = self._pipeline(document_of(query, found, self.head))
+                list(HistoryQuery(self.spark, pipeline, 1).batches())
+                return
+
+    @property
+    def spark(self) -> SparkSession:
+        """Raises ToolError."""
+        self.begin()
+        assert self._spark is not None
+        return self._spark.result()
+
+    @property
+    def started(self) -> SparkSession | None:
+        """The Spark that must be stopped at the end."""
+        if self._spark is None:
+            return None
+        try:
+            return self._spark.result()
+        except Exception:  # noqa: BLE001 (it was told before)
+            return None
+
+    # statements
+
+    def run(self, text: str) -> None:
+        """Raises StatementError, ToolError, KeyboardInterrupt."""
+        try:
+            self._run(s.read_statement(text))
+        except SqlError as problem:
+            raise StatementError(f"the statement {problem}", problem.at) from None
+        except (SourceError, ClientError) as problem:
+            raise StatementError(str(problem)) from None
+        except PipelineError as wrong:
+            raise StatementError("; ".join(_words(wrong))) from None
+        except (PySparkException, Py4JError) as problem:
+            raise StatementError(first_cause(str(problem))) from None
+
+    def _run(self, statement: s.Statement) -> None:
+        match statement:
+            case s.Select():
+                self._select(statement)
+            case s.Explain():
+                self._explain(statement.select)
+            case s.CreateTable():
+                self._create_table(statement)
+            case s.CreatePipeline():
+                self._create_pipeline(statement)
+            case s.DropTable():
+                self.catalog.drop(statement.name, statement.if_exists)
+            case s.Show():
+                self._show(statement.what)
+            case s.Describe():
+                self._describe(self.catalog.table(statement.name))
+            case s.SetOption():
+                self._set(statement)
+            case s.Help():
+                print(HELP)
+            case s.Quit():
+                self.is_ended = True
+
+    # queries
+
+    def _select(self, select: s.Select) -> None:
+        rows_max: int | None = None
+        if not select.is_continuous:
+            text, rows_max = without_limit(select.text)
+            select = replace(select, text=text)
+        query, tables = self._tables(select)
+        running: RunningQuery
+        if select.is_continuous:
+            self._check_continuous(tables)
+            starting = self.settings["auto.offset.reset"]
+            tables = {name: starting_at(table, starting) for name, table in tables.items()}
+            pipeline = self._pipeline(document_of(query, tables, self.head))
+            running = ChangesQuery(self.spark, pipeline, self.output.is_whole)
+        else:
+            pipeline = self._pipeline(document_of(query, tables, self.head))
+            running = HistoryQuery(self.spark, pipeline, rows_max)
+        try:
+            self._follow(running, select)
+        except QueryFailedError as problem:
+            raise StatementError(str(problem), self._place(query, select, problem.problem)) from None
+        except PipelineError as wrong:
+            at = self._place(query, select, wrong.__cause__)
+            raise StatementError("; ".join(_words(wrong)), at) from None
+        self._tell_losses(running, list(tables.values()))
+
+    def _tables(self, select: s.Select) -> tuple[Query, dict[str, Table]]:
+        """Raises SqlError at its place in the statement."""
+        try:
+            query, names = tables_in(select.text, self.catalog.names())
+        except SqlError as problem:
+            unknown = getattr(problem, "name", None)
+            if unknown:
+                problem = _unknown(self.catalog, unknown, problem)
+            problem.at = None if problem.at is None else problem.at + select.start
+            raise problem from None
+        tables = {name: self.catalog.table(name) for name in names}
+        for table in tables.values():
+            self._tell_remarks(table)
+        return query, tables
+
+    def _pipeline(self, document: dict[str, object], folder: str = ".") -> Pipeline:
+        return read_pipeline(document, STEPS, folder)
+
+    def _check_continuous(self, tables: dict[str, Table]) -> None:
+        if all(table.key for table in tables.values()):
+            names = ", ".join(table.name for table in tables.values())
+            raise StatementError(
+                f"{names} has a primary key, so it is the newest row of each key and no stream: leave EMIT CHANGES out"
+            )
+
+    def _follow(self, running: RunningQuery, select: s.Select) -> None:
+        count, started = 0, time.monotonic()
+        try:
+            for batch in running.batches():
+                if select.rows_max is not None and not batch.is_whole:
+                    batch = batch._replace(rows=batch.rows[: select.rows_max - count])  # noqa: PLW2901
+                self.output.batch(batch)
+                count += len(batch.rows)
+                if select.rows_max is not None and count >= select.rows_max:
+                    break
+        except KeyboardInterrupt:
+            if not select.is_continuous:
+                raise
+        finally:
+            running.cancel()
+        self.output.end(count)
+        if is_terminal(sys.stdout) and is_terminal(sys.stderr) and not select.is_continuous:
+            warn(f"{time.monotonic() - started:.1f} s")
+
+    def _tell_losses(self, running: RunningQuery, tables: Sequence[Table]) -> None:
+        losses = running.losses
+        if losses.unreadable:
+            example = f", the first: {losses.example}" if losses.example else ""
+            count = losses.unreadable
+            warn(f"{_counted(count, 'record')} could not be read and {_are(count)} in no row{example}")
+            self.has_losses = self.has_losses or not all(table.skips_unreadable for table in tables)
+        if losses.empty:
+            warn(f"{_counted(losses.empty, 'tombstone')} (no value) {_are(losses.empty)} in no row")
+        if losses.late:
+            warn(f"{_counted(losses.late, 'row')} came later than the watermark allows: in no window")
+
+    def _tell_remarks(self, table: Table) -> None:
+        for remark in table.remarks:
+            warn(f"{table.name}: {remark}")
+
+    def _place(self, query: Query, select: s.Select, problem: BaseException | None) -> int | None:
+        """Where in the statement stands what Spark complains about."""
+        if not isinstance(problem, PySparkException):
+            return None
+        for text, index in _spark_places(problem):
+            at = origin_of(query, text, index)
+            if at is not None:
+                return select.start + at
+        return None
+
+    def _explain(self, select: s.Select) -> None:
+        query, tables = self._tables(select)
+        pipeline = self._pipeline(document_of(query, tables, self.head))
+        try:
+            _, rows = Builder(self.spark, pipeline, is_streaming=select.is_continuous).query(RESULT)
+        except PipelineError as wrong:
+            raise StatementError("; ".join(_words(wrong)), self._place(query, select, wrong.__cause__)) from None
+        plan = rows._jdf.queryExecution().simpleString()
+        self.output.listing(("PLAN",), [(text,) for text in plan.splitlines() if text.strip()])
+
+    # tables
+
+    def _create_table(self, statement: s.CreateTable) -> None:
+        if self.catalog.declare(statement.table, statement.or_replace, statement.if_not_exists):
+            table = self.catalog.table(statement.table.name)
+            self._tell_remarks(table)
+
+    def _show(self, what: str) -> None:
+        if what == "TOPICS":
+            rows = [(name, str(count)) for name, count in sorted(self.catalog.topics().items())]
+            self.output.listing(("TOPIC", "PARTITIONS"), rows)
+        elif what == "TABLES":
+            declared = [(table.name, table.topic, "declared") for table in self.catalog.declared.values()]
+            hidden = set(self.catalog.declared)
+            topics = [(name, name, "topic") for name in sorted(self.catalog.topics()) if name.lower() not in hidden]
+            self.output.listing(("TABLE", "TOPIC", "COLUMNS"), [*declared, *topics])
+        else:
+            runs = [(run.name, run.state, run.file) for run in list_runs(self.state)]
+            self.output.listing(("PIPELINE", "STATE", "FILE"), runs)
+
+    def _describe(self, table: Table) -> None:
+        self._tell_remarks(table)
+        known = {name.lower() for name in table.columns}
+        rows = [(name, kind, _role(table, name)) for name, kind in table.columns.items()]
+        rows += [(name, kind, "of the record") for name, kind in RECORD_TYPES.items() if name not in known]
+        self.output.listing(("COLUMN", "TYPE", "ROLE"), rows)
+
+    def _create_pipeline(self, statement: s.CreatePipeline) -> None:
+        query, tables = self._tables(statement.select)
+        options = dict(statement.options)
+        output = options.pop("output", "") or output_of(query, list(tables.values()))
+        document = document_of(query, tables, self.head, name=statement.name, sink=dict(statement.sink), output=output)
+        pipeline = self._pipeline({**document, **options}, str(Path.cwd()))
+        try:
+            Builder(self.spark, pipeline).query(RESULT)
+        except PipelineError as wrong:
+            at = self._place(query, statement.select, wrong.__cause__)
+            raise StatementError("; ".join(_words(wrong)), at) from None
+        try:
+            file = pipelines.write_pipeline({**document, **options}, self.state, statement.or_replace)
+            said = pipelines.start_pipeline(file, statement.name, self.state)
+        except ValueError as problem:
+            raise StatementError(str(problem)) from None
+        warn(said)
+
+    def _set(self, statement: s.SetOption) -> None:
+        if not statement.key:
+            self.output.listing(("KEY", "VALUE"), sorted(self.settings.items()))
+            return
+        if statement.key not in SETTINGS:
+            raise SqlError(f"sets {statement.key!r}; known: {', '.join(SETTINGS)}")
+        try:
+            starting_options(statement.value)
+        except ValueError as wrong:
+            raise SqlError(f"sets {statement.key!r}, but {wrong}") from None
+        self.settings[statement.key] = statement.value
+
+
+def _unknown(catalog: Catalog, name: str, problem: SqlError) -> SqlError:
+    """In words that name the nearest table."""
+    better = SqlError(f"reads {name}, but only tables and topics can be read")
+    if "." not in name:
+        try:
+            catalog.table(name.strip("`"))
+        except SqlError as found:
+            better = found
+    better.at = problem.at
+    return better
+
+
+def _words(wrong: PipelineError) -> list[str]:
+    return [f"{problem.cause}{'; ' if problem.cure else ''}{problem.cure}" for problem in wrong.problems]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _role(table: Table, name: str) -> str:
+    roles = []
+    if name.lower() in {each.lower() for each in table.key}:
+        roles.append("primary key")
+    if name.lower() == (table.event_time or "").lower():
+        roles.append(f"event time, watermark {table.delay}")
+    if name in table.required:
+        roles.append("not null")
+    return ", ".join(roles)
+
+
+def _spark_places(problem: PySparkException) -> Iterator[tuple[str, int]]:
+    """Spark's own text of the query and the place in it; PySpark itself tells only a piece of the text."""
+    for context in problem.getQueryContext() or ():
+        text = getattr(getattr(context, "_q", None), "sqlText", None)
+        found = text() if text is not None else None
+        if found is not None and found.isDefined():
+            yield str(found.get()), context.startIndex()
+    parsing = PARSE_PLACE.search(str(problem))
+    if parsing:
+        yield parsing[2], int(parsing[1])

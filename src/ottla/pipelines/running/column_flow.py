@@ -1,0 +1,272 @@
+"""The columns of every stream, followed from the source through the steps to the sinks without Spark.
+
+What is declared is known: the source's columns, schemas of `parse`, what select, rename, drop, cast, derive, window
+make of them. What is not declared (joins, SQL queries, Python) is unknown, and stays so until a step says anew which
+columns there are. Only what is certainly wrong is told; Spark, when it plans the queries, knows more.
+
+A column's type is None where it is not known; columns are None where nobody knows which there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.model.pipeline import Pipeline, Stream
+from ottla.pipelines.model.problems import Path, PipelineError, Problem
+from ottla.pipelines.running.sink_checks import named_columns
+from ottla.pipelines.steps.columns import Cast, Derive, Drop, Rename, Select
+from ottla.pipelines.steps.deduplicate import Deduplicate
+from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START
+from ottla.pipelines.steps.explode import Explode
+from ottla.pipelines.steps.filter import Filter
+from ottla.pipelines.steps.mask import Mask
+from ottla.pipelines.steps.parse import Parse
+from ottla.pipelines.steps.parsing.choose import choose_reader
+from ottla.pipelines.steps.parsing.grok import GrokError
+from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type
+from ottla.pipelines.steps.rule import Rule
+from ottla.pipelines.steps.sample import Sample
+from ottla.pipelines.steps.sql_columns import needed_columns
+from ottla.pipelines.steps.step import StepError
+from ottla.pipelines.steps.watermark import Watermark
+from ottla.pipelines.steps.window import Window
+
+Columns = dict[str, T.DataType | None]
+
+SOURCE: Columns = {
+    "key": T.BinaryType(),
+    "value": T.BinaryType(),
+    "topic": T.StringType(),
+    "partition": T.IntegerType(),
+    "offset": T.LongType(),
+    "timestamp": T.TimestampType(),
+    "timestampType": T.IntegerType(),
+    "headers": None,
+}
+NUMBERS = ("sum", "avg", "deviation", "percentile")
+COMPARED = ("min", "max", "first", "last", "distinct")
+
+
+@dataclass
+class Flow:
+    """At one place of one stream."""
+
+    columns: Columns | None
+    folder: str
+
+    def need(self, names: Iterable[str], where: str) -> None:
+        """As steps compare names: letter by letter. Raises StepError."""
+        for name in names:
+            if self.columns is not None and name not in self.columns:
+                raise StepError(f"there is no column {name!r}", self._known(), where)
+
+    def need_in(self, sql: str, where: str, also: Iterable[str] = ()) -> None:
+        """As Spark compares names: without regard to case; `also` are names beside the columns. Raises StepError."""
+        if self.columns is None:
+            return
+        known = {name.lower() for name in (*self.columns, *also)}
+        for name in needed_columns(sql):
+            if name.lower() not in known and not name.startswith("_"):
+                raise StepError(f"there is no column {name!r}", self._known(), where)
+
+    def kind(self, name: str) -> T.DataType | None:
+        return None if self.columns is None else self.columns.get(name)
+
+    def _known(self) -> str:
+        return f"there are: {', '.join(self.columns or ())}"
+
+
+@dataclass
+class ColumnCheck:
+    """`problems` has the first of every stream: what follows it would follow from it."""
+
+    pipeline: Pipeline
+    problems: list[Problem] = field(default_factory=list)
+    known: dict[str, Columns | None] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Raises PipelineError."""
+        for stream in self.pipeline.queries():
+            after = self._after(stream)
+            for number, sink in enumerate(stream.sinks):
+                flow = Flow(after, self.pipeline.folder)
+                path = (*stream.path, "to", number)
+                for where, name in named_columns(sink):
+                    self._try(path, partial(flow.need, [name], where))
+                if sink.where:
+                    self._try(path, partial(flow.need_in, sink.where, "where"))
+        if self.problems:
+            raise PipelineError(self.problems)
+
+    def _after(self, stream: Stream) -> Columns | None:
+        """The stream's columns; a stream that several read is followed once."""
+        if stream.name not in self.known:
+            self.known[stream.name] = self._followed(stream)
+        return self.known[stream.name]
+
+    def _followed(self, stream: Stream) -> Columns | None:
+        is_source = not isinstance(stream.origin, str)
+        columns = dict(SOURCE) if is_source else self._after(self.pipeline.streams[str(stream.origin)])
+        for number, (name, spec) in enumerate(stream.steps):
+            flow = Flow(columns, self.pipeline.folder)
+            follow = STEPS.get(type(spec))
+            path = (*stream.path, "steps", number, name)
+            if follow is None:
+                columns = None
+            elif not self._try(path, partial(follow, spec, flow)):
+                return None
+            else:
+                columns = flow.columns
+        return columns
+
+    def _try(self, path: Path, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except StepError as error:
+            where = (*path, error.field) if error.field else path
+            self.problems.append(Problem(where, error.cause, error.cure))
+            return False
+        return True
+
+
+def check_columns(pipeline: Pipeline) -> None:
+    """Raises PipelineError."""
+    ColumnCheck(pipeline).run()
+
+
+def _parse(step: Parse, flow: Flow) -> None:
+    flow.need([step.column], "column")
+    flow.need(step.keep, "keep")
+    try:
+        schema = choose_reader(step, flow.folder)[0].schema
+    except (SchemaError, GrokError) as problem:
+        raise StepError(str(problem), field="pattern" if isinstance(problem, GrokError) else "schema") from None
+    except ImportError:  # what reads this format is not installed
+        flow.columns = None
+        return
+    made: Columns = {name: flow.kind(name) for name in step.keep}
+    flow.columns = made | {each.name: each.dataType for each in schema.fields}
+
+
+def _filter(step: Filter, flow: Flow) -> None:
+    flow.need(step.matches, "matches")
+    flow.need(step.equals, "equals")
+    if step.where:
+        flow.need_in(step.where, "where")
+    if step.classifier:
+        flow.columns = None  # it may add columns
+
+
+def _rule(step: Rule, flow: Flow) -> None:
+    for text in step.rules.values():
+        flow.need_in(text, "rules")
+
+
+def _select(step: Select, flow: Flow) -> None:
+    if isinstance(step.columns, Mapping):
+        for text in step.columns.values():
+            flow.need_in(text, "columns", also=step.columns)  # one may use another of the same step
+        flow.columns = {name: flow.kind(text.strip("`")) for name, text in step.columns.items()}
+        return
+    columns = flow.columns
+    for path in step.columns:
+        flow.need([path if columns is not None and path in columns else path.split(".")[0]], "columns")
+    flow.columns = {path.split(".")[-1]: flow.kind(path) for path in step.columns}
+
+
+def _rename(step: Rename, flow: Flow) -> None:
+    flow.need(step.columns, "columns")
+    if flow.columns is not None:
+        flow.columns = {step.columns.get(name, name): kind for name, kind in flow.columns.items()}
+
+
+def _drop(step: Drop, flow: Flow) -> None:
+    flow.need(step.columns, "columns")
+    if flow.columns is not None:
+        flow.columns = {name: kind for name, kind in flow.columns.items() if name not in step.columns}
+
+
+def _cast(step: Cast, flow: Flow) -> None:
+    flow.need(step.columns, "columns")
+    if flow.columns is not None:
+        flow.columns = flow.columns | {name: parse_type(text) for name, text in step.columns.items()}
+
+
+def _derive(step: Derive, flow: Flow) -> None:
+    for name, text in step.columns.items():
+        flow.need_in(text, "columns")
+        if flow.columns is not None:
+            same = next((each for each in flow.columns if each.lower() == name.lower()), name)
+            flow.columns = flow.columns | {same: flow.kind(text.strip("`"))}
+
+
+def _mask(step: Mask, flow: Flow) -> None:
+    flow.need(step.columns, "columns")
+    if flow.columns is not None:
+        flow.columns = flow.columns | dict.fromkeys(step.columns)
+
+
+def _explode(step: Explode, flow: Flow) -> None:
+    flow.need([step.column], "column")
+    kind = flow.kind(step.column)
+    if kind is not None and not isinstance(kind, T.ArrayType | T.MapType):
+        raise StepError(f"{step.column!r} is {kind.simpleString()}, no list or map", field="column")
+    if flow.columns is None or kind is None:
+        flow.columns = None
+        return
+    made = {name: each for name, each in flow.columns.items() if name != step.column}
+    if step.position:
+        made[step.position] = T.IntegerType()
+    if isinstance(kind, T.MapType):
+        made[step.key] = kind.keyType
+    made[step.into or step.column] = kind.valueType if isinstance(kind, T.MapType) else kind.elementType
+    flow.columns = made
+
+
+def _watermark(step: Watermark, flow: Flow) -> None:
+    if step.time == "timestamp" and flow.columns is not None and "timestamp" not in flow.columns:
+        return  # the record's own time, where rows are still records
+    flow.need([step.time], "time")
+    kind = flow.kind(step.time)
+    if kind is not None and not isinstance(kind, T.TimestampType):
+        name = kind.simpleString()
+        raise StepError(f"{step.time} is {name}, not a timestamp", "read it as timestamp, or cast it before", "time")
+
+
+def _deduplicate(step: Deduplicate, flow: Flow) -> None:
+    flow.need(step.by, "by")
+
+
+def _window(step: Window, flow: Flow) -> None:
+    kinds = {name: flow.kind(name) for name in step.by}
+    if flow.columns is not None:
+        lower = {name.lower() for name in flow.columns}
+        for where, names in [("by", step.by), *((form, getattr(step, form).values()) for form in COMPARED)]:
+            flow.need([name for name in names if name.lower() not in lower and "." not in name], where)
+    for form in NUMBERS:
+        flow.need(getattr(step, form).values(), form)
+        for name in getattr(step, form).values():
+            kind = flow.kind(name)
+            if kind is not None and not isinstance(kind, T.NumericType | T.StringType):
+                cure = "cast it before, or use SQL"
+                raise StepError(f"{name} is {kind.simpleString()}, not a number", cure, form)
+    for text in step.aggregates.values():
+        flow.need_in(text, "aggregates", also=(*step.new_columns(), WINDOW_START, WINDOW_END))
+    span: Columns = {} if step.total else {WINDOW_START: T.TimestampType(), WINDOW_END: T.TimestampType()}
+    flow.columns = span | kinds | dict.fromkeys(step.new_columns())
+
+
+def _sample(step: Sample, flow: Flow) -> None:
+    flow.need(step.by, "by")
+
+
+STEPS: dict[type, Callable[[Any, Flow], None]] = {
+    Parse: _parse, Filter: _filter, Rule: _rule, Select: _select, Rename: _rename, Drop: _drop, Cast: _cast,
+    Derive: _derive, Mask: _mask, Explode: _explode, Watermark: _watermark, Deduplicate: _deduplicate, Window: _window,
+    Sample: _sample,
+}  # fmt: skip

@@ -1,0 +1,315 @@
+"""Queries at work: over what a topic holds, or over what comes.
+
+Each runs in a thread of its own and hands rows over through a queue: Ctrl-C must never cut through a conversation with
+Java, and a reader that is slow must hold the query back, not fill the memory.
+
+Every record is accounted for: what could not be read is no row of the result, so `Losses` tells how many there were,
+and the first of them. Whoever shows the result must show that, too.
+"""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.model.pipeline import Pipeline, TopicSource
+from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.running.accounting import dead_in
+from ottla.pipelines.running.builder import Builder, Choices
+from ottla.pipelines.running.failures import first_cause
+from ottla.pipelines.running.problem_location import plain_words
+from ottla.pipelines.running.starting import find_ranges
+from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.sql.documents import RESULT
+from ottla.pipelines.steps.frame import FATE, REASON
+from ottla.pipelines.steps.sql import Sql
+from ottla.pipelines.steps.sql_query import STREAM, rewrite_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ROWS_AT_ONCE = 1000
+WAIT_S = 0.2  # rows are shown at least that often
+QUEUED_MAX = 16
+TABLE_ROWS_MAX = 1000  # of a table that is shown as a whole
+POLL_S = 0.3
+TASK_OPTION = "maxRecordsPerPartition"
+TASK_RECORDS = 100_000
+LIMITED_RECORDS = 10_000
+TASKS_MAX = 500
+COLLECTED_ROWS_MAX = 10_000
+
+Rows = Sequence[Sequence[Any]]
+
+
+class Batch(NamedTuple):
+    """Some rows. `is_whole`: they are all that the result holds now, instead of what was told before."""
+
+    columns: Sequence[str]
+    rows: Rows
+    is_whole: bool = False
+    is_cut: bool = False  # there are more
+
+
+class Losses(NamedTuple):
+    """Records that are in no row."""
+
+    unreadable: int = 0
+    empty: int = 0  # without value
+    late: int = 0  # behind the watermark
+    example: str = ""
+
+
+class QueryFailedError(Exception):
+    """The text is a sentence for a person; `problem` is what Spark said, if it did."""
+
+    def __init__(self, words: str, problem: BaseException | None = None) -> None:
+        super().__init__(words)
+        self.problem = problem
+
+
+class _Cancelled(Exception):  # noqa: N818 (nobody else sees it)
+    """Nobody waits for rows any more."""
+
+
+class RunningQuery:
+    """What both kinds have in common: the thread, the queue, the end."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.losses = Losses()
+        self._queue: queue.Queue[Batch | BaseException | None] = queue.Queue(QUEUED_MAX)
+        self._is_cancelled = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="query", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'at work' if self._thread.is_alive() else 'ended'})"
+
+    def batches(self) -> Iterator[Batch]:
+        """To the end. Raises QueryFailedError, PipelineError, SourceError."""
+        self._thread.start()
+        while True:
+            try:
+                found = self._queue.get(timeout=POLL_S)
+            except queue.Empty:
+                continue
+            if found is None:
+                return
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+    def cancel(self) -> None:
+        """Comes back when the query has ended. Asked again and again: what was just about to begin hears it, too."""
+        self._is_cancelled.set()
+        while self._thread.is_alive():
+            self._interrupt()
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            self._thread.join(POLL_S)
+
+    @abstractmethod
+    def _run(self) -> None: ...
+
+    @abstractmethod
+    def _interrupt(self) -> None: ...
+
+    def _work(self) -> None:
+        end: BaseException | None = None
+        try:
+            self._run()
+        except _Cancelled:
+            pass
+        except (PipelineError, SourceError, QueryFailedError) as problem:
+            end = problem
+        except AnalysisException as problem:
+            end = QueryFailedError("; ".join(filter(None, plain_words(problem))), problem)
+        except (PySparkException, Py4JError, OSError) as problem:
+            end = QueryFailedError(first_cause(str(problem)), problem)
+        except Exception as problem:  # noqa: BLE001 (whoever waits for rows must hear of it)
+            end = QueryFailedError(f"{type(problem).__name__}: {problem}", problem)
+        if self._is_cancelled.is_set():
+            end = None
+        self._put(end, is_last=True)
+
+    def _put(self, found: Batch | BaseException | None, is_last: bool = False) -> None:
+        while True:
+            if self._is_cancelled.is_set():
+                if is_last:
+                    return
+                raise _Cancelled
+            try:
+                self._queue.put(found, timeout=POLL_S)
+            except queue.Full:
+                continue
+            return
+
+    def _hand_over(self, rows: DataFrame) -> None:
+        """All rows, a few at a time, the first ones at once."""
+        columns, some, since = rows.columns, list[Any](), time.monotonic()
+        for row in rows.toLocalIterator(prefetchPartitions=True):
+            some.append(row)
+            if len(some) == ROWS_AT_ONCE or time.monotonic() - since > WAIT_S:
+                self._put(Batch(columns, some))
+                some, since = [], time.monotonic()
+        if some:
+            self._put(Batch(columns, some))
+
+
+class HistoryQuery(RunningQuery):
+    """Over all that the topics hold when it begins, or as much of it as gives `rows_max` rows."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, rows_max: int | None = None) -> None:
+        super().__init__(spark, pipeline)
+        self.rows_max = rows_max
+
+    def _run(self) -> None:
+        stream = self.pipeline.streams[RESULT]
+        ranges = find_ranges(self.pipeline, stream, "earliest")
+        records = sum(end - start for each in ranges.values() for start, end in each.values())
+        pipeline = with_tasks_of(self.pipeline, records_per_task(records, self.rows_max is not None))
+        choices = Choices(is_counting=self._reads_stream())
+        builder = Builder(self.spark, pipeline, is_streaming=False, choices=choices, ranges=ranges)
+        _, rows = builder.query(RESULT)
+        self._put(Batch(rows.columns, []))
+        if self.rows_max is not None and self.rows_max <= COLLECTED_ROWS_MAX:
+            rows = rows.limit(self.rows_max)
+            self._put(Batch(rows.columns, rows.collect()))  # reads task after task until it has enough
+        else:
+            rows = rows if self.rows_max is None else rows.limit(self.rows_max)
+            self._hand_over(rows)
+        observed = rows._jdf.queryExecution().observedMetrics()
+        figures = [_figures(observed.get(name)) for name in builder.observations]
+        self.losses = count_losses(figures)
+        if self.losses.unreadable:
+            self.losses = self.losses._replace(example=_example(builder))
+
+    def _reads_stream(self) -> bool:
+        """Not if all its tables have a primary key: those are counted by the step itself."""
+        step = self.pipeline.streams[RESULT].steps[0].spec
+        assert isinstance(step, Sql)
+        return STREAM in rewrite_query(step.query, [*step.streams, *step.newest_of]).tables.values()
+
+    def _interrupt(self) -> None:
+        self.spark.sparkContext.cancelAllJobs()
+
+
+class ChangesQuery(RunningQuery):
+    """Over what comes. As one table that is told as a whole at each change, where the query is such that it can be."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, is_whole: bool) -> None:
+        super().__init__(spark, pipeline)
+        self.modes = ("complete", "append", "update") if is_whole else ("update", "append")
+        self.query: StreamingQuery | None = None
+        self.told = -1  # the newest batch whose figures were counted
+
+    def _run(self) -> None:
+        builder = Builder(self.spark, self.pipeline, choices=Choices())
+        _, rows = builder.query(RESULT)
+        self._put(Batch(rows.columns, []))
+        with tempfile.TemporaryDirectory(prefix="ottla-sql-", ignore_cleanup_errors=True) as folder:
+            self.query = self._started(rows, folder)
+            try:
+                while not self.query.awaitTermination(POLL_S):  # type: ignore[arg-type]
+                    self._count(self.query)
+                    if self._is_cancelled.is_set():
+                        break
+                self._count(self.query)
+            finally:
+                self.query.stop()
+
+    def _started(self, rows: DataFrame, folder: str) -> StreamingQuery:
+        """Which kinds of output a query can have only Spark knows: the first that it takes."""
+        problem: AnalysisException | None = None
+        for mode in self.modes:
+
+            def show(batch: DataFrame, _number: int, is_whole: bool = mode == "complete") -> None:
+                try:
+                    self._show(batch, is_whole)
+                except _Cancelled:
+                    return
+
+            writer = rows.writeStream.outputMode(mode).foreachBatch(show)
+            try:
+                return writer.option("checkpointLocation", f"{folder}/{mode}").start()
+            except AnalysisException as refused:
+                problem = refused if problem is None or mode == "append" else problem
+        assert problem is not None
+        raise problem
+
+    def _show(self, batch: DataFrame, is_whole: bool) -> None:
+        if not is_whole:
+            self._hand_over(batch)
+            return
+        rows = batch.limit(TABLE_ROWS_MAX + 1).collect()
+        self._put(Batch(batch.columns, rows[:TABLE_ROWS_MAX], True, len(rows) > TABLE_ROWS_MAX))
+
+    def _count(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            if progress["batchId"] <= self.told:
+                continue
+            self.told = progress["batchId"]
+            found = count_losses([dict(row.asDict()) for row in progress["observedMetrics"].values()])
+            late = sum(each["numRowsDroppedByWatermark"] for each in progress["stateOperators"])
+            self.losses = Losses(
+                self.losses.unreadable + found.unreadable, self.losses.empty + found.empty, self.losses.late + late
+            )
+
+    def _interrupt(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+
+def records_per_task(records: int, is_limited: bool) -> int:
+    """Small enough that the first rows come soon and one partition keeps all cores busy; but a huge topic has no more
+    tasks than Spark can bear."""
+    return max(LIMITED_RECORDS if is_limited else TASK_RECORDS, -(-records // TASKS_MAX))
+
+
+def with_tasks_of(pipeline: Pipeline, records: int) -> Pipeline:
+    """The same pipeline, its topics read in tasks of so many records."""
+    streams = {
+        name: stream._replace(origin=replace(stream.origin, options={TASK_OPTION: str(records)}))
+        if isinstance(stream.origin, TopicSource)
+        else stream
+        for name, stream in pipeline.streams.items()
+    }
+    return pipeline._replace(streams=streams)
+
+
+def count_losses(observed: Sequence[Mapping[str, Any]]) -> Losses:
+    """What the steps that make a table of a topic have marked: `parse` filters there records without value alone."""
+    unreadable = dead_in({str(number): each for number, each in enumerate(observed)})
+    empty = sum(int(count or 0) for each in observed for name, count in each.items() if name.startswith("filtered_"))
+    return Losses(unreadable, empty)
+
+
+def _figures(observed: Any) -> dict[str, Any]:
+    """A row of Java's, or none if that part of the plan was never run."""
+    if observed.isEmpty():
+        return {}
+    row = observed.get()
+    return {name: row.getAs(name) for name in row.schema().fieldNames()}
+
+
+def _example(builder: Builder) -> str:
+    """The first record that could not be read: where it is, and why."""
+    for rows, _ in builder.marked:
+        if REASON not in rows.columns or "_offset" not in rows.columns:
+            continue
+        dead = rows.filter(F.col(FATE) < 0).select("_topic", "_partition", "_offset", REASON).take(1)
+        if dead:
+            return f"{dead[0][0]}-{dead[0][1]} at offset {dead[0][2]}: {dead[0][3]}"
+    return ""

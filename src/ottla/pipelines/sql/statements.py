@@ -1,0 +1,242 @@
+"""What people type at `ottla sql`, cut into statements and read. Pure: nothing is looked up, nothing is run.
+
+    SELECT … | WITH … SELECT … [EMIT CHANGES [LIMIT n]]        EXPLAIN SELECT …
+    CREATE [OR REPLACE] TABLE|STREAM [IF NOT EXISTS] t [(columns)] [WITH (…)]      DROP TABLE t
+    CREATE [OR REPLACE] PIPELINE p [WITH (…)] AS SELECT … INTO TOPIC|TABLE t [WITH (…)]
+    SHOW TABLES|TOPICS|PIPELINES       DESCRIBE t       SET key = value       HELP       QUIT
+
+The words are those of Flink SQL and ksqlDB where both say the same thing differently, either is taken. The text of a
+SELECT is not judged here: that does steps/sql_query.py when the tables are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ottla.pipelines.sql.declarations import Reader
+from ottla.pipelines.sql.tables import Table
+from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
+
+SHOWN = ("TABLES", "TOPICS", "PIPELINES")
+BEGINNINGS = ("SELECT", "WITH", "CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "HELP", "QUIT", "EXIT")
+
+Shown = Literal["TABLES", "TOPICS", "PIPELINES"]
+
+
+class Part(NamedTuple):
+    """One statement, and where it begins in the whole text."""
+
+    text: str
+    start: int
+
+
+class Split(NamedTuple):
+    parts: list[Part]
+    rest: Part  # behind the last semicolon
+
+
+@dataclass(frozen=True)
+class Select:
+    text: str
+    start: int = 0  # in the statement
+    is_continuous: bool = False
+    rows_max: int | None = None  # EMIT CHANGES LIMIT n
+
+
+@dataclass(frozen=True)
+class Explain:
+    select: Select
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    table: Table
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class CreatePipeline:
+    """`sink` as a pipeline file has it under `to`."""
+
+    name: str
+    select: Select
+    sink: Mapping[str, object]
+    options: Mapping[str, str] = field(default_factory=dict)
+    or_replace: bool = False
+
+
+@dataclass(frozen=True)
+class Show:
+    what: Shown
+
+
+@dataclass(frozen=True)
+class Describe:
+    name: str
+
+
+@dataclass(frozen=True)
+class SetOption:
+    key: str = ""  # none: show what is set
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Help:
+    pass
+
+
+@dataclass(frozen=True)
+class Quit:
+    pass
+
+
+Statement = Select | Explain | CreateTable | DropTable | CreatePipeline | Show | Describe | SetOption | Help | Quit
+
+
+def split(text: str) -> Split:
+    """Semicolons in quotes and comments end nothing. Statements without a word are left out."""
+    parts: list[Part] = []
+    begin = position = 0
+    has_words = False
+    while position < len(text):
+        match = PIECES.match(text, position)
+        if match is None or (match[0] == "/" and text.startswith("/*", position)):
+            return Split(parts, Part(text[begin:], begin))  # a quote or a comment that is still open
+        position = match.end()
+        if match[0] == ";" and match.lastgroup == "symbol":
+            if has_words:
+                parts.append(Part(text[begin : match.start()], begin))
+            begin, has_words = position, False
+        elif match.lastgroup not in ("blank", "comment"):
+            has_words = True
+    return Split(parts, Part(text[begin:] if has_words else "", begin))
+
+
+def place_of(text: str, position: int) -> tuple[int, int]:
+    """Line and column, both from 1."""
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+
+
+def read_statement(text: str) -> Statement:
+    """Raises SqlError, with the place in the text."""
+    tokens = tokenize(text)
+    if not tokens:
+        raise SqlError("is empty")
+    reader = Reader(text, tokens)
+    try:
+        return _read(reader)
+    except SqlError as problem:
+        problem.at = reader.position if problem.at is None else problem.at
+        raise
+
+
+def _read(reader: Reader) -> Statement:
+    first = reader.peek().word
+    if first in ("SELECT", "WITH"):
+        return _select(reader.text, reader.tokens)
+    if first not in BEGINNINGS:
+        raise SqlError(f"begins with {reader.peek().text!r}; known: {', '.join(BEGINNINGS)}")
+    reader.take()
+    if first == "EXPLAIN":
+        return Explain(_select(reader.text, reader.tokens[1:]))
+    if first == "CREATE":
+        return _create(reader)
+    found = _short(first, reader)
+    reader.expect_end()
+    return found
+
+
+def _short(first: str, reader: Reader) -> Statement:
+    if first == "SHOW":
+        what = reader.word_of(*SHOWN)
+        return Show(what)  # type: ignore[arg-type]
+    if first in ("DESCRIBE", "DESC"):
+        reader.skip("TABLE")
+        return Describe(reader.name())
+    if first == "DROP":
+        reader.word_of("TABLE", "STREAM")
+        if_exists = reader.skip("IF", "EXISTS")
+        return DropTable(reader.name(), if_exists)
+    if first == "SET":
+        return SetOption(*reader.option()) if not reader.is_at_end else SetOption()
+    return Help() if first == "HELP" else Quit()
+
+
+def _select(text: str, tokens: list[Token]) -> Select:
+    """What stands behind EMIT CHANGES is ours; Spark sees what stands before."""
+    if not tokens or tokens[0].word not in ("SELECT", "WITH"):
+        raise SqlError("needs a SELECT")
+    start = tokens[0].start
+    words = [token.word for token in tokens]
+    place = next((at for at in range(1, len(words)) if words[at - 1 : at + 1] == ["EMIT", "CHANGES"]), None)
+    if place is None:
+        return Select(text[start:], start)
+    tail = tokens[place + 1 :]
+    rows_max: int | None = None
+    if tail:
+        is_limit = len(tail) == 2 and tail[0].word == "LIMIT" and tail[1].text.isdecimal()
+        if not is_limit:
+            raise _at(tail[0], SqlError(f"has {tail[0].text!r} behind EMIT CHANGES, where only LIMIT n may stand"))
+        rows_max = int(tail[1].text)
+    return Select(text[start : tokens[place - 1].start], start, True, rows_max)
+
+
+def _create(reader: Reader) -> Statement:
+    or_replace = reader.skip("OR", "REPLACE")
+    kind = reader.word_of("TABLE", "STREAM", "PIPELINE")
+    if kind == "PIPELINE":
+        return _pipeline(reader, or_replace)
+    if_not_exists = reader.skip("IF", "NOT", "EXISTS")
+    table = reader.table()
+    reader.expect_end()
+    return CreateTable(table, or_replace, if_not_exists)
+
+
+def _pipeline(reader: Reader, or_replace: bool) -> CreatePipeline:
+    name = reader.name()
+    options = reader.options() if reader.skip("WITH") else {}
+    reader.expect("AS")
+    begin, depth, into = reader.place, 0, None
+    for place in range(begin, len(reader.tokens)):
+        token = reader.tokens[place]
+        depth += (token.text in "([") - (token.text in ")]") if token.kind == "symbol" else 0
+        if token.word == "INTO" and not depth:
+            into = place
+    if into is None:
+        raise SqlError("does not say where to: write INTO TOPIC name, or INTO TABLE name WITH (sqlite = 'file.db')")
+    select = _select(reader.text[: reader.tokens[into].start], reader.tokens[begin:into])
+    reader.place = into + 1
+    kind = reader.word_of("TOPIC", "TABLE")
+    target = reader.name()
+    given: dict[str, object] = {}
+    if reader.skip("KEY"):
+        given["key"] = reader.names()
+    if reader.skip("WITH"):
+        given |= {key: _plain(value) for key, value in reader.options().items()}
+    reader.expect_end()
+    if kind == "TABLE" and not {"sqlite", "postgres"} & set(given):
+        raise SqlError("does not say in which database the table is: WITH (sqlite = 'file.db') or WITH (postgres = …)")
+    return CreatePipeline(name, select, {kind.lower(): target, **given}, options, or_replace)
+
+
+def _plain(value: str) -> object:
+    """As a pipeline file would have it."""
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return int(value) if value.isdecimal() else value
+
+
+def _at(token: Token, problem: SqlError) -> SqlError:
+    problem.at = token.start
+    return problem

@@ -1,0 +1,119 @@
+"""A table of `ottla sql`: a topic whose records are rows, as a declaration or samples say. Pure.
+
+A table is a stream of an ordinary pipeline: `stream_of` writes it down as a pipeline file has it. Beside its own
+columns it has four that are there only for queries that name them: `rowtime`, `rowkey`, `rowpartition`, `rowoffset`
+(what the record itself says). With a primary key it holds the newest row of each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ottla.pipelines.steps.sql_tokens import SqlError
+
+RECORD_COLUMNS = {
+    "rowtime": "timestamp", "rowkey": "cast(key AS string)", "rowpartition": "partition", "rowoffset": "offset",
+}  # fmt: skip
+RECORD_TYPES = {"rowtime": "timestamp", "rowkey": "string", "rowpartition": "int", "rowoffset": "bigint"}
+DELAY = "10 seconds"
+FORMATS = ("json", "csv", "avro", "protobuf", "regex", "grok", "text")
+SCHEMA_FORMATS = ("json", "csv", "avro", "protobuf")  # those that cannot be read without
+CONNECTORS = ("kafka", "upsert-kafka")
+STARTS = {"earliest-offset": "earliest", "latest-offset": "latest"}
+PARSE_OPTIONS = (
+    "delimiter", "quote", "null_text", "encoding", "charset", "pattern", "message", "schemas", "timestamp_format",
+)  # fmt: skip
+# As people of Flink and ksqlDB write them.
+OTHER_NAMES = {
+    "kafka_topic": "topic", "value_format": "format", "value_delimiter": "delimiter", "timestamp": "event_time",
+    "scan.startup.mode": "starting",
+}  # fmt: skip
+OPTIONS = ("topic", "format", "schema", "event_time", "watermark", "starting", "unreadable", "strict", "connector")
+
+
+@dataclass(frozen=True)
+class Table:
+    """`columns` is empty where neither a declaration nor samples told them."""
+
+    name: str
+    topic: str
+    format: str = "json"
+    columns: Mapping[str, str] = field(default_factory=dict)  # name -> type
+    schema_file: str | None = None
+    required: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    event_time: str | None = None
+    delay: str = DELAY
+    starting: str | None = None  # of what comes: earliest, latest, a time
+    skips_unreadable: bool = False
+    parsing: Mapping[str, object] = field(default_factory=dict)  # further fields of the step `parse`
+    is_inferred: bool = False
+    remarks: tuple[str, ...] = ()  # what did not fit when samples were looked at
+
+    @property
+    def needs_samples(self) -> bool:
+        return self.format in ("json", "csv") and not self.columns and self.schema_file is None
+
+
+def declared(name: str, columns: Mapping[str, str], options: Mapping[str, str], **more: object) -> Table:
+    """From the options of WITH (…). Raises SqlError."""
+    given = {OTHER_NAMES.get(key, key): value for key, value in options.items()}
+    for key in given:
+        if key not in OPTIONS and key not in PARSE_OPTIONS:
+            raise SqlError(f"has the option {key!r} in WITH, which is not known; known: {', '.join(_known())}")
+    kind = given.get("format", "json").lower()
+    if kind not in FORMATS:
+        raise SqlError(f"has format {kind!r}; known: {', '.join(FORMATS)}")
+    if given.get("connector", "kafka") not in CONNECTORS:
+        raise SqlError(f"has connector {given['connector']!r}: tables are topics, leave it out")
+    if given.get("unreadable", "fail") not in ("fail", "skip"):
+        raise SqlError("has another word than fail or skip for 'unreadable'")
+    if given.get("strict", "false") not in ("true", "false"):
+        raise SqlError("has another word than true or false for 'strict'")
+    if columns and "schema" in given:
+        raise SqlError("has columns and a schema file: one of them is enough")
+    parsing: dict[str, object] = {key: value for key, value in given.items() if key in PARSE_OPTIONS}
+    parsing |= {"strict": True} if given.get("strict") == "true" else {}
+    starting = given.get("starting")
+    details: dict[str, object] = {
+        "schema_file": given.get("schema"),
+        "event_time": given.get("event_time"),
+        "delay": given.get("watermark", DELAY),
+        "starting": STARTS.get(starting, starting) if starting else None,
+        "skips_unreadable": given.get("unreadable") == "skip",
+    }
+    return Table(name, given.get("topic", name), kind, dict(columns), parsing=parsing, **(details | more))  # type: ignore[arg-type]
+
+
+def stream_of(table: Table, mentioned: Collection[str] = ()) -> dict[str, object]:
+    """The stream that reads it; `mentioned` are the names in the query, in small letters."""
+    own = {name.lower() for name in table.columns}
+    time = table.event_time
+    wanted = [
+        name for name in RECORD_COLUMNS if name not in own and (name in mentioned or name == (time or "").lower())
+    ]
+    steps: list[object] = []
+    if wanted:
+        steps.append({"derive": {name: RECORD_COLUMNS[name] for name in wanted}})
+    parse: dict[str, object] = {"format": table.format}
+    if table.schema_file or table.columns:
+        parse["schema"] = table.schema_file or dict(table.columns)
+    parse |= {"keep": wanted} if wanted else {}
+    parse |= {"required": list(table.required)} if table.required else {}
+    steps.append({"parse": {**parse, "tombstone": "filter", **table.parsing}})
+    if time and not table.key:
+        steps.append({"watermark": {"time": _as_declared(time, table, wanted), "delay": table.delay}})
+    source: dict[str, object] = {"topic": table.topic}
+    if table.starting:
+        source["starting"] = table.starting
+    return {"from": source, "steps": steps}
+
+
+def _as_declared(time: str, table: Table, wanted: list[str]) -> str:
+    """Names of columns are found whatever their case, as everywhere in SQL."""
+    return next((name for name in (*table.columns, *wanted) if name.lower() == time.lower()), time)
+
+
+def _known() -> list[str]:
+    return [*OPTIONS, *PARSE_OPTIONS]

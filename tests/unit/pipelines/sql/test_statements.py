@@ -1,0 +1,168 @@
+"""What people type: cut at semicolons, read into statements, or refused with the place of what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.pipelines.sql.statements import (
+    CreatePipeline,
+    CreateTable,
+    Describe,
+    DropTable,
+    Explain,
+    Help,
+    Part,
+    Quit,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+    place_of,
+    read_statement,
+    split,
+)
+from ottla.pipelines.sql.tables import Table
+from ottla.pipelines.steps.sql_tokens import SqlError
+
+
+def texts(text: str) -> tuple[list[str], str]:
+    parts, rest = split(text)
+    return [part.text.strip() for part in parts], rest.text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "rest"),
+    [
+        ("", [], ""),
+        (";;", [], ""),
+        ("a; b;", ["a", "b"], ""),
+        ("a; b", ["a"], "b"),
+        ("SELECT ';' ; x", ["SELECT ';'"], "x"),
+        ('SELECT `;`, ";" -- ;\n/* ; */;', ['SELECT `;`, ";" -- ;\n/* ; */'], ""),
+        ("-- only words; nothing else\n", [], ""),
+        ("a; SELECT 'open ; b", ["a"], "SELECT 'open ; b"),
+        ("a /* open ; b", [], "a /* open ; b"),
+        ("SELECT 'it''s; so';", ["SELECT 'it''s; so'"], ""),
+    ],
+)
+def test_only_semicolons_outside_of_quotes_and_comments_end_a_statement(text: str, parts: list[str], rest: str) -> None:
+    assert texts(text) == (parts, rest)
+
+
+def test_a_statement_knows_where_it_begins() -> None:
+    text = "SHOW TABLES;\n SELECT x"
+    assert split(text).rest == Part("\n SELECT x", 12)
+    assert place_of(text, 14) == (2, 2)
+    assert place_of(text, 0) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("SELECT 1", Select("SELECT 1")),
+        (" with a as (select 1) select * from a", Select("with a as (select 1) select * from a", 1)),
+        ("SELECT * FROM a EMIT CHANGES", Select("SELECT * FROM a ", 0, True)),
+        ("select * from a emit changes limit 5", Select("select * from a ", 0, True, 5)),
+        ("SELECT emit FROM changes", Select("SELECT emit FROM changes")),
+        ("EXPLAIN SELECT 1", Explain(Select("SELECT 1", 8))),
+        ("SHOW topics", Show("TOPICS")),
+        ("DESC `page-views`", Describe("page-views")),
+        ("DROP TABLE IF EXISTS Orders", DropTable("Orders", True)),
+        ("SET 'auto.offset.reset' = 'earliest'", SetOption("auto.offset.reset", "earliest")),
+        ("SET auto.offset.reset=latest", SetOption("auto.offset.reset", "latest")),
+        ("SET", SetOption()),
+        ("help", Help()),
+        ("exit", Quit()),
+    ],
+)
+def test_statements(text: str, statement: Statement) -> None:
+    assert read_statement(text) == statement
+
+
+def test_a_table_as_flink_has_it() -> None:
+    read = read_statement(
+        """CREATE TABLE Orders (
+             id BIGINT NOT NULL, tags ARRAY<ARRAY<VARCHAR(20)>>, place ROW<city STRING, zip INT>, price DECIMAL(10, 2),
+             at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND
+           ) WITH ('connector' = 'kafka', 'topic' = 'orders', 'format' = 'json',
+                   'scan.startup.mode' = 'earliest-offset')"""
+    )
+    columns = {
+        "id": "bigint",
+        "tags": "array<array<string>>",
+        "place": "struct<city string,zip int>",
+        "price": "decimal(10,2)",
+        "at": "timestamp",
+    }
+    table = Table(
+        "Orders",
+        "orders",
+        columns=columns,
+        required=("id",),
+        event_time="at",
+        delay="5 second",
+        starting="earliest",
+    )
+    assert read == CreateTable(table)
+
+
+def test_a_table_as_ksqldb_has_it() -> None:
+    read = read_statement(
+        "CREATE OR REPLACE TABLE users (id VARCHAR PRIMARY KEY, name VARCHAR) "
+        "WITH (kafka_topic='u', value_format='CSV')"
+    )
+    columns = {"id": "string", "name": "string"}
+    assert read == CreateTable(Table("users", "u", "csv", columns, key=("id",)), or_replace=True)
+    assert read_statement("CREATE STREAM IF NOT EXISTS s WITH (timestamp='ROWTIME')") == CreateTable(
+        Table("s", "s", event_time="ROWTIME"), if_not_exists=True
+    )
+
+
+def test_a_pipeline_into_a_topic_or_a_table() -> None:
+    read = read_statement(
+        "CREATE PIPELINE big WITH (every = '5 seconds') AS SELECT extract(YEAR FROM at) AS y FROM o WHERE a > 1 "
+        "INTO TOPIC `big-orders` KEY (y) WITH (partitions = 3, create = true)"
+    )
+    assert isinstance(read, CreatePipeline)
+    assert read.select.text.strip() == "SELECT extract(YEAR FROM at) AS y FROM o WHERE a > 1"
+    assert read.sink == {"topic": "big-orders", "key": ["y"], "partitions": 3, "create": True}
+    assert read.options == {"every": "5 seconds"}
+    read = read_statement("CREATE PIPELINE p AS SELECT 1 FROM o INTO TABLE t WITH (sqlite = 'a.db')")
+    assert isinstance(read, CreatePipeline)
+    assert read.sink == {"table": "t", "sqlite": "a.db"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "at"),
+    [
+        ("SELEC 1", "begins with 'SELEC'", 0),
+        ("SHOW\n FISH", "'FISH' where TABLES or TOPICS or PIPELINES should stand", 6),
+        ("SHOW", "nothing where TABLES", 4),
+        ("SHOW TABLES now", "'now' where it should end", 12),
+        ("SELECT 'open", "which is no SQL", 7),
+        ("SELECT (1", "never closed", 7),
+        ("SELECT 1 FROM a EMIT CHANGES WHERE x", "only LIMIT n", 29),
+        ("EXPLAIN DROP", "needs a SELECT", 8),
+        ("CREATE TABLE t (id FISH)", "'fish' is no type", 19),
+        ("CREATE TABLE t (id INT, ID INT)", "column 'ID' twice", 27),
+        ("CREATE TABLE t (id INT, PRIMARY KEY (x))", "the key 'x', which is none of its columns", None),
+        ("CREATE TABLE t (at INT) WITH (event_time = 'at')", "is int and not timestamp", None),
+        ("CREATE TABLE t WITH (fish = 1)", "option 'fish'", None),
+        ("CREATE TABLE t WITH (connector = 'jdbc')", "tables are topics", None),
+        ("CREATE TABLE t WITH (format = 'xml')", "format 'xml'", None),
+        ("CREATE TABLE t WITH (watermark = 'soon')", "watermark 'soon'", None),
+        ("CREATE TABLE t (a INT) WITH (schema = 'f.json')", "one of them is enough", None),
+        ("CREATE TABLE t (a INT, WATERMARK FOR a AS b)", "another column than a", None),
+        ("CREATE PIPELINE p AS SELECT 1 FROM o", "does not say where to", None),
+        ("CREATE PIPELINE p AS SELECT 1 FROM o INTO TABLE t", "in which database", None),
+        ("DROP DATABASE x", "where TABLE or STREAM should stand", 5),
+        ("SET x = (", "never closed", 8),
+        ("-- nothing", "is empty", None),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, words: str, at: int | None) -> None:
+    with pytest.raises(SqlError) as problem:
+        read_statement(text)
+    assert words in str(problem.value)
+    if at is not None:
+        assert problem.value.at == at
