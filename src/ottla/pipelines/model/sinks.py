@@ -187,6 +187,7 @@ SINKS: dict[str, type[Sink]] = {
 }
 
 FOLDERS = ("parquet", "json", "csv", "delta")
+CONNECTIONS = ("postgres", "sqlalchemy")  # a password may stand in them
 NOT_YET = {"iceberg": ("Iceberg is not published for Spark 4.2 yet", "write to delta or parquet")}
 
 
@@ -194,3 +195,14 @@ def is_repeated(sink: Sink) -> bool:
     """Whether rows of a batch that is done again come there again."""
     is_topic = isinstance(sink, TopicSink) and sink.delivery == "at-least-once"
     return is_topic or isinstance(sink, FunctionSink | HttpSink)
+
+
+def shown_place(sink: Sink) -> str:
+    """Where it writes, for people: without connections, and of a URL not what may be a key."""
+    kind = next(name for name, each in SINKS.items() if each is type(sink))
+    value = getattr(sink, kind)
+    if kind in CONNECTIONS:
+        return ""
+    if isinstance(value, str):
+        return value.partition("?")[0] if kind == "http" else value
+    return getattr(value, "__name__", "function") if callable(value) else str(value)
