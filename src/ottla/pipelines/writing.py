@@ -75,7 +75,7 @@ class WrittenStream:
         return replace(self, _name=name)
 
     def to(self, **sink: object) -> WrittenStream:
-        """Where the rows go: topic=…, sqlite=…, postgres=…, parquet=…, json=…, csv=…, delta=…, console=20."""
+        """Where the rows go: topic=…, sqlite=…, parquet=…, console=20; `ottla pipeline steps` lists them all."""
         return replace(self, _sinks=(*self._sinks, (sink, caller())))
 
     def output(self, mode: str) -> WrittenStream:

@@ -251,3 +251,46 @@ def test_a_pipe_gets_lines_and_the_table(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert said.startswith("main: batch 3  250 rows")
     assert said.endswith("views: 1,000 rows in 4 batches, 10 dead\n")
+
+
+@pytest.mark.parametrize(
+    ("sink", "words"),
+    [
+        ("{foreach_batch: 'nowhere:write'}", "there is no nowhere.py in"),
+        ("{foreach_batch: 'json:nothing'}", "json has no function 'nothing'"),
+        ("{foreach_batch: 'os:getcwd'}", "function getcwd does not take two arguments"),
+        ("{http: 'ftp://h/x'}", "'ftp://h/x' is no address of a web server"),
+        ("{http: 'http://h/x', headers: {Authorization: 'Bearer ${NO_SUCH}'}}", "the variable NO_SUCH is not set"),
+        ("{http: 'http://h/x', headers: {X: 'Bearer $${NO_SUCH}'}}", "the environment has no NO_SUCH: export it"),
+        ("{http: 'http://h/x', batch_rows: 0}", "batch_rows: must be at least 1"),
+        ("{parquet: 's3://bucket/x'}", "s3://bucket/x: Spark reaches S3 as s3a://bucket/x"),
+        ("{iceberg: x}", "iceberg: Iceberg is not published for Spark 4.2 yet; write to delta or parquet"),
+        ("{sqlalchemy: 'fantasy://h/d', table: t}", "SQLAlchemy knows no fantasy: install SQLAlchemy"),
+        (
+            "{sqlalchemy: 'postgresql+psycopg://me:${NO_SUCH}@h/d', table: t}",
+            "the variable NO_SUCH is not set",
+        ),
+        ("{sqlalchemy: 'sqlite:////nowhere/a.db', table: t}", "/nowhere/a.db is outside of the pipeline's folder"),
+        (
+            "{parquet: /nowhere/else}",
+            "/nowhere/else is outside of the pipeline's folder: allow it with --root /nowhere",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_without_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: str, words: str
+) -> None:
+    assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\nto:\n  - console\n  - {sink}\n") == 2
+    assert f"{tmp_path}/p.yaml:5: " in (said := capsys.readouterr().err)
+    assert words in said
+
+
+def test_what_may_come_twice_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "writing.py").write_text("def write(rows, batch_id): pass\n")
+    sinks = ["{foreach_batch: 'writing:write'}", "{http: 'http://h/x'}", "{topic: u}"]
+    sinks.append("{topic: u, delivery: at-least-once}")
+    assert check(tmp_path, "name: p\nfrom: {topic: t}\nto:\n" + "".join(f"  - {sink}\n" for sink in sinks)) == 0
+    first, *repeated = capsys.readouterr().out.splitlines()
+    assert "p is right" in first
+    words = "at least once: rows of a batch that is done again after a crash come there again"
+    assert repeated == [f"{tmp_path}/p.yaml:{line}: to, {line - 3}: {words}" for line in (4, 5, 7)]

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from ottla.cli.pipelines.files import load, tell
 from ottla.cli.terminal import EXIT_FAILED, fail, say
 from ottla.client.errors import ClientError
-from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.model.sinks import is_repeated
 from ottla.pipelines.running.column_flow import check_columns
+from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.source.losses import SourceError
 
@@ -27,6 +29,7 @@ def run_check(options: argparse.Namespace) -> int:
     try:
         loaded = load(options)
         checked.append("the file")
+        check_places(loaded.pipeline)
         check_columns(loaded.pipeline)
         checked.append("declared columns")
         if not options.offline:
@@ -39,7 +42,21 @@ def run_check(options: argparse.Namespace) -> int:
     except (ClientError, SourceError) as problem:
         return fail("ottla pipeline check", f"{problem} (--offline checks without brokers)", EXIT_FAILED)
     say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{_not_checked(options)}")
+    for line in repeated_lines(loaded):
+        say(line)
     return 0
+
+
+def repeated_lines(loaded: Loaded) -> list[str]:
+    """What is not exactly once, and what that means: whoever reads such a place must know it."""
+    cause = "at least once: rows of a batch that is done again after a crash come there again"
+    found = [
+        Problem((*stream.path, "to", number), cause)
+        for stream in loaded.pipeline.queries()
+        for number, sink in enumerate(stream.sinks)
+        if is_repeated(sink)
+    ]
+    return [problem.text(loaded.file, loaded.lines) for problem in found]
 
 
 def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:

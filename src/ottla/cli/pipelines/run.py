@@ -27,7 +27,7 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigter
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.model.sinks import DeltaSink
+from ottla.pipelines.model.sinks import FOLDERS, DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
 from ottla.pipelines.running.dead_limit import DeadLimit
@@ -37,6 +37,7 @@ from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
 from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.runner import Runner, RunOptions
+from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.source_options import starting_options
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, State, new_status
 from ottla.pipelines.running.topic_check import check_topics
@@ -77,14 +78,17 @@ def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Displa
     sources = [stream.origin for stream in pipeline.streams.values() if isinstance(stream.origin, TopicSource)]
     is_jvm = "jvm" in [options.connector or source.connector for source in sources]
     is_jvm = is_jvm or pipeline.head.latency == "realtime"
-    has_delta = any(isinstance(sink, DeltaSink) for stream in pipeline.queries() for sink in stream.sinks)
+    sinks = [sink for stream in pipeline.queries() for sink in stream.sinks]
+    has_delta = any(isinstance(sink, DeltaSink) for sink in sinks)
+    places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FOLDERS]
+    has_s3 = any(place.startswith("s3a://") for place in [*places, getattr(options, "checkpoint", None) or ""])
     silence_pyspark()
     try:
         return start_session(
             pipeline.name,
             options.master,
             "jvm" if is_jvm else "ottla",
-            ("delta",) if has_delta else (),
+            (*(["delta"] if has_delta else []), *(["s3"] if has_s3 else [])),
             pipeline.head.spark,
             on_step=display.step,
         )
@@ -235,6 +239,7 @@ def _checkpoints(options: argparse.Namespace) -> str:
 
 def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
     """A checkpoint goes before --from: whoever wants to begin elsewhere must say what becomes of it."""
+    check_places(pipeline)
     if options.fresh:
         put_aside(_checkpoints(options), pipeline)
     if not (options.once and options.starting is not None):  # such a run has no checkpoint

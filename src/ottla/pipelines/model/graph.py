@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from ottla.pipelines.model.fields import UNITS_MS, Duration
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource, parents
-from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Sink, TopicSink
+from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Sink, TopicSink, shown_place
 
 LABEL_LENGTH_MAX = 44
 UNITS = ("week", "day", "hour", "minute", "second", "millisecond")
@@ -139,11 +139,11 @@ def _place(sink: Sink) -> Node:
     if isinstance(sink, TopicSink):
         return _topic(sink.topic)
     if isinstance(sink, DatabaseSink):
-        file = "" if kind == "postgres" else f" in {getattr(sink, kind)}"  # a connection may hold a password
+        file = f" in {shown_place(sink)}" if shown_place(sink) else ""
         return Node(f"{kind} {getattr(sink, kind)} {sink.table}", "place", (f"{sink.table}", f"{kind}{file}"))
     if kind == "console":
         return Node(kind, "place", (kind,))
-    return Node(f"{kind} {getattr(sink, kind)}", "place", (str(getattr(sink, kind)), kind))
+    return Node(f"{kind} {getattr(sink, kind)}", "place", (shown_place(sink), kind))
 
 
 def _mermaid_text(text: str) -> str:

@@ -15,7 +15,7 @@ from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_
 from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import order_of
-from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Finding, Sink
+from ottla.pipelines.model.sinks import NOT_YET, SINKS, DatabaseSink, Finding, Sink
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 STREAM_FIELDS = ("from", "steps", "to", "output")
@@ -261,6 +261,10 @@ def _read_sink(value: object, path: Path, problems: Problems) -> Sink | None:
     fields = {"console": True} if value == "console" else value
     kind = next((kind for kind in SINKS if kind in fields), None) if isinstance(fields, Mapping) else None
     if kind is None or not isinstance(fields, Mapping):
+        later = next((kind for kind in NOT_YET if kind in fields), None) if isinstance(fields, Mapping) else None
+        if later is not None:
+            problems.append(Problem((*path, later), *NOT_YET[later]))
+            return None
         problems.append(Problem(path, "does not say where to", f"name one of {', '.join(SINKS)}"))
         return None
     given = {key: entry for key, entry in fields.items() if not (key == "console" and entry in (None, True))}

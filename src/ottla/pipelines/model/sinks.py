@@ -5,9 +5,11 @@ The first field of a sink is also its kind: it stands in the file under that nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from ottla.pipelines.model.fields import Duration
 
 Finding = tuple[str, str, str]
 
@@ -51,7 +53,7 @@ class TopicSink(Sink):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSink(Sink):
-    """What SQLite and PostgreSQL share."""
+    """What databases share."""
 
     table: str = field(metadata={"doc": "table to write to"})
     mode: TableMode = field(default="append", metadata={"doc": "append, upsert by key columns, or replace"})
@@ -98,6 +100,13 @@ class PostgresSink(DatabaseSink):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SqlAlchemySink(DatabaseSink):
+    """A table in any database that SQLAlchemy knows: MySQL, Oracle, SQL Server, …"""
+
+    sqlalchemy: str = field(metadata={"doc": "URL: mysql+pymysql://user:${PASSWORD}@host/database"})
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileSink(Sink):
     """What folders of files share."""
 
@@ -133,6 +142,38 @@ class DeltaSink(FileSink):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FunctionSink(Sink):
+    """A function of your own for each batch; at least once."""
+
+    foreach_batch: str | Callable[..., Any] = field(
+        metadata={"doc": "module:function beside the pipeline, or a function: it gets (DataFrame, batch_id)"}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpSink(Sink):
+    """A web server that takes JSON; at least once."""
+
+    http: str = field(metadata={"doc": "URL; ${NAME} is a variable of the environment"})
+    method: Literal["POST", "PUT", "PATCH"] = field(default="POST", metadata={"doc": "how rows are sent"})
+    headers: dict[str, str] = field(default_factory=dict, metadata={"doc": "of each request: Authorization: …${TOKEN}"})
+    format: Literal["json", "json-lines"] = field(
+        default="json", metadata={"doc": "a JSON array a request, or an object a line"}
+    )
+    batch_rows: int = field(default=500, metadata={"doc": "most rows in one request"})
+    timeout: Duration = field(default=Duration(30_000), metadata={"doc": "for one answer (30000 ms)"})
+    retry: Duration = field(
+        default=Duration(60_000), metadata={"doc": "how long a request is tried again, in growing pauses (60000 ms)"}
+    )
+
+    def problems(self) -> Iterator[Finding]:
+        if self.batch_rows < 1:
+            yield "batch_rows", "must be at least 1", ""
+        if self.timeout < 1:
+            yield "timeout", "must be more than nothing", ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConsoleSink(Sink):
     """The terminal, for trying."""
 
@@ -143,9 +184,33 @@ SINKS: dict[str, type[Sink]] = {
     "topic": TopicSink,
     "sqlite": SqliteSink,
     "postgres": PostgresSink,
+    "sqlalchemy": SqlAlchemySink,
     "parquet": ParquetSink,
     "json": JsonSink,
     "csv": CsvSink,
     "delta": DeltaSink,
+    "foreach_batch": FunctionSink,
+    "http": HttpSink,
     "console": ConsoleSink,
 }
+
+FOLDERS = ("parquet", "json", "csv", "delta")
+CONNECTIONS = ("postgres", "sqlalchemy")  # a password may stand in them
+NOT_YET = {"iceberg": ("Iceberg is not published for Spark 4.2 yet", "write to delta or parquet")}
+
+
+def is_repeated(sink: Sink) -> bool:
+    """Whether rows of a batch that is done again come there again."""
+    is_topic = isinstance(sink, TopicSink) and sink.delivery == "at-least-once"
+    return is_topic or isinstance(sink, FunctionSink | HttpSink)
+
+
+def shown_place(sink: Sink) -> str:
+    """Where it writes, for people: without connections, and of a URL not what may be a key."""
+    kind = next(name for name, each in SINKS.items() if each is type(sink))
+    value = getattr(sink, kind)
+    if kind in CONNECTIONS:
+        return ""
+    if isinstance(value, str):
+        return value.partition("?")[0] if kind == "http" else value
+    return getattr(value, "__name__", "function") if callable(value) else str(value)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.query_state import QueryState
@@ -35,6 +35,9 @@ class Snapshot(NamedTuple):
     rows_done_per_s: float | None = None
     batch_ms: int | None = None
     lag: int | None = None  # records in the topics that no batch has taken yet
+    lag_min: int | None = None  # of one partition, as Spark's own source says it: min, max, avgOffsetsBehindLatest
+    lag_max: int | None = None
+    lag_avg: float | None = None
     watermark_ms: int | None = None
     watermark_age_ms: int | None = None  # against the clock, when the batch began
     state_rows: int = 0
@@ -101,7 +104,7 @@ class Tracker:
             rows_in_per_s=number(report.get("inputRowsPerSecond")) if before.batches else None,
             rows_done_per_s=number(report.get("processedRowsPerSecond")),
             batch_ms=_whole(_mapping(report.get("durationMs")).get("triggerExecution")),
-            lag=lag(report),
+            **lag_figures(partition_lags(report)),
             watermark_ms=watermark_ms,
             watermark_age_ms=at_ms - watermark_ms if watermark_ms is not None else None,
             state_rows=_sum(operators, "numRowsTotal"),
@@ -157,18 +160,20 @@ def is_batch(report: Report) -> bool:
     return "addBatch" in _mapping(report.get("durationMs"))
 
 
-def lag(report: Report) -> int | None:
-    """Records behind, over all sources that tell."""
-    known = [found for source in _list(report.get("sources")) if (found := source_lag(_mapping(source))) is not None]
-    return sum(known) if known else None
+def lag_figures(lags: Sequence[int]) -> dict[str, Any]:
+    """The fields of a snapshot; nothing is known without a partition."""
+    if not lags:
+        return dict.fromkeys(("lag", "lag_min", "lag_max", "lag_avg"))
+    return {"lag": sum(lags), "lag_min": min(lags), "lag_max": max(lags), "lag_avg": sum(lags) / len(lags)}
 
 
-def source_lag(source: Report) -> int | None:
-    """What is in the topics beyond the end of the batch; None where the source does not say what the latest is."""
-    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-    if not latest:
-        return None
-    return sum(max(0, at - end.get(partition, 0)) for partition, at in latest.items())
+def partition_lags(report: Report) -> list[int]:
+    """What is in each partition beyond the end of the batch, of all sources that say what the latest is."""
+    found: list[int] = []
+    for source in map(_mapping, _list(report.get("sources"))):
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        found += [max(0, at - end.get(partition, 0)) for partition, at in latest.items()]
+    return found
 
 
 def number(value: object) -> float | None:

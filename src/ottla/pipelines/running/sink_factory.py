@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.sinks.any_database import SqlAlchemySink
 from ottla.pipelines.sinks.batch import Sink, SinkError
 from ottla.pipelines.sinks.console import ConsoleSink
 from ottla.pipelines.sinks.database import DatabaseSink, PostgresSink, SqliteSink
 from ottla.pipelines.sinks.encoding import Encoding
 from ottla.pipelines.sinks.files import DeltaSink, FilesSink
+from ottla.pipelines.sinks.function import FunctionSink
+from ottla.pipelines.sinks.posting import HttpSink, Request
+from ottla.pipelines.sinks.sqlalchemy_tables import check_url
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.tables import DELETED, Table
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 
 Offsets = Mapping[str, Mapping[int, int]]
+
+OLD_S3 = ("s3://", "s3n://")
+VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,26 @@ def make_sink(spec: model.Sink, number: int, setting: Setting) -> Sink:
         return make_database(spec, setting)
     if isinstance(spec, model.ConsoleSink):
         return ConsoleSink(spec.console)
+    if isinstance(spec, model.FunctionSink):
+        return _function(spec, setting.pipeline)
+    if isinstance(spec, model.HttpSink):
+        return _http(spec)
     assert isinstance(spec, model.FileSink)
     return _files(spec, setting.pipeline)
+
+
+def check_places(pipeline: Pipeline) -> None:
+    """Whether all its sinks can be, as far as that is known without Spark and without asking them: folders that may be
+    written, functions, drivers, variables of the environment. Raises PipelineError with all that is wrong."""
+    problems: list[Problem] = []
+    for stream in pipeline.queries():
+        for number, spec in enumerate(stream.sinks):
+            try:
+                make_sink(spec, number, Setting(pipeline, ""))
+            except SinkError as problem:
+                problems.append(Problem((*stream.path, "to", number), str(problem)))
+    if problems:
+        raise PipelineError(problems)
 
 
 def table_of(spec: model.DatabaseSink, order: tuple[str, ...]) -> Table:
@@ -56,6 +83,9 @@ def make_database(spec: model.DatabaseSink, setting: Setting) -> DatabaseSink:
     if isinstance(spec, model.PostgresSink):
         connection = os.path.expandvars(spec.postgres)  # a password belongs into a variable, not into the file
         return PostgresSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, connection)
+    if isinstance(spec, model.SqlAlchemySink):
+        url = _database_url(setting.pipeline, spec.sqlalchemy)
+        return SqlAlchemySink(table, None, spec.keep_offsets, setting.checkpoint, started_at, url)
     assert isinstance(spec, model.SqliteSink)
     path = located(setting.pipeline, spec.sqlite)
     return SqliteSink(table, None, spec.keep_offsets, setting.checkpoint, started_at, path)
@@ -73,9 +103,25 @@ def encoding_of(pipeline: Pipeline, spec: model.TopicSink) -> Encoding:
     )
 
 
+def expanded(text: str) -> str:
+    """With variables of the environment, once: a file has them already, what was written in Python has not.
+
+    Raises SinkError.
+    """
+
+    def value_of(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise SinkError(f"the environment has no {found[1]}: export it before the pipeline runs")
+        return os.environ[found[1]]
+
+    return VARIABLE.sub(value_of, text)
+
+
 def located(pipeline: Pipeline, path: str) -> str:
     """Where to write: relative to the pipeline's folder, and only in it or below one of its roots. Raises SinkError."""
     local = local_path(path)
+    if path.startswith(OLD_S3):
+        raise SinkError(f"{path}: Spark reaches S3 as s3a://{path.partition('://')[2]}")
     if local is None:
         return path  # an address of another file system, whose own rights apply
     full = local if Path(path).is_absolute() or ":" in path else Path(pipeline.folder) / path
@@ -83,6 +129,16 @@ def located(pipeline: Pipeline, path: str) -> str:
     if not any(real.is_relative_to(os.path.realpath(root)) for root in (pipeline.folder, *pipeline.roots)):
         raise SinkError(f"{path} is outside of the pipeline's folder: allow it with --root {real.parent}")
     return str(full)
+
+
+def _database_url(pipeline: Pipeline, text: str) -> str:
+    """A SQLite file lies where files may be written. Raises SinkError."""
+    url = expanded(text)
+    if check_url(url) != "sqlite":
+        return url
+    start, _, path = url.partition(":///")
+    file, question, options = path.partition("?")
+    return f"{start}:///{located(pipeline, file)}{question}{options}"
 
 
 def _topic(spec: model.TopicSink, number: int, pipeline: Pipeline) -> Sink:
@@ -93,6 +149,22 @@ def _topic(spec: model.TopicSink, number: int, pipeline: Pipeline) -> Sink:
     if spec.delivery == "at-least-once":
         return AtLeastOnceTopic(spec.topic, servers, options, encoding, dead_letters)
     return ExactlyOnceTopic(spec.topic, servers, options, encoding, dead_letters, name=str(number))
+
+
+def _function(spec: model.FunctionSink, pipeline: Pipeline) -> Sink:
+    from ottla.pipelines.steps.python_code import CodeError, find_function  # noqa: PLC0415 (imports pyspark)
+
+    given = spec.foreach_batch
+    try:
+        return FunctionSink(find_function(given, pipeline.folder) if isinstance(given, str) else given)
+    except CodeError as problem:
+        raise SinkError(str(problem)) from None
+
+
+def _http(spec: model.HttpSink) -> Sink:
+    headers = {name: expanded(value) for name, value in spec.headers.items()}
+    seconds = [length / 1000 for length in (spec.timeout, spec.retry)]
+    return HttpSink(Request(expanded(spec.http), spec.method, headers, spec.format, spec.batch_rows, *seconds))
 
 
 def _files(spec: model.FileSink, pipeline: Pipeline) -> Sink:

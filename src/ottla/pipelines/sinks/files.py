@@ -4,8 +4,9 @@ Every reader that knows folders named `column=value` (Spark, pandas, DuckDB, Arr
 the batch as one more column. A folder appears at once, by a rename, when all of it is written: so a reader sees a batch
 as a whole or not at all, and a batch that is run again finds its folder and leaves it.
 
-On file systems other than a path, Spark's committer puts the files into place one by one, and a batch that is run again
-overwrites them. Delta tables have transactions of their own, with the query and the batch in them.
+On file systems other than a path, Spark's committer puts the files into place one by one; a batch that is run again is
+known by its note (remote_notes.py), or overwrites what was cut off. Delta tables have transactions of their own, with
+the query and the batch in them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError, run_plan
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
+from ottla.pipelines.sinks.remote_notes import CLAIM, claim, read_notes, write_note
 from ottla.pipelines.sinks.staging import add_file, local_path
 
 if TYPE_CHECKING:
@@ -63,22 +65,47 @@ class FilesSink:
 
     def remembered(self) -> Mapping[str, Recorded]:
         folder = local_path(self.path)
-        found = None if folder is None else newest(folder)
+        if folder is None:
+            return self._remembered_elsewhere()
+        found = newest(folder)
         return {} if found is None else {found[0]: found[1]}
+
+    def _remembered_elsewhere(self) -> Mapping[str, Recorded]:
+        """Only Spark can look there: before it is started nothing is known."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415 (this package is imported without Spark)
+
+        spark = SparkSession.getActiveSession()
+        found = {} if spark is None else read_notes(spark, self.path.rstrip("/"))
+        return {query: recorded for query, recorded in found.items() if recorded.batch_id != CLAIM}
 
     def write(self, rows: DataFrame, batch: Batch) -> None:
         check_columns(rows.columns, self.partition_by, self.path)
         folder = local_path(self.path)
         if folder is None:
-            self._write(rows, f"{self.path.rstrip('/')}/{BATCH}={batch.batch_id}", "overwrite")
+            self._write_elsewhere(rows, batch, self.path.rstrip("/"))
         else:
             self._write_locally(rows, batch, folder)
+
+    def _write_elsewhere(self, rows: DataFrame, batch: Batch, path: str) -> None:
+        spark, identity = rows.sparkSession, checkpoint_identity(batch)
+        known = read_notes(spark, path)
+        refuse_strangers(path, known, batch.query)
+        recorded = known.get(batch.query)
+        if recorded is None and batch.batch_id == 0:
+            recorded = claim(spark, path, batch.query, identity, f"{BATCH}=*")
+        if is_written(self._question(batch, identity), recorded):
+            run_plan(rows)
+            return
+        self._write(rows, f"{path}/{BATCH}={batch.batch_id}", "overwrite")
+        write_note(spark, path, batch.query, Recorded(batch.batch_id, identity))
+
+    def _question(self, batch: Batch, identity: str) -> Question:
+        return Question(batch.batch_id, identity, f"query {batch.query}, folder {self.path}", self.begin_at)
 
     def _write_locally(self, rows: DataFrame, batch: Batch, folder: Path) -> None:
         identity = checkpoint_identity(batch)
         recorded = newest_of(folder, batch.query)
-        question = Question(batch.batch_id, identity, f"query {batch.query}, folder {self.path}", self.begin_at)
-        if is_written(question, recorded):
+        if is_written(self._question(batch, identity), recorded):
             run_plan(rows)
             return
         staged = folder.parent / f".{folder.name}.unfinished" / f"{batch.batch_id}-{uuid.uuid4().hex}"
@@ -200,12 +227,18 @@ def _noted(path: Path) -> tuple[str, str]:
 def newest_of(folder: Path, query: str) -> Recorded | None:
     """Raises SinkError if another query has put it there."""
     found = newest(folder)
-    if found is not None and found[0] != query:
+    refuse_strangers(str(folder), [found[0]] if found else [], query)
+    return None if found is None else found[1]
+
+
+def refuse_strangers(folder: str, queries: Iterable[str], own: str) -> None:
+    """Raises SinkError."""
+    stranger = next((query for query in queries if query != own), None)
+    if stranger is not None:
         raise SinkError(
-            f"{folder} belongs to query {found[0]!r}: choose another folder, or remove this one if it is not"
+            f"{folder} belongs to query {stranger!r}: choose another folder, or remove this one if it is not"
             " needed any more (a query with a new checkpoint is a new query)"
         )
-    return None if found is None else found[1]
 
 
 def written_batches(text: str) -> Iterator[tuple[str, Recorded]]:

@@ -1,4 +1,4 @@
-"""The jars that Spark lacks: its own Kafka connector, Delta, Iceberg; found for the installed Spark and kept.
+"""The jars that Spark lacks: its Kafka connector, Delta, Iceberg, the way to S3; those that fit its version, kept.
 
 Rules:
 1. The newest that fits: of the same minor version as Spark, and not newer than it. What Spark has is not fetched.
@@ -41,6 +41,7 @@ class Package(NamedTuple):
     substitutes: tuple[str, ...] = ()  # needed by it; an older minor version serves where its own is not published
     settings: Mapping[str, str] = MappingProxyType({})  # what Spark must be told to use it
     instead: str = ""  # what to use where it cannot be had
+    follows_jar: str = ""  # its version is that of this one of Spark's jars
 
 
 PACKAGES = {
@@ -70,6 +71,14 @@ PACKAGES = {
         follows_spark=False,
         settings={"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
         instead="a delta or a parquet sink",
+    ),
+    "s3": Package(
+        "Hadoop's way to S3, with the SDK of AWS (700 MB)",
+        "org.apache.hadoop",
+        "hadoop-aws",
+        follows_spark=False,
+        instead="a folder on a file system that all machines reach",
+        follows_jar="hadoop-client-api",
     ),
 }
 
@@ -127,6 +136,8 @@ def sentence(package: Package, spark: Installed, jars: Sequence[Path]) -> str:
     why = f"newest for Spark {spark.minor}"
     if package.follows_spark:
         why = f"{'the same' if chosen == spark.version else 'newest of ' + spark.minor} for Spark {spark.version}"
+    if package.follows_jar:
+        why = f"as {package.follows_jar} in Spark {spark.version}"
     size = sum(path.stat().st_size for path in jars) / 1e6
     return f"{package.title} {chosen} ({why}){' with ' if others else ''}{others}: {size:.1f} MB in {jars[0].parent}"
 
@@ -148,11 +159,22 @@ def digest_of(path: Path) -> str:
 
 
 def _revisions(package: Package, spark: Installed) -> str:
+    if package.follows_jar:
+        return jar_version(spark, package.follows_jar)
     if not package.follows_spark:
         return "latest.release"
     if not RELEASE.fullmatch(spark.version):  # a preview: only its own parts fit
         return spark.version
     return f"[{spark.minor}.0,{spark.version}]"
+
+
+def jar_version(spark: Installed, artifact: str) -> str:
+    """Raises SparkStartError."""
+    found = (JAR.fullmatch(path.name) for path in sorted(spark.jars.glob(f"{artifact}-*.jar")))
+    version = next((match["version"] for match in found if match and match["artifact"] == artifact), None)
+    if version is None:
+        raise SparkStartError(f"{spark.jars} lacks {artifact}: install PySpark again")
+    return version
 
 
 def _from_folder(package: Package, spark: Installed, folder: Path) -> JarSet:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from ottla.pipelines.model.pipeline import Pipeline
-from ottla.pipelines.model.sinks import SINKS, DatabaseSink, Sink, TopicSink
+from ottla.pipelines.model.sinks import CONNECTIONS, SINKS, DatabaseSink, Sink, TopicSink, shown_place
 
 
 class Place(NamedTuple):
@@ -50,8 +50,8 @@ def place_of(sink: Sink) -> Place:
     kind = next(name for name, each in SINKS.items() if each is type(sink))
     if isinstance(sink, DatabaseSink):
         database = str(getattr(sink, kind))
-        if kind == "postgres":
+        if kind in CONNECTIONS:
             database = f"{crc32(database.encode()):08x}"  # it may have a password in it
         return Place(kind, sink.table, f"{database}/{sink.table}")
-    name = "console" if kind == "console" else str(getattr(sink, kind))
+    name = "console" if kind == "console" else shown_place(sink)
     return Place(kind, name, name)

@@ -3,10 +3,12 @@
 import pytest
 
 from ottla.pipelines.model.document import parse_document
+from ottla.pipelines.model.graph import graph_of, mermaid
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.model.sinks import SINKS, ConsoleSink, SqliteSink, TopicSink
 from ottla.pipelines.steps.table import STEPS
+from ottla.pipelines.trials.places import place_names
 
 FLAT = """\
 name: views
@@ -107,3 +109,11 @@ def test_brokers_that_nobody_names_are_those_of_the_environment(monkeypatch: pyt
     assert read_pipeline({**flat, "bootstrap.servers": "here:1"}, {}).head.bootstrap_servers == "here:1"
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", "")
     assert read_pipeline(flat, {}).head.bootstrap_servers == "127.0.0.1:9092"
+
+
+def test_no_picture_and_no_name_of_a_place_has_a_secret_in_it() -> None:
+    sinks = ['{http: "https://h/in?key=secret"}', '{sqlalchemy: "mysql+pymysql://me:secret@h/d", table: t}']
+    pipeline = read("name: p\nfrom: {topic: a}\nto:\n" + "".join(f"  - {sink}\n" for sink in sinks))
+    assert "secret" not in mermaid(graph_of(pipeline))
+    assert [place.name for place in place_names(pipeline)] == ["https://h/in", "t"]
+    assert "secret" not in repr(place_names(pipeline))

@@ -21,10 +21,13 @@ def samples(*snapshots: Snapshot) -> dict[tuple[str, str], float]:
 
 def test_every_known_figure_has_a_sample() -> None:
     step = StepCount("main", 1, "filter", 10, 7, 2, 0, 1, 7)
-    now = Snapshot("main", at_ms=1000, rows=10, batches=2, lag=5, batch_ms=250, watermark_ms=500, steps=(step,))
+    now = Snapshot(
+        "main", at_ms=1000, rows=10, batches=2, lag=5, lag_max=4, batch_ms=250, watermark_ms=500, steps=(step,)
+    )
     found = samples(now)
     assert found["ottla_pipeline_rows_total", "main"] == 10
     assert found["ottla_pipeline_lag_records", "main"] == 5
+    assert found["ottla_pipeline_lag_records_max", "main"] == 4
     assert found["ottla_pipeline_batch_seconds", "main"] == 0.25
     assert found["ottla_pipeline_watermark_timestamp_seconds", "main"] == 0.5
     assert found["ottla_pipeline_last_batch_timestamp_seconds", "main"] == 1.25

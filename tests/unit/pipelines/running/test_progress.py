@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress import Snapshot, Tracker, is_batch, lag, number, read_snapshot
+from ottla.pipelines.running.progress import (
+    Snapshot,
+    Tracker,
+    is_batch,
+    lag_figures,
+    number,
+    partition_lags,
+    read_snapshot,
+)
 from ottla.pipelines.running.query_state import QueryState
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]
@@ -34,6 +42,22 @@ def test_rows_and_batches_are_summed_over_the_run() -> None:
 def test_the_lag_is_what_the_topic_has_beyond_the_batch() -> None:
     assert tracked("kafka_plain").lag == (996 - 796) + (1004 - 802)
     assert tracked("ottla_plain").lag == (996 - 298) + (1004 - 300)
+
+
+def test_the_lag_of_partitions_is_what_sparks_own_source_says() -> None:
+    reports = [report for report in RECORDED if report["sources"][0].get("metrics")]
+    assert len(reports) == 3
+    for report in reports:
+        said = report["sources"][0]["metrics"]
+        now = Tracker("q").add(report)
+        assert now is not None
+        assert (now.lag_min, now.lag_max) == (
+            int(said["minOffsetsBehindLatest"]),
+            int(said["maxOffsetsBehindLatest"]),
+        )
+        assert now.lag_avg == float(said["avgOffsetsBehindLatest"])
+    ours = tracked("ottla_plain")
+    assert (ours.lag_min, ours.lag_max, ours.lag_avg) == (698, 704, 701.0)
 
 
 def test_the_watermark_has_an_age_and_1970_is_no_watermark() -> None:
@@ -96,7 +120,7 @@ def test_a_report_may_lack_everything() -> None:
     ],
 )
 def test_offsets_come_in_many_forms(source: dict[str, object], behind: int | None) -> None:
-    assert lag({"sources": [source]}) == behind
+    assert lag_figures(partition_lags({"sources": [source]}))["lag"] == behind
 
 
 def test_a_query_without_a_batch_for_long_is_idle() -> None:

@@ -86,6 +86,13 @@ def test_what_follows_its_own_versions_says_in_its_name_for_which_spark_it_is(sp
     assert [*attempts(PACKAGES["delta"], spark)] == [[Module("io.delta", "delta-spark_4.2_2.13", "latest.release")]]
 
 
+def test_the_way_to_s3_is_of_the_version_of_hadoop(spark: Installed) -> None:
+    with pytest.raises(SparkStartError, match="lacks hadoop-client-api: install PySpark again"):
+        list(attempts(PACKAGES["s3"], spark))
+    (spark.jars / "hadoop-client-api-3.5.0.jar").write_bytes(b"jar")
+    assert list(attempts(PACKAGES["s3"], spark)) == [[Module("org.apache.hadoop", "hadoop-aws", "3.5.0")]]
+
+
 def test_jars_are_fetched_once_and_the_sentence_says_what_was_chosen(
     spark: Installed, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
