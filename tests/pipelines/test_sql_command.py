@@ -140,6 +140,15 @@ def test_windows_of_sparks_guide_over_event_time(prompt: Prompt) -> None:
             GROUP BY session_window(at, '4 minutes') ORDER BY start"""
     )
     assert [tuple(row.values()) for row in sessions] == [("12:00", 2), ("12:07", 1), ("12:12", 1)]
+    of_flink = prompt.rows(
+        table
+        + """SELECT date_format(window_start, 'HH:mm') AS start, count(*) AS n
+            FROM TABLE(TUMBLE(TABLE l, DESCRIPTOR(at), INTERVAL '10' MINUTES)) GROUP BY window_start, window_end
+            ORDER BY start;
+            SELECT date_format(TUMBLE_END(at, INTERVAL '10' MINUTE), 'HH:mm') AS start, count(*) AS n FROM l
+            GROUP BY TUMBLE(at, INTERVAL '10' MINUTE) ORDER BY start"""
+    )
+    assert [tuple(row.values()) for row in of_flink] == [("12:00", 3), ("12:10", 1), ("12:10", 3), ("12:20", 1)]
 
 
 def test_what_comes_is_told_until_there_is_enough(prompt: Prompt) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ottla.pipelines.sql.declarations import Reader
+from ottla.pipelines.sql.flink_windows import in_sparks_words
 from ottla.pipelines.sql.tables import Table
 from ottla.pipelines.steps.sql_tokens import PIECES, SqlError, Token, tokenize
 
@@ -181,7 +182,7 @@ def _select(text: str, tokens: list[Token]) -> Select:
     words = [token.word for token in tokens]
     place = next((at for at in range(1, len(words)) if words[at - 1 : at + 1] == ["EMIT", "CHANGES"]), None)
     if place is None:
-        return Select(text[start:], start)
+        return Select(in_sparks_words(text[start:]), start)
     tail = tokens[place + 1 :]
     rows_max: int | None = None
     if tail:
@@ -189,7 +190,7 @@ def _select(text: str, tokens: list[Token]) -> Select:
         if not is_limit:
             raise _at(tail[0], SqlError(f"has {tail[0].text!r} behind EMIT CHANGES, where only LIMIT n may stand"))
         rows_max = int(tail[1].text)
-    return Select(text[start : tokens[place - 1].start], start, True, rows_max)
+    return Select(in_sparks_words(text[start : tokens[place - 1].start]), start, True, rows_max)
 
 
 def _create(reader: Reader) -> Statement:
