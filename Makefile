@@ -50,9 +50,10 @@ check: install
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_house.py
 
-# Steps of long requests are counted by a profiler, which does not see into compiled files: `pure` counts them.
+# Steps of long requests are counted by a profiler, which does not see into compiled files, and those take no stand-ins:
+# `pure` has these tests.
 unit: install
-	$(BIN)/pytest tests/unit tests/fuzz $(TWO) --ignore=tests/unit/broker/test_long_requests.py
+	$(BIN)/pytest tests/unit tests/fuzz $(TWO) $(foreach each,long_requests produce_waiting,--ignore=tests/unit/broker/test_$(each).py)
 
 # The very same files without their compiled twins. Logs made for a dialogue or a simulation fit only these.
 pure: install

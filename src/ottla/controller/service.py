@@ -409,9 +409,9 @@ class ControllerService:
 
     async def _draw_lots(self, count: int) -> list[Lot]:
         lots: list[Lot] = []
-        while len(lots) < count:
-            await asyncio.sleep(0)  # somebody may want thousands of topics: others have their turn
-            more = range(min(LOTS_AT_ONCE, count - len(lots)))
+        while more := range(min(LOTS_AT_ONCE, count - len(lots))):
+            if lots:
+                await asyncio.sleep(0)  # somebody wants thousands of topics: others have their turn
             lots += [Lot(self.new_uuid(), *(self._random.randrange(LOT_MAX) for _ in "ab")) for _ in more]
         return lots
 
