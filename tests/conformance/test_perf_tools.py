@@ -260,9 +260,8 @@ def test_ctrl_c_ends_a_load_in_order(bootstrap: str, topic: str) -> None:
         assert tool.stdout is not None
         assert WINDOW.fullmatch(tool.stdout.readline().decode().strip())
         tool.send_signal(signal.SIGINT)
-        assert tool.wait(10) == 130
         assert tool.stderr is not None
-        assert tool.stderr.read() == b""
+        assert (tool.wait(10), tool.stderr.read()) == (130, b"")
 
 
 # ---- ottla perf
