@@ -31,12 +31,12 @@ class Stand:
         self.now_ms = 1_000_000
         self.registered: Any = me(7)
         self.looks = 0
-        self.is_in_touch = True
+        self.silent_ms = 0  # of the store
         self.partitions: dict[TopicPartition, Any] = {}
         times = {"zookeeper.session.timeout.ms": "6000", "replica.fetch.wait.max.ms": "500"}
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         self.node = node(times, id_=ME, clock=clock, image=MetadataImage(brokers={ME: me(7)}))
-        membership: Any = SimpleNamespace(locate=self.locate, is_in_touch=lambda: self.is_in_touch)
+        membership: Any = SimpleNamespace(locate=self.locate, store_silent_ms=lambda: self.silent_ms)
         replicas: Any = SimpleNamespace(partitions=self.partitions)
         self.check = LeadershipCheck(self.node, membership, replicas, self.settled)
         self.check.start()
@@ -135,9 +135,10 @@ def test_who_reaches_neither_the_store_nor_its_followers_is_in_doubt_until_it_kn
 ) -> None:
     async def scene(stand: Stand) -> None:
         stand.partitions.update(partitions)
+        stand.silent_ms = 2_900
         stand.check._look()
         assert not stand.check.is_pending()
-        stand.is_in_touch = False
+        stand.silent_ms = 3_000  # half a session: nobody else is elected yet
         stand.registered = StoreError("away")
         stand.check._look()
         assert stand.check.is_pending() == is_cut_off
@@ -146,7 +147,7 @@ def test_who_reaches_neither_the_store_nor_its_followers_is_in_doubt_until_it_kn
             stand.check._seen_ms = stand.now_ms
             await asyncio.sleep(0.005)
         assert stand.check.is_pending() == is_cut_off
-        stand.is_in_touch = True
+        stand.silent_ms = 0
         stand.registered = me(8)  # of our next life, which our image does not know yet
         await asyncio.sleep(0.01)
         assert stand.check.is_pending() == is_cut_off

@@ -6,8 +6,10 @@ and to tell a producer out of old knowledge that it is fenced would end it. So a
 coordinators say COORDINATOR_LOAD_IN_PROGRESS until the store shows that our registration is still the one that our
 image knows: either it has never ended, or the image is newer than the registration that followed.
 
-The same goes for one that does not reach the store for a whole session, if no replica copies the partitions of
-coordinators from it any more: others may have been elected. (While the store is away from everybody, followers go on.)
+The same goes for one that has not heard of the store for half a session, if no replica copies the partitions of
+coordinators from it any more: others may be elected soon. Half, because others count from the last that they heard of
+us, which may be seconds before the last that we heard of the store; and whoever asks too early is told so by the store.
+(While the store is away from everybody, followers go on.)
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class LeadershipCheck:
         self._task = None
 
     def _is_cut_off(self) -> bool:
-        if self._membership.is_in_touch():
+        if self._membership.store_silent_ms() < self._session_ms // 2:
             return False
         since_ms = self._node.clock.monotonic_ms() - self._unfetched_ms
         coordinated = (

@@ -71,6 +71,9 @@ class Generator:
             is_whole = True
         except self.library.KafkaException as problem:
             raise ToolError(sentence(problem.args[0])) from None
+        except SystemError as problem:
+            # The library's word for an exception of a signal that came inside one of its calls.
+            raise (problem.__context__ or KeyboardInterrupt()) from None
         finally:
             if not is_whole:
                 self.producer.flush(FLUSH_SECONDS_ON_STOP)

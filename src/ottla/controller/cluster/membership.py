@@ -129,11 +129,14 @@ class Membership:
 
     def is_in_touch(self) -> bool:
         """Whether the session is alive for certain, by our own clock."""
-        return self._clock.monotonic_ms() - self.store.last_contact_ms() < self.store.session_timeout_ms
+        return self.store_silent_ms() < self.store.session_timeout_ms
+
+    def store_silent_ms(self) -> int:
+        return self._clock.monotonic_ms() - self.store.last_contact_ms()
 
     def why_no_controller(self) -> str:
         """For a person who wants something of the controller."""
-        silent_ms = self._clock.monotonic_ms() - self.store.last_contact_ms()
+        silent_ms = self.store_silent_ms()
         if silent_ms < self.store.session_timeout_ms:
             return "There is no controller at the moment: one is being elected."
         return (
