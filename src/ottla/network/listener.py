@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
@@ -59,6 +59,7 @@ class ConnectionSet:
         self._rate = RateLimit(limits.creation_rate, self.loop.time())
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
+        self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
@@ -111,11 +112,13 @@ class ConnectionSet:
         self.traffic_of(listener_name).opened += 1
         self.per_host[host] = self.per_host.get(host, 0) + 1
         self.per_listener[listener_name] = self.per_listener.get(listener_name, 0) + 1
-        if tls is None:
-            self.poller.watch(descriptor, connection)
-        else:
+        if tls is not None:
             assert isinstance(transport, TlsTransport)
             self._shake_hands(connection, transport, tls)
+            return
+        if self.on_open is not None:
+            self.on_open(connection)
+        self.poller.watch(descriptor, connection)
 
     def _shake_hands(self, connection: Connection, transport: TlsTransport, tls: ListenerTls) -> None:
         """Let the connection begin when both sides have agreed on keys and we know who is there."""
@@ -130,6 +133,8 @@ class ConnectionSet:
             rounds = connection.poller
             assert isinstance(rounds, TlsRounds)
             connection.last_active_tick = -1
+            if self.on_open is not None:
+                self.on_open(connection)
             rounds.watch(connection.descriptor, connection)
 
         def on_failed(reason: str) -> None:
