@@ -141,7 +141,9 @@ class ConnectionSet:
             client = connection.client
             self.traffic_of(client.listener_name).failed_handshakes += 1
             if self._refusals.is_due(self.loop.time()):
-                logger.info("refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason)
+                logger.info(
+                    "refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason
+                )
             connection.abandon(reason)
 
         handshake = Handshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)

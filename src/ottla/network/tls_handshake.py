@@ -3,8 +3,8 @@
 Rules:
 1. A signature takes milliseconds, so each step of a handshake is made by a worker. While it is at it, nobody else
    touches the TLS object nor its memory: nothing is read from that socket.
-2. Whoever has not finished after HANDSHAKE_SECONDS_MAX, or has sent more than HANDSHAKE_BYTES_MAX, is closed. Before the
-   first byte came there is no TLS object: a connection that says nothing costs nothing but itself.
+2. Whoever has not finished after HANDSHAKE_SECONDS_MAX, or has sent more than HANDSHAKE_BYTES_MAX, is closed. Before
+   the first byte came there is no TLS object: a connection that says nothing costs nothing but itself.
 3. There are at most HALF_OPEN_MAX at a time; one more closes the oldest.
 """
 

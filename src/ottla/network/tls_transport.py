@@ -64,12 +64,13 @@ class TlsTransport:
     def receive_into(self, buffer: memoryview) -> int:
         tls = self.tls
         assert tls is not None
+        read: Any = tls.read  # typeshed knows only how it reads into no buffer
         size = len(buffer)
         filled = 0
         self.has_pending = True
         while filled < size:
             try:
-                count = tls.read(size - filled, buffer[filled:])  # type: ignore[arg-type]  # typeshed: only bytearrays
+                count: int = read(size - filled, buffer[filled:])
             except ssl.SSLWantReadError:
                 self.has_pending = False
                 if filled:

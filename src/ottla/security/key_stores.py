@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.security.java_key_store import MAGIC, JavaKeyStoreError, read_java_key_store
+from ottla.security.java_key_store import MAGIC, JavaKeyStore, JavaKeyStoreError, read_java_key_store
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
 JCEKS_MAGIC: Final = b"\xce\xce\xce\xce"
-_PEM_CERTIFICATE: Final = rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----.+?-----END (?:TRUSTED |X509 )?CERTIFICATE-----"
+_PEM_CERTIFICATE: Final = (
+    rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----.+?-----END (?:TRUSTED |X509 )?CERTIFICATE-----"
+)
 _PEM_KEY: Final = rb"-----BEGIN ((?:[A-Z]+ )*)PRIVATE KEY-----.+?-----END \1PRIVATE KEY-----"
 
 
@@ -112,7 +117,9 @@ def _pem(label: bytes, der: bytes) -> bytes:
     return b"-----BEGIN %s-----\n%s-----END %s-----\n" % (label, base64.encodebytes(der), label)
 
 
-def _java(data: bytes, place: str, password: str | None, key_password: str | None, only_certificates: bool = False):  # type: ignore[no-untyped-def]
+def _java(
+    data: bytes, place: str, password: str | None, key_password: str | None, only_certificates: bool = False
+) -> JavaKeyStore:
     try:
         return read_java_key_store(data, password, None if only_certificates else key_password or password or "")
     except JavaKeyStoreError as problem:
@@ -152,7 +159,7 @@ def _read_pkcs12_certificates(data: bytes, place: str, password: str | None) -> 
     return tuple(item.certificate.public_bytes(Encoding.DER) for item in (*own, *store.additional_certs))
 
 
-def _pkcs12(data: bytes, place: str, password: str | None):  # type: ignore[no-untyped-def]
+def _pkcs12(data: bytes, place: str, password: str | None) -> PKCS12KeyAndCertificates:
     if data.startswith(JCEKS_MAGIC):
         raise KeyStoreError(f"{place} is a JCEKS store: make a PKCS12 one of it with keytool -importkeystore")
     if data[0] != 0x30:
