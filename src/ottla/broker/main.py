@@ -56,7 +56,7 @@ from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
-from ottla.network.tls_handshake import Handshakes
+from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
 from ottla.security.jaas import JaasError
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
@@ -163,7 +163,9 @@ class Broker:
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller)
+            outgoing = self._tls.outgoing if self._tls is not None else None
+            tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
+            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, tls)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))

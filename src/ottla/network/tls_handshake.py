@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.base.tls_problems import tls_problem
 from ottla.network.tls_transport import Scratch, TlsTransport
@@ -221,11 +221,16 @@ class Handshake:
         return f"<Handshake {'over' if self._is_over else 'under way'}, {self._received_bytes} bytes received>"
 
 
-async def shake_hands(
-    handshakes: Handshakes, sock: socket.socket, context: Callable[[], ssl.SSLContext], server_name: str, poller: Any
-) -> TlsTransport:
+class OutgoingTls(NamedTuple):
+    """What whoever connects to others needs."""
+
+    handshakes: Handshakes
+    context: Callable[[], ssl.SSLContext]
+
+
+async def shake_hands(tls: OutgoingTls, sock: socket.socket, server_name: str, poller: Any) -> TlsTransport:
     """As a client, on a socket that is connected; whatever goes wrong raises OSError, and closes it."""
-    transport = TlsTransport(sock, handshakes.scratch)
+    transport = TlsTransport(sock, tls.handshakes.scratch)
     result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_done(_: bytes | None) -> None:
@@ -236,7 +241,7 @@ async def shake_hands(
         if not result.done():
             result.set_exception(OSError(0, reason))
 
-    handshake = Handshake(handshakes, transport, poller, context, on_done, on_failed, server_name)
+    handshake = Handshake(tls.handshakes, transport, poller, tls.context, on_done, on_failed, server_name)
     handshake.start()
     try:
         await result
