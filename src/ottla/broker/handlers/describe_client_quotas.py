@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48), v0-1: the quotas in force (KIP-546).  v1 flexible.
 
-There are none yet, and nobody can set any. It is answered because `kafka-configs.sh --describe --entity-type users` asks
-for quotas before it asks for passwords.
+There are none yet, and nobody can set any. It is answered because `kafka-configs.sh --describe --entity-type users`
+asks for quotas before it asks for passwords.
 """
 
 from __future__ import annotations
