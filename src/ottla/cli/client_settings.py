@@ -6,12 +6,16 @@ import os
 from argparse import Namespace
 from collections.abc import Iterable
 
+from ottla.base.listeners import PROTOCOLS
 from ottla.base.properties import PropertiesError, read_properties
+from ottla.base.setting_types import BadValueError
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
+from ottla.security.client_tls import client_tls
 from ottla.security.jaas import JaasError
 from ottla.security.sasl.client_logins import client_login
+from ottla.security.tls import TlsError
 
 FILE_BYTES_MAX = 1024 * 1024
 COMMAND_CONFIG_VARIABLE = "OTTLA_COMMAND_CONFIG"
@@ -58,11 +62,11 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
     """A wire client as the properties want it."""
     wanted = properties or {}
     protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
-        raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use a listener without TLS")
+    if protocol not in PROTOCOLS:
+        raise UsageError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
     try:
-        login = client_login(wanted)
-    except JaasError as problem:
+        tls, login = client_tls(wanted), client_login(wanted)
+    except (TlsError, BadValueError, JaasError) as problem:
         raise UsageError(str(problem)) from None
     timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
     return Client(
@@ -70,6 +74,7 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
         login=login,
+        tls=tls,
     )
 
 
