@@ -93,6 +93,7 @@ class MetadataImage:
         "topic_configs",
         "topics",
         "topics_by_id",
+        "user_configs",
     )
 
     def __init__(
@@ -109,6 +110,7 @@ class MetadataImage:
         client_metrics_configs: Mapping[str, Mapping[str, str]] | None = None,
         acls: Acls | None = None,
         acl_versions: Mapping[ResourcePattern, int] | None = None,
+        user_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -125,6 +127,7 @@ class MetadataImage:
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
         self.acls: Acls = acls or {}  # access rules; no resource without any
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
+        self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -234,6 +237,12 @@ class MetadataImage:
         if versions is not None:
             kept = {pattern: version for pattern, version in self.acl_versions.items() if pattern not in changed}
             new.acl_versions = {**kept, **versions}
+        return new
+
+    def with_user_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+        """Whole new sets of settings by user. Empty ones stay: their nodes do, which may have others below them."""
+        new = self._next()
+        new.user_configs = {**self.user_configs, **changed}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
