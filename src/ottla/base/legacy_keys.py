@@ -28,12 +28,10 @@ RENAMED: Final = {
 # Keys that become others only together with what else is set.
 REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.name", "port", "ssl.mode.enable"})
 
-_ACCESS = "there are no access rights yet"
 _CLIENT = "it is a setting of clients"
 _FORMAT = "there is one message format"
 _ZOOKEEPER = "the connection to ZooKeeper needs no other settings than zookeeper.connect and its time-outs"
 RETIRED: Final = {
-    "allow.everyone.if.no.acl.found": _ACCESS,
     "control.plane.listener.name": "there is no separate control plane",
     "enable.idempotence": _CLIENT,
     "enable.zookeeper": "it is set by zookeeper.connect alone",
@@ -50,7 +48,6 @@ RETIRED: Final = {
     "replica.lag.max.messages": "use replica.lag.time.max.ms",
     "request.required.acks": _CLIENT,
     "security.protocol": _CLIENT,
-    "super.users": _ACCESS,
 }
 # Switches of protection: whoever asks for it must not run without it.
 NOT_BUILT: Final = {

@@ -41,3 +41,38 @@ class ResourceType(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 ANONYMOUS = "User:ANONYMOUS"
+
+
+class PatternType(IntEnum):
+    """How the name of an access rule's resource is to be read; only the last two are no filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Permission(IntEnum):
+    """What an access rule says."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+WILDCARD = "*"  # as a literal name, and as a host: any
+ANYBODY = "User:*"
+SEPARATOR = ":"  # between the type and the name of a principal
+
+
+def word_of(member: IntEnum) -> str:
+    """The name as Kafka writes it in files and on command lines: TransactionalId, DescribeConfigs, Allow."""
+    return "".join(part.capitalize() for part in member.name.split("_"))
+
+
+OPERATIONS_BY_WORD = {word_of(member): member for member in Operation}
+RESOURCE_TYPES_BY_WORD = {word_of(member): member for member in ResourceType}
+PERMISSIONS_BY_WORD = {word_of(member): member for member in Permission}
+PATTERN_TYPES_BY_WORD = {word_of(member): member for member in PatternType}

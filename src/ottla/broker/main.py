@@ -25,6 +25,7 @@ from ottla.base.logs import stop_logging
 from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
+from ottla.broker.authorizing import start_authorizer
 from ottla.broker.cluster.automatic_id import with_node_id
 from ottla.broker.cluster.drain_before_stop import drain_before_stop
 from ottla.broker.configs.live_settings import LiveSettings
@@ -208,6 +209,7 @@ class Broker:
         ]
         self._monitor = monitor = await open_monitor(assembly.observed(connections, self._poller))
         await self._get_image(parts, advertised_endpoints(settings, listeners))
+        parts.authorizer = start_authorizer(node)
         failed_folders = self._watch_folders(parts)
         loading = LogLoading(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.controller import tree
+from ottla.controller.acl_nodes import load_acl_versions, load_acls
 from ottla.controller.decisions.broker_epochs import bound_of, returned, without_lost
 from ottla.controller.image import (
     DAMAGED_EPOCH,
@@ -89,6 +90,8 @@ def _load(nodes: Mapping[str, Node], reader: Reader) -> MetadataImage:
         broker_configs=load_configs(nodes, tree.BROKER_CONFIG, reader),
         group_configs=load_configs(nodes, tree.GROUP_CONFIG, reader),
         client_metrics_configs=load_configs(nodes, tree.CLIENT_METRICS_CONFIG, reader),
+        acls=load_acls(nodes, reader.read),
+        acl_versions=load_acl_versions(nodes),
         user_configs=load_configs(nodes, tree.USER_CONFIG, reader),
         features=read(tree.FEATURE, tree.decode_feature, {}, dict(known.features)),
         features_epoch=feature.version if feature else 0,

@@ -30,6 +30,7 @@ REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"  # there while another
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+TOPS: Final = ("/brokers", CONFIG, "/admin", "/cluster", FEATURE, CONTROLLER, CONTROLLER_EPOCH)  # what an image is of
 
 TOPIC_CONFIG: Final = "topics"
 BROKER_CONFIG: Final = "brokers"

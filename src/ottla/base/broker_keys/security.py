@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_AUTHORIZER, NO_JAVA, NO_SASL, NO_TOKENS
+from typing import Final
+
+from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, NO_TOKENS
+from ottla.base.setting_types import invalid_value
 from ottla.base.settings import (
+    Boolean,
     ClassName,
     Double,
     Int,
@@ -17,15 +21,54 @@ from ottla.base.settings import (
     Text,
 )
 
+AUTHORIZERS: Final = (  # of Kafka 2.8 and later, of 2.4 and later, and of older ones
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+)
+
+
+def known_authorizer(name: str, value: object) -> str | None:
+    if not str(value).strip() or value in AUTHORIZERS:
+        return None
+    return invalid_value(name, value, f"There is no JVM to load classes; known are {', '.join(AUTHORIZERS)}")
+
+
+def principals_problem(name: str, value: object) -> str | None:
+    for principal in parse_principals(str(value)):
+        kind, separator, user = principal.partition(":")
+        if not kind or not separator or not user:
+            sentence = f"expected a string in format principalType:principalName but got {principal}"
+            return invalid_value(name, value, sentence)
+    return None
+
+
+def parse_principals(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (item.strip() for item in text.split(";"))))
+
 
 class SecurityKeys(Settings):
     """SASL, Kerberos, delegation tokens, authorization."""
 
     authorizer_class_name = Text(
         "",
+        check=known_authorizer,
         importance=LOW,
-        unused=NO_AUTHORIZER,
-        note="Class that decides who may do what; empty allows everything to everybody.",
+        note="Switches access rights on: one of the names that Kafka's own authorizers have or had. Empty allows "
+        "everything to everybody.",
+    )
+    super_users = Text(
+        "",
+        check=principals_problem,
+        importance=LOW,
+        is_internal=True,
+        note="Who may do everything, whatever the rules say: principals such as User:admin, separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found = Boolean(
+        False,
+        importance=LOW,
+        is_internal=True,
+        note="Whether everybody may do everything to a resource that no access rule is about.",
     )
     connection_failed_authentication_delay_ms = Int(
         100, at_least=0, importance=LOW, unused=NO_SASL, note="Wait before a connection whose login failed is closed."

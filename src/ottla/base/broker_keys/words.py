@@ -16,7 +16,7 @@ PER_BROKER: Final = Mode.PER_BROKER
 
 ALL_METRICS: Final = "everything is counted, and costs nothing that could be saved"
 ONE_LOOP: Final = "one event loop does this work: there is no thread pool to size"
-NO_AUTHORIZER: Final = "there are no access rights yet"
+RULES_FIRST: Final = "no listener opens before the access rules are known"
 SESSIONS_TELL: Final = "the sessions of brokers with ZooKeeper tell who is alive"
 BROKERS_ASK: Final = "brokers ask the controller, which connects to nobody"
 ELECTED_AT_ONCE: Final = "such a leader is elected as soon as that is allowed"

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.messages.cluster_poll import (
+    DeltaAclEntry,
+    DeltaAcls,
     DeltaBroker,
     DeltaConfigs,
     DeltaEndpoint,
@@ -22,6 +25,7 @@ from ottla.protocol.messages.cluster_poll import (
     DeltaTopic,
     MetadataDelta,
 )
+from ottla.security.acls import AccessControlEntry, Entries, ResourcePattern
 
 TOPIC: Final = 2  # resource types, as in DescribeConfigs
 BROKER: Final = 4
@@ -61,6 +65,7 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     delta.configs += changed_configs(USER, old.user_configs, new.user_configs)
     if (old.features, old.features_epoch) != (new.features, new.features_epoch):
         delta.features = to_delta_features(new.features)
+    delta.acls = to_delta_acls(old, new)
     if old.damaged != new.damaged:
         delta.damaged = sorted(new.damaged)
     return delta
@@ -107,6 +112,8 @@ def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
         new = new.with_features({feature.name: feature.level for feature in delta.features}, delta.features_epoch)
     if delta.damaged is not None:
         new = new.with_damaged(delta.damaged)
+    if delta.acls:
+        new = new.with_acls(to_acls(delta.acls))
     new = apply_other_configs(new, delta.configs)
     return apply_topics(new, delta)
 
@@ -190,6 +197,23 @@ def to_delta_features(features: Mapping[str, int]) -> list[DeltaFeature]:
     return [DeltaFeature(name=name, level=level) for name, level in features.items()]
 
 
+def to_delta_acls(old: MetadataImage, new: MetadataImage) -> list[DeltaAcls]:
+    return [
+        DeltaAcls(
+            resource_type=pattern.resource_type,
+            name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            entries=[
+                DeltaAclEntry(
+                    principal=each.principal, host=each.host, operation=each.operation, permission=each.permission
+                )
+                for each in sorted(new.acls.get(pattern, ()))
+            ],
+        )
+        for pattern in sorted(new.changed_acls_since(old))
+    ]
+
+
 # ---- from the wire
 
 
@@ -202,6 +226,16 @@ def brokers_after(brokers: Mapping[int, BrokerImage], delta: MetadataDelta) -> d
 def to_broker(broker: DeltaBroker) -> BrokerImage:
     endpoints = {end.name: Endpoint(end.host, end.port, end.protocol) for end in broker.endpoints}
     return BrokerImage(broker.broker_id, endpoints, broker.rack, broker.broker_epoch, broker.jmx_port)
+
+
+def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
+    return {
+        ResourcePattern(ResourceType(row.resource_type), row.name, PatternType(row.pattern_type)): frozenset(
+            AccessControlEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission))
+            for each in row.entries
+        )
+        for row in changed
+    }
 
 
 def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -> MetadataImage:

@@ -99,6 +99,24 @@ class DeltaFeature:
 
 
 @part
+class DeltaAclEntry:
+    principal: str
+    host: str
+    operation: Int8
+    permission: Int8
+
+
+@part
+class DeltaAcls:
+    """All access rules that one resource has now; none at all if it has lost its last one."""
+
+    resource_type: Int8
+    name: str
+    pattern_type: Int8
+    entries: list[DeltaAclEntry] = wire(default_factory=list)
+
+
+@part
 class MetadataDelta:
     """What changed with one sequence number; a snapshot holds everything and replaces whatever was there before."""
 
@@ -115,6 +133,7 @@ class MetadataDelta:
     features: list[DeltaFeature] | None = wire(nullable=0, default=None)  # null: as before
     features_epoch: Int32 = 0
     damaged: list[str] | None = wire(tag=0, nullable=0, default=None)  # nodes that cannot be read; null: as before
+    acls: list[DeltaAcls] = wire(tag=1, default_factory=list)  # a broker that does not know them checks no rights
 
 
 @message(api_key=10000, versions="0", flexible=0)
