@@ -6,16 +6,12 @@ import os
 from argparse import Namespace
 from collections.abc import Iterable
 
-from ottla.base.listeners import PROTOCOLS
 from ottla.base.properties import PropertiesError, read_properties
-from ottla.base.setting_types import BadValueError
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
-from ottla.security.client_tls import client_tls
-from ottla.security.jaas import JaasError
-from ottla.security.sasl.client_logins import client_login
-from ottla.security.tls import TlsError
+from ottla.client.errors import BadPropertyError
+from ottla.client.opening import open_client
 
 FILE_BYTES_MAX = 1024 * 1024
 COMMAND_CONFIG_VARIABLE = "OTTLA_COMMAND_CONFIG"
@@ -61,21 +57,13 @@ def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]
 def make_client(bootstrap: str, properties: dict[str, str] | None = None, client_id: str = "ottla") -> Client:
     """A wire client as the properties want it."""
     wanted = properties or {}
-    protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in PROTOCOLS:
-        raise UsageError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
-    try:
-        tls, login = client_tls(wanted), client_login(wanted)
-    except (TlsError, BadValueError, JaasError) as problem:
-        raise UsageError(str(problem)) from None
     timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
-    return Client(
-        bootstrap,
-        client_id=wanted.get("client.id", client_id),
-        timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
-        login=login,
-        tls=tls,
-    )
+    try:
+        return open_client(
+            bootstrap, wanted, client_id, timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS
+        )
+    except BadPropertyError as problem:
+        raise UsageError(str(problem)) from None
 
 
 def client_of(options: Namespace) -> Client:
