@@ -164,10 +164,16 @@ class Broker:
         publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
+            from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415
 
             outgoing = self._tls.outgoing if self._tls is not None else None
             tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, tls)
+            try:
+                log_in = peer_login(settings, os.environ, self._workers)
+            except (JaasError, BadValueError) as problem:
+                raise StartError(str(problem)) from None
+            address = settings.zookeeper_connect
+            self._cluster = Clustering(address, node, replicas, publisher, self._poller, tls, log_in)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))
@@ -186,6 +192,16 @@ class Broker:
             message = "the start took longer than server.max.startup.time.ms allows: raise it"
             raise StartError(message) from None
 
+    def _open_connections(self, parts: BrokerParts, dispatcher: Dispatcher) -> ConnectionSet:
+        """All of them go through TLS and the login that their listener asks for."""
+        limits = connection_limits(self._file_settings)
+        tls = self._tls.listeners if self._tls is not None else {}
+        connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
+        parts.logins = self._logins(parts.node.images)
+        connections.on_open = parts.logins.on_open
+        self._follow_settings(parts, connections)
+        return connections
+
     async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
@@ -193,16 +209,7 @@ class Broker:
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         tls = self._tls
-        connections = ConnectionSet(
-            connection_limits(settings),
-            dispatcher,
-            self._poller,
-            tls.listeners if tls is not None else {},
-            self._handshakes,
-        )
-        parts.logins = self._logins(node.images)
-        connections.on_open = parts.logins.on_open
-        self._follow_settings(parts, connections)
+        connections = self._open_connections(parts, dispatcher)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)

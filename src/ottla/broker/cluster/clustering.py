@@ -31,7 +31,7 @@ from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
-from ottla.network.peer import Rounds
+from ottla.network.peer import LogIn, Rounds
 from ottla.network.tls_handshake import OutgoingTls
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet
@@ -56,7 +56,9 @@ class Clustering:
         publisher: Publisher,
         poller: Rounds,
         tls: OutgoingTls | None = None,
+        log_in: LogIn | None = None,
     ) -> None:
+        """`tls` and `log_in` if the listener that brokers use among themselves asks for them."""
         settings, live, images = node.settings, node.live, node.images
         self._node = node
         self._replicas = replicas
@@ -72,7 +74,7 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
-        self.peers = Peers(settings, images, poller, tls)
+        self.peers = Peers(settings, images, poller, tls, log_in)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)

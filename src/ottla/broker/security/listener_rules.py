@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.listener_keys import listener_key
+from ottla.base.listeners import Listener
 from ottla.broker.security.logins import ListenerRules, Mechanism
 from ottla.security.jaas import (
     JAAS_CONFIG,
@@ -77,3 +78,13 @@ def _mechanism(
         module = None  # its users stand in the metadata, and only a broker that logs in itself needs a name
     parts = ServerParts(listener, name, module, partial(value_of, settings, listener, name), credentials)
     return Mechanism(make(parts), value_of(settings, listener, name, "connections.max.reauth.ms"))
+
+
+def inter_broker_listener(settings: BrokerSettings) -> Listener | None:
+    """Ours among those that brokers use: the one that is named, else the first of the protocol that is."""
+    name = settings.inter_broker_listener_name
+    if name is not None:
+        return next((each for each in settings.listeners if each.name == name.upper()), None)
+    protocol = settings.security_inter_broker_protocol
+    named = [each for each in settings.listeners if each.name == protocol]
+    return next((each for each in (*named, *settings.listeners) if each.protocol == protocol), None)

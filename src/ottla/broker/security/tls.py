@@ -20,6 +20,7 @@ from ottla.base.listener_keys import listener_key
 from ottla.base.listeners import Listener
 from ottla.base.log_limiter import LogLimiter
 from ottla.base.security import ANONYMOUS
+from ottla.broker.security.listener_rules import inter_broker_listener
 from ottla.security.live_context import EXPIRY_WARNING_DAYS, LiveContext
 from ottla.security.principal_mapping import MappingError, PrincipalMapping
 from ottla.security.tls import TlsError, client_context, server_context
@@ -127,12 +128,3 @@ def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:
         if text is not None:
             texts[name] = text
     return TlsKeys(texts)
-
-
-def inter_broker_listener(settings: BrokerSettings) -> Listener | None:
-    """Ours that other brokers use; they use the same settings to connect to us as we to them."""
-    name = settings.inter_broker_listener_name
-    if name is not None:
-        return next((listener for listener in settings.listeners if listener.name == name.upper()), None)
-    protocol = settings.security_inter_broker_protocol
-    return next((listener for listener in settings.listeners if listener.protocol == protocol), None)
