@@ -169,3 +169,26 @@ def test_a_broker_of_a_test_is_secured_with_one_word(protocol: str) -> None:
 def test_a_protocol_that_nobody_knows_is_refused() -> None:
     with pytest.raises(BrokerError, match="SASL_SSL"):
         Broker(security="TLS")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("security.protocol=SASL_SSL", "security.protocol=SASL_PLAINTEXT", "speaks TLS"),
+        ("security.protocol=SASL_SSL", "security.protocol=SSL", "asks for a login (PLAIN, "),
+        ('username="admin"', 'username="eve"', "failed"),
+        ("ssl.truststore.location", "unused", "certificate is refused"),
+    ],
+)
+def test_the_doctor_tries_a_login_and_names_the_fault(
+    secured: Secured, tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    wrong = tmp_path / "client.properties"
+    wrong.write_text((secured.folder / "admin.properties").read_text().replace(before, after))
+    wrong.chmod(0o600)
+    outcome = run("ottla", "doctor", "--bootstrap-server", secured.address, "--command-config", str(wrong))
+    assert outcome.code == 1
+    assert outcome.out.startswith("PROBLEM F10: ")
+    assert told in outcome.out
+    assert "cure:" in outcome.out
+    assert run("ottla", "doctor", *secured.admin).code == 0

@@ -206,6 +206,11 @@ class Client:
         raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
 
     def _connect(self, address: Address) -> Connection:
+        self.connections[address] = connection = self.open_connection(address)
+        return connection
+
+    def open_connection(self, address: Address) -> Connection:
+        """A connection of one's own, logged in; whoever asks for it closes it."""
         connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms), self.tls)
         try:
             connection.versions = offered_versions(connection, self.timeout_ms)
@@ -214,7 +219,6 @@ class Client:
         except ClientError:
             connection.close()
             raise
-        self.connections[address] = connection
         return connection
 
     def _log_in(self, connection: Connection, login: ClientLogin) -> None:
