@@ -10,7 +10,7 @@ brokers, the file with its overrides, and the defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike, environ, fspath
 from typing import Any, Final
 
 from ottla.base.broker_checks import broker_warnings, check_broker_settings
@@ -31,6 +31,7 @@ from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.topics import TopicDefaultKeys
 from ottla.base.broker_keys.transactions import TransactionKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
+from ottla.base.config_providers import ProviderError, fill_in
 from ottla.base.environment import settings_of_container, settings_of_script
 from ottla.base.legacy_keys import is_heard_of, nearest_key, translate_legacy_keys
 from ottla.base.listener_keys import listener_key, split_listener_key, without_mechanism
@@ -134,6 +135,7 @@ def load_broker_settings(
     _read_environment(environment, is_container, texts, places, warnings)
     _put_layer(texts, places, [(name, value, f"--override {name}") for name, value in (overrides or {}).items()])
     translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
+    _fill_in(texts, places)
     _check_values(texts, places)
     settings = BrokerSettings(texts)
     try:
@@ -170,6 +172,14 @@ def _put_layer(texts: dict[str, str], places: dict[str, str], layer: Sequence[tu
     for name, value, place in layer:
         texts[name] = value
         places[name] = place
+
+
+def _fill_in(texts: dict[str, str], places: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        try:
+            texts[name] = fill_in(text, environ)
+        except ProviderError as problem:
+            raise SettingsError(f"{places.get(name, 'settings')}: {name}: {problem}") from None
 
 
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Iterable
 
+from ottla.base.config_providers import ProviderError, fill_in
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
@@ -32,6 +33,10 @@ def load_properties(path: str) -> dict[str, str]:
         properties = read_properties(data.decode("utf-8", "replace"))
     except PropertiesError as problem:
         raise ToolError(f"{path}, line {problem.line}: {problem.cause}") from None
+    try:
+        properties = {key: fill_in(value, os.environ) for key, value in properties.items()}
+    except ProviderError as problem:
+        raise ToolError(f"{path}: {problem}") from None
     if mode & 0o077 and any(word in key for key in properties for word in SECRET_WORDS):
         warn(f"warning: {path} holds a password and others can read it: chmod 600 {path}")
     return properties
