@@ -265,9 +265,8 @@ class Peer:
         await self._ask_versions()
         self._good_until = None
         if self._log_in is not None:
-            lifetime_ms = await self._log_in(self)
-            if lifetime_ms > 0:
-                self._good_until = self._loop.time() + lifetime_ms * LIFETIME_SHARE / 1000
+            seconds = await self._log_in(self) / 1000
+            self._good_until = self._loop.time() + seconds * LIFETIME_SHARE if seconds > 0 else None
         if self._socket is not sock:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
@@ -397,4 +396,5 @@ class Peer:
         self._state = state
 
     def __repr__(self) -> str:
-        return f"<Peer {self.address} {self._state.value}, {len(self._calls)} under way>"
+        under_way, unsent = len(self._calls), self._unsent_bytes
+        return f"<Peer {self.address} {self._state.value}, {under_way} under way, {unsent} bytes unsent>"

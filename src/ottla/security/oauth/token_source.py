@@ -37,9 +37,11 @@ class Token(NamedTuple):
 class TokenSource:
     """The token of one client, asked for again when it is old. For several threads."""
 
-    def __init__(self, ask: Ask, clock: Clock | None = None) -> None:
+    def __init__(self, ask: Ask, clock: Clock, share: float = REFRESH_SHARE) -> None:
+        """`share` of its life is over when a token is replaced."""
         self._ask = ask
-        self._clock = clock or SystemClock()
+        self._clock = clock
+        self._share = share
         self._lock = threading.Lock()
         self._token: Token | None = None
         self._good_until_ms = 0
@@ -50,7 +52,7 @@ class TokenSource:
             now_ms = self._clock.monotonic_ms()
             if self._token is None or now_ms >= self._good_until_ms:
                 self._token = self._ask()
-                self._good_until_ms = now_ms + int(self._token.seconds * 1000 * REFRESH_SHARE)
+                self._good_until_ms = now_ms + int(self._token.seconds * 1000 * self._share)
             return self._token.text
 
     def __repr__(self) -> str:
@@ -130,24 +132,31 @@ def make_source(options: Mapping[str, str], properties: Mapping[str, str], clock
         return TokenSource(lambda: read_file(url), clock)
     endpoint = Endpoint(
         url,
-        _either(options, "clientId", properties, "client.id"),
-        _either(options, "clientSecret", properties, "client.secret"),
+        _either(options, "clientId", properties, "sasl.oauthbearer.client.credentials.client.id"),
+        _either(options, "clientSecret", properties, "sasl.oauthbearer.client.credentials.client.secret"),
         options.get("scope") or properties.get("sasl.oauthbearer.scope"),
         _seconds(properties),
     )
-    return TokenSource(lambda: ask_endpoint(endpoint), clock)
+    return TokenSource(lambda: ask_endpoint(endpoint), clock, _share(properties))
 
 
 def _either(options: Mapping[str, str], option: str, properties: Mapping[str, str], name: str) -> str:
-    places = (f"sasl.oauthbearer.client.credentials.{name}", f"sasl.oauthbearer.{name}")
+    places = (name, name.replace(".client.credentials", ""))  # the second is librdkafka's
     found = next((properties[key] for key in places if key in properties), options.get(option))
     if not found:
         raise ValueError(f"OAUTHBEARER needs a {option}: set it in sasl.jaas.config, or {places[0]}")
     return found
 
 
+def _share(properties: Mapping[str, str]) -> float:
+    try:
+        return min(1.0, max(0.5, float(properties.get("sasl.login.refresh.window.factor", REFRESH_SHARE))))
+    except ValueError:
+        return REFRESH_SHARE
+
+
 def _seconds(properties: Mapping[str, str]) -> float:
-    given = [properties.get(f"sasl.login.{kind}.timeout.ms", "") for kind in ("connect", "read")]
+    given = [properties.get(key, "") for key in ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")]
     return max((int(text) / 1000 for text in given if text.isdecimal() and int(text) > 0), default=10.0)
 
 
