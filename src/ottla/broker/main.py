@@ -22,7 +22,6 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.logs import stop_logging
-from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.authorizing import start_authorizer
@@ -46,9 +45,7 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
-from ottla.broker.security.listener_rules import listener_rules
-from ottla.broker.security.logins import Logins
-from ottla.broker.security.scram_credentials import ImageCredentials
+from ottla.broker.security.opening import LoginSettingsError, open_logins, open_peer_login
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -60,7 +57,6 @@ from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
-from ottla.security.jaas import JaasError
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
@@ -97,7 +93,7 @@ def run_broker(settings: BrokerSettings) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, BrokerFailedError, StoreError, LogDirError) as error:
+    except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
         return 1
@@ -164,14 +160,10 @@ class Broker:
         publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
-            from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415
 
             outgoing = self._tls.outgoing if self._tls is not None else None
             tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
-            try:
-                log_in = peer_login(settings, os.environ, self._workers)
-            except (JaasError, BadValueError) as problem:
-                raise StartError(str(problem)) from None
+            log_in = open_peer_login(settings, os.environ, self._workers)
             address = settings.zookeeper_connect
             self._cluster = Clustering(address, node, replicas, publisher, self._poller, tls, log_in)
             controller: ControllerService = self._cluster.controller
@@ -197,7 +189,8 @@ class Broker:
         limits = connection_limits(self._file_settings)
         tls = self._tls.listeners if self._tls is not None else {}
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
-        parts.logins = self._logins(parts.node.images)
+        images = parts.node.images
+        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
         connections.on_open = parts.logins.on_open
         self._follow_settings(parts, connections)
         return connections
@@ -255,14 +248,6 @@ class Broker:
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
-
-    def _logins(self, images: ImageHolder) -> Logins:
-        """The gate of listeners that ask for a login."""
-        try:
-            rules = listener_rules(self._file_settings, os.environ, ImageCredentials(images))
-        except (JaasError, BadValueError) as problem:
-            raise StartError(str(problem)) from None
-        return Logins(rules, self._clock, self._workers)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""

@@ -12,9 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
-from ottla.security.client_tls import for_librdkafka
-from ottla.security.jaas import JaasError, client_module
-from ottla.security.tls import TlsError
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -114,6 +111,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
     is_asked_for = properties.get("security.protocol", "").upper().startswith("SASL_")
     if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
         return {}
+    from ottla.security.jaas import JaasError, client_module  # noqa: PLC0415 (most tools need no login)
+
     try:
         module = client_module(properties, mechanism)
     except JaasError as problem:
@@ -140,6 +139,11 @@ def _store(name: str, value: str, properties: Mapping[str, str]) -> dict[str, st
 
 
 def _with_java_stores(found: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    if not any(name.startswith("ssl.") for name in properties):
+        return found
+    from ottla.security.client_tls import for_librdkafka  # noqa: PLC0415 (most tools need no TLS)
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
     try:
         read = for_librdkafka(properties)
     except TlsError as problem:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ottla.base.listeners import PROTOCOLS
-from ottla.base.setting_types import BadValueError
 from ottla.client.client import PATIENCE_MS, TIMEOUT_MS, Client
 from ottla.client.errors import BadPropertyError
-from ottla.security.client_tls import client_tls
-from ottla.security.jaas import JaasError
-from ottla.security.sasl.client_logins import client_login
-from ottla.security.tls import TlsError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from ottla.security.sasl.client_logins import ClientLogin
 
 
 def open_client(
@@ -26,10 +27,7 @@ def open_client(
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise BadPropertyError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
-    try:
-        tls, login = client_tls(properties), client_login(properties)
-    except (TlsError, BadValueError, JaasError) as problem:
-        raise BadPropertyError(str(problem)) from None
+    tls, login = (None, None) if protocol == "PLAINTEXT" else _security(properties)
     return Client(
         bootstrap,
         client_id=properties.get("client.id", client_id),
@@ -38,3 +36,16 @@ def open_client(
         tls=tls,
         login=login,
     )
+
+
+def _security(properties: Mapping[str, str]) -> tuple[SSLContext | None, ClientLogin | None]:
+    from ottla.base.setting_types import BadValueError  # noqa: PLC0415 (most tools need none of this)
+    from ottla.security.client_tls import client_tls  # noqa: PLC0415
+    from ottla.security.jaas import JaasError  # noqa: PLC0415
+    from ottla.security.sasl.client_logins import client_login  # noqa: PLC0415
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
+    try:
+        return client_tls(properties), client_login(properties)
+    except (TlsError, BadValueError, JaasError) as problem:
+        raise BadPropertyError(str(problem)) from None
