@@ -2,9 +2,9 @@
 
 Rules of the rules:
 1. The first that fits decides. `DEFAULT` fits principals of the default realm and takes their first part.
-2. `RULE:[n:string](regexp)s/pattern/replacement/g/L`: for principals of n parts before the realm. `$0` in the string is
-   the realm, `$1` and `$2` are the parts. The regexp must match all of it; `g` replaces every match instead of the first;
-   `/L` and `/U` make the result lower or upper case.
+2. `RULE:[n:string](regexp)s/pattern/replacement/g/L`: for principals of n parts before the realm. `$0` in the string
+   is the realm, `$1` and `$2` are the parts. The regexp must match all of it; `g` replaces every match instead of the
+   first; `/L` and `/U` make the result lower or upper case.
 3. A result that still holds `/` or `@` is no short name: nobody gets in by it.
 4. Nothing here reads a file or a clock; patterns and replacements are Java's (`$1` is a group, a backslash quotes).
 """

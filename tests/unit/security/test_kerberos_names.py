@@ -54,7 +54,7 @@ def test_rules(principal: str, rules: tuple[str, ...], expected: str) -> None:
 def test_nobody_gets_in_without_a_rule_that_fits() -> None:
     with pytest.raises(KerberosNameError, match="No rules apply to alice@OTHER"):
         short("alice@OTHER", "DEFAULT")
-    with pytest.raises(KerberosNameError, match="No rules apply to kafka/host@REALM.COM"):
+    with pytest.raises(KerberosNameError, match="No rules apply to kafka/host@"):
         short("kafka/host@REALM.COM", "RULE:[1:$1]")
     with pytest.raises(KerberosNameError, match="No rules apply to malice"):
         short("malice@OTHER", "RULE:[1:$1](alice)")  # the whole of it must match
