@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla.base.listener_keys import CHANGEABLE, split_listener_key
+from ottla.base.listener_keys import acts_on_listener, split_listener_key, without_mechanism
 from ottla.base.listeners import LOOPBACK
 from ottla.base.setting_types import BadValueError, parse_int
 
@@ -48,7 +48,8 @@ def check_broker_settings(settings: BrokerSettings) -> None:
 def broker_warnings(settings: BrokerSettings) -> list[str]:
     """What is allowed but doubtful."""
     found = [type(settings).advertised_listeners.host_warning(settings)]
-    open_to_all = [str(listener) for listener in settings.listeners if not is_loopback(listener.host)]
+    unguarded = [listener for listener in settings.listeners if not listener.protocol.startswith("SASL_")]
+    open_to_all = [str(listener) for listener in unguarded if not is_loopback(listener.host)]
     if open_to_all:
         found.append(
             f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
@@ -67,8 +68,8 @@ def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
             continue
         if key.listener not in names:
             yield f"{name}: has no effect: no listener is called {key.listener} (written small)"
-        elif key.base not in CHANGEABLE:
-            declared = settings.keys.get(key.base)
+        elif not acts_on_listener(key.base):
+            declared = settings.keys.get(without_mechanism(key.base))
             reason = declared.unused if declared is not None else None
             yield f"{name}: has no effect, because {reason or 'all listeners share this setting'}"
 
@@ -139,8 +140,8 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     if not settings.listeners:
         return "listeners has none that clients could use: add one, such as PLAINTEXT://:9092"
     for listener in settings.listeners:
-        if listener.protocol != "PLAINTEXT":
-            return f"listener {listener} needs {listener.protocol}, which is not built yet: use a PLAINTEXT listener"
+        if listener.protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
+            return f"listener {listener} needs {listener.protocol}, which is not built yet: use one without TLS"
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:

@@ -22,6 +22,7 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
+from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.cluster.automatic_id import with_node_id
@@ -44,6 +45,8 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
+from ottla.broker.security.listener_rules import listener_rules
+from ottla.broker.security.logins import Logins
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -54,6 +57,7 @@ from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
+from ottla.security.jaas import JaasError
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
@@ -180,6 +184,8 @@ class Broker:
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
+        parts.logins = self._logins()
+        connections.on_open = parts.logins.on_open
         self._follow_settings(parts, connections)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
@@ -223,6 +229,14 @@ class Broker:
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
+
+    def _logins(self) -> Logins:
+        """The gate of listeners that ask for a login."""
+        try:
+            rules = listener_rules(self._file_settings, os.environ)
+        except (JaasError, BadValueError) as problem:
+            raise StartError(str(problem)) from None
+        return Logins(rules, self._clock, self._workers)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
@@ -43,6 +43,7 @@ class ConnectionSet:
         self._rate = RateLimit(limits.creation_rate, self.loop.time())
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
+        self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
@@ -87,6 +88,8 @@ class ConnectionSet:
         self.traffic_of(listener_name).opened += 1
         self.per_host[host] = self.per_host.get(host, 0) + 1
         self.per_listener[listener_name] = self.per_listener.get(listener_name, 0) + 1
+        if self.on_open is not None:
+            self.on_open(connection)
         self.poller.watch(descriptor, connection)
 
     def _on_closed(self, connection: Connection) -> None:

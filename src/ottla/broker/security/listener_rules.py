@@ -1,0 +1,60 @@
+"""What settings and JAAS say about the logins of each listener.
+
+Everything is read when the broker starts: what is missing or damaged stops it, with one line that names the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ottla.base.broker_settings import BrokerSettings
+from ottla.base.listener_keys import listener_key
+from ottla.broker.security.logins import ListenerRules, Mechanism
+from ottla.security.jaas import JAAS_CONFIG, JaasError, LoginModule, ServerLogins, named_file, read_sections
+from ottla.security.sasl.mechanisms import SERVERS, ServerParts
+
+
+def listener_rules(settings: BrokerSettings, environment: Mapping[str, str]) -> dict[str, ListenerRules]:
+    """The rules of every listener that asks for a login; JaasError tells what is wrong with them."""
+    names = [listener.name for listener in settings.listeners if listener.protocol.startswith("SASL_")]
+    if not names:
+        return {}
+    logins = server_logins(settings, environment)
+    return {name: _rules(settings, logins, name) for name in names}
+
+
+def server_logins(settings: BrokerSettings, environment: Mapping[str, str]) -> ServerLogins:
+    values = {key: text for key, text in settings.texts.items() if key.endswith(f".{JAAS_CONFIG}")}
+    path = named_file(environment)
+    return ServerLogins(values, path, read_sections(path) if path is not None else {})
+
+
+def value_of(settings: BrokerSettings, listener: str, mechanism: str, base: str) -> Any:
+    """A setting of a mechanism on a listener, else of the listener, else of the broker."""
+    key = settings.keys[base]
+    own = listener_key(listener, f"{mechanism.lower()}.{base}")
+    return key.value(settings.texts[own]) if own in settings.texts else settings.of_listener(listener, base)
+
+
+def _rules(settings: BrokerSettings, logins: ServerLogins, listener: str) -> ListenerRules:
+    names = settings.of_listener(listener, "sasl.enabled.mechanisms")
+    if not names:
+        raise JaasError(f"listener {listener} asks for a login, and sasl.enabled.mechanisms names no mechanism")
+    return ListenerRules(
+        {name: _mechanism(settings, logins, listener, name) for name in names},
+        settings.of_listener(listener, "sasl.server.max.receive.size"),
+        settings.connection_failed_authentication_delay_ms,
+    )
+
+
+def _mechanism(settings: BrokerSettings, logins: ServerLogins, listener: str, name: str) -> Mechanism:
+    make = SERVERS.get(name)
+    if make is None:
+        raise JaasError(
+            f"listener {listener}: sasl.enabled.mechanisms names {name}; there are {', '.join(sorted(SERVERS))}"
+        )
+    module: LoginModule | None = logins.module_of(listener, name)
+    parts = ServerParts(listener, name, module, partial(value_of, settings, listener, name))
+    return Mechanism(make(parts), value_of(settings, listener, name, "connections.max.reauth.ms"))

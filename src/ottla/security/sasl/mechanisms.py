@@ -1,0 +1,36 @@
+"""The mechanisms that a broker can offer, and how each is made of what JAAS and the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.security.jaas import JaasError, LoginModule
+from ottla.security.sasl import plain
+from ottla.security.sasl.login import MakeExchange
+
+
+class ServerParts(NamedTuple):
+    """What the broker's side of a mechanism may be made of."""
+
+    listener: str
+    mechanism: str
+    module: LoginModule | None  # None: JAAS has none, which only some mechanisms do without
+    setting: Callable[[str], Any]  # the value of a key for this listener and mechanism
+
+
+def make_plain(parts: ServerParts) -> MakeExchange:
+    module = _needed(parts)
+    users = plain.users_in(module.options)
+    return lambda: plain.PlainServer(users)
+
+
+SERVERS: Final[Mapping[str, Callable[[ServerParts], MakeExchange]]] = {
+    plain.MECHANISM: make_plain,
+}
+
+
+def _needed(parts: ServerParts) -> LoginModule:
+    if parts.module is None:
+        raise JaasError(f"listener {parts.listener} offers {parts.mechanism}, and JAAS has no login module for it")
+    return parts.module
