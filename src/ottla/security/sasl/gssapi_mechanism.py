@@ -11,15 +11,19 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
+from ottla.security.jaas import LoginModule
 from ottla.security.kerberos import (
     ClientTickets,
     KerberosError,
     Krb5Options,
     acceptor_credentials,
+    default_realm,
     library,
     new_context,
+    service_name,
     told,
 )
 from ottla.security.kerberos_names import KerberosNameError, ShortNamer
@@ -28,7 +32,13 @@ from ottla.security.sasl.mechanism import Identity, LoginError
 MECHANISM: Final = "GSSAPI"
 NO_LAYER: Final = 1
 OFFER: Final = bytes([NO_LAYER, 0, 0, 0])  # without a layer there is no largest message
-TOLD: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
+
+
+def gssapi_server(module: LoginModule, service: str | None, rules: Iterable[str]) -> GssapiServer:
+    """The broker's side, of a JAAS section and of `sasl.kerberos.service.name` and `.principal.to.local.rules`."""
+    options = Krb5Options.of(module)
+    namer = ShortNamer(rules, default_realm())
+    return GssapiServer(options, service_name(options, service), namer)
 
 
 class GssapiServer:
@@ -61,23 +71,23 @@ class GssapiServerExchange:
 
     def step(self, token: bytes) -> bytes:
         if self.identity is not None:
-            raise LoginError("a token after the end of the login", TOLD)
+            raise LoginError("a token after the end of the login")
         try:
             if self._context is None or not self._context.complete:
                 return self._accept(token)
             if not self._has_offered:
                 if token:
-                    raise LoginError("a token where the broker's offer of layers is due", TOLD)
+                    raise LoginError("a token where the broker's offer of layers is due")
                 return self._offer()
             self._finish(token)
         except KerberosError as problem:
-            raise LoginError(str(problem), TOLD) from None
+            raise LoginError(str(problem)) from None
         return b""
 
     def _accept(self, token: bytes) -> bytes:
         gssapi = library()
         if not token:
-            raise LoginError("an empty token where one of Kerberos is due", TOLD)
+            raise LoginError("an empty token where one of Kerberos is due")
         if self._context is None:
             credentials = acceptor_credentials(self.server.options, self.server.service)  # read anew at every login
             self._context = new_context(creds=credentials, usage="accept")
@@ -88,7 +98,7 @@ class GssapiServerExchange:
         if not self._context.complete:
             return answer or b""
         if self._context.mech != gssapi.MechType.kerberos:
-            raise LoginError(f"the client logs in by {self._context.mech}, not by Kerberos", TOLD)
+            raise LoginError(f"the client logs in by {self._context.mech}, not by Kerberos")
         return answer or self._offer()
 
     def _offer(self) -> bytes:
@@ -103,15 +113,15 @@ class GssapiServerExchange:
         except gssapi.exceptions.GSSError as problem:
             raise _refusal(problem) from None
         if len(answer) < len(OFFER) or answer[0] != NO_LAYER:
-            raise LoginError("the client wants a layer of protection that was not offered: use TLS for that", TOLD)
+            raise LoginError("the client wants a layer of protection that was not offered: use TLS for that")
         principal = str(self._context.initiator_name)
         if "\\" in principal:  # a quoted / or @ would make other parts of the name than Kerberos means
-            raise LoginError(f"Malformed Kerberos name: {principal}", TOLD)
+            raise LoginError(f"Malformed Kerberos name: {principal}")
         try:
             self.identity = Identity(f"User:{self.server.namer.short_name(principal)}")
         except KerberosNameError as problem:
             cure = "sasl.kerberos.principal.to.local.rules makes short names of principals"
-            raise LoginError(f"{problem}: {cure}", TOLD) from None
+            raise LoginError(f"{problem}: {cure}") from None
 
     def __repr__(self) -> str:
         return f"<GssapiServerExchange {self.identity or 'under way'}>"
@@ -175,4 +185,4 @@ class GssapiClientExchange:
 
 
 def _refusal(problem: Any) -> LoginError:
-    return LoginError(str(told(problem, is_acceptor=True)), TOLD)
+    return LoginError(str(told(problem, is_acceptor=True)))
