@@ -17,7 +17,6 @@ import importlib
 import itertools
 import os
 import random
-import re
 import subprocess
 import threading
 import time
@@ -26,13 +25,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ottla.base.log4j import java_options
 from ottla.security.jaas import LoginModule
 from ottla.security.kerberos_faults import OTHER, Fault, fault_of, sentence
 
 ANY_PRINCIPAL: Final = "*"
 KINIT_SECONDS_MAX: Final = 30
 MISSING_PACKAGE: Final = "GSSAPI needs the package gssapi: pip install 'ottla[kerberos]'"
-_KRB5_CONF: Final = re.compile(r"-Djava\.security\.krb5\.conf=(?:\"([^\"]*)\"|(\S*))")
+KRB5_CONF_PROPERTY: Final = "java.security.krb5.conf"
 _CACHES = itertools.count()
 
 
@@ -61,11 +61,11 @@ def new_context(**words: Any) -> Any:
     return context
 
 
-def use_java_krb5_conf(options: str | None = None) -> None:
+def use_java_krb5_conf() -> None:
     """`-Djava.security.krb5.conf=FILE` in KAFKA_OPTS counts as it does in Java, unless KRB5_CONFIG names another."""
-    found = _KRB5_CONF.search(os.environ.get("KAFKA_OPTS", "") if options is None else options)
-    if found is not None and "KRB5_CONFIG" not in os.environ:
-        os.environ["KRB5_CONFIG"] = found[1] or found[2]
+    path = java_options(os.environ.get("KAFKA_OPTS", "")).get(KRB5_CONF_PROPERTY)
+    if path:
+        os.environ.setdefault("KRB5_CONFIG", path)
 
 
 def told(problem: Any, *, is_acceptor: bool) -> KerberosError:
