@@ -47,6 +47,7 @@ from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
 from ottla.broker.security.listener_rules import listener_rules
 from ottla.broker.security.logins import Logins
+from ottla.broker.security.scram_credentials import ImageCredentials
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -184,7 +185,7 @@ class Broker:
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
-        parts.logins = self._logins()
+        parts.logins = self._logins(node.images)
         connections.on_open = parts.logins.on_open
         self._follow_settings(parts, connections)
         listeners = [
@@ -230,10 +231,10 @@ class Broker:
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
 
-    def _logins(self) -> Logins:
+    def _logins(self, images: ImageHolder) -> Logins:
         """The gate of listeners that ask for a login."""
         try:
-            rules = listener_rules(self._file_settings, os.environ)
+            rules = listener_rules(self._file_settings, os.environ, ImageCredentials(images))
         except (JaasError, BadValueError) as problem:
             raise StartError(str(problem)) from None
         return Logins(rules, self._clock, self._workers)

@@ -34,6 +34,7 @@ class Connection:
         self.client_id = client_id
         self.correlation_id = 0
         self.versions: dict[int, tuple[int, int]] = {}  # what the broker offers, by API key
+        self.good_until_ms: int | None = None  # its login must be renewed then; None: never
         self.socket = _connect(address, timeout_ms)
 
     def call(self, request: object, response: type[R], version: int, timeout_ms: int) -> R:

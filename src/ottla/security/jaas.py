@@ -61,6 +61,10 @@ class JaasError(ValueError):
         self.line = line
 
 
+class JaasMissingError(JaasError):
+    """Nothing says how to log in."""
+
+
 class LoginModule:
     """One way to log in: the class that Java would use, and its options, which may be secret."""
 
@@ -174,7 +178,7 @@ class ServerLogins(NamedTuple):
         modules = self.sections.get(own) or self.sections.get(SERVER_SECTION)
         if modules is None:
             where = f"{self.path} has neither" if self.path else f"System property '{FILE_PROPERTY}' is not set, nor is"
-            raise JaasError(
+            raise JaasMissingError(
                 f"Could not find a '{SERVER_SECTION}' or '{own}' entry in the JAAS configuration. {where}"
                 + ("" if self.path else f" {key}")
             )

@@ -12,17 +12,29 @@ from typing import Any
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.listener_keys import listener_key
 from ottla.broker.security.logins import ListenerRules, Mechanism
-from ottla.security.jaas import JAAS_CONFIG, JaasError, LoginModule, ServerLogins, named_file, read_sections
+from ottla.security.jaas import (
+    JAAS_CONFIG,
+    JaasError,
+    JaasMissingError,
+    LoginModule,
+    ServerLogins,
+    named_file,
+    read_sections,
+)
 from ottla.security.sasl.mechanisms import SERVERS, ServerParts
+from ottla.security.sasl.scram import Credentials
+from ottla.security.scram import HASHES
 
 
-def listener_rules(settings: BrokerSettings, environment: Mapping[str, str]) -> dict[str, ListenerRules]:
+def listener_rules(
+    settings: BrokerSettings, environment: Mapping[str, str], credentials: Credentials
+) -> dict[str, ListenerRules]:
     """The rules of every listener that asks for a login; JaasError tells what is wrong with them."""
     names = [listener.name for listener in settings.listeners if listener.protocol.startswith("SASL_")]
     if not names:
         return {}
     logins = server_logins(settings, environment)
-    return {name: _rules(settings, logins, name) for name in names}
+    return {name: _rules(settings, logins, name, credentials) for name in names}
 
 
 def server_logins(settings: BrokerSettings, environment: Mapping[str, str]) -> ServerLogins:
@@ -38,23 +50,30 @@ def value_of(settings: BrokerSettings, listener: str, mechanism: str, base: str)
     return key.value(settings.texts[own]) if own in settings.texts else settings.of_listener(listener, base)
 
 
-def _rules(settings: BrokerSettings, logins: ServerLogins, listener: str) -> ListenerRules:
+def _rules(settings: BrokerSettings, logins: ServerLogins, listener: str, credentials: Credentials) -> ListenerRules:
     names = settings.of_listener(listener, "sasl.enabled.mechanisms")
     if not names:
         raise JaasError(f"listener {listener} asks for a login, and sasl.enabled.mechanisms names no mechanism")
     return ListenerRules(
-        {name: _mechanism(settings, logins, listener, name) for name in names},
+        {name: _mechanism(settings, logins, listener, name, credentials) for name in names},
         settings.of_listener(listener, "sasl.server.max.receive.size"),
         settings.connection_failed_authentication_delay_ms,
     )
 
 
-def _mechanism(settings: BrokerSettings, logins: ServerLogins, listener: str, name: str) -> Mechanism:
+def _mechanism(
+    settings: BrokerSettings, logins: ServerLogins, listener: str, name: str, credentials: Credentials
+) -> Mechanism:
     make = SERVERS.get(name)
     if make is None:
         raise JaasError(
             f"listener {listener}: sasl.enabled.mechanisms names {name}; there are {', '.join(sorted(SERVERS))}"
         )
-    module: LoginModule | None = logins.module_of(listener, name)
-    parts = ServerParts(listener, name, module, partial(value_of, settings, listener, name))
+    try:
+        module: LoginModule | None = logins.module_of(listener, name)
+    except JaasMissingError:
+        if name not in HASHES:
+            raise
+        module = None  # its users stand in the metadata, and only a broker that logs in itself needs a name
+    parts = ServerParts(listener, name, module, partial(value_of, settings, listener, name), credentials)
     return Mechanism(make(parts), value_of(settings, listener, name, "connections.max.reauth.ms"))

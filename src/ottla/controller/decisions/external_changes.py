@@ -18,7 +18,13 @@ from ottla.controller.loading import Reader, load_config, load_configs, load_top
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 NO_ID: Final = UUID(int=0)
-KNOWN_ENTITIES: Final = (tree.TOPIC_CONFIG, tree.BROKER_CONFIG, tree.GROUP_CONFIG, tree.CLIENT_METRICS_CONFIG)
+KNOWN_ENTITIES: Final = (
+    tree.TOPIC_CONFIG,
+    tree.BROKER_CONFIG,
+    tree.GROUP_CONFIG,
+    tree.CLIENT_METRICS_CONFIG,
+    tree.USER_CONFIG,
+)
 
 
 class ExternalTopics(NamedTuple):
@@ -158,6 +164,8 @@ def with_config(image: MetadataImage, entity_type: str, entity: str, config: Map
         return image if image.broker_configs.get(entity, {}) == config else image.with_broker_config(entity, config)
     if entity_type == tree.GROUP_CONFIG:
         return image if image.group_configs.get(entity, {}) == config else image.with_group_configs({entity: config})
+    if entity_type == tree.USER_CONFIG:
+        return image if image.user_configs.get(entity) == config else image.with_user_configs({entity: config})
     if image.client_metrics_configs.get(entity, {}) == config:
         return image
     return image.with_client_metrics_configs({entity: config})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.security.jaas import JaasError, LoginModule
-from ottla.security.sasl import plain
+from ottla.security.sasl import plain, scram
 from ottla.security.sasl.login import MakeExchange
+from ottla.security.scram import HASHES
+
+SECRET_BYTES: Final = 32
 
 
 class ServerParts(NamedTuple):
@@ -17,6 +21,7 @@ class ServerParts(NamedTuple):
     mechanism: str
     module: LoginModule | None  # None: JAAS has none, which only some mechanisms do without
     setting: Callable[[str], Any]  # the value of a key for this listener and mechanism
+    credentials: scram.Credentials
 
 
 def make_plain(parts: ServerParts) -> MakeExchange:
@@ -37,9 +42,15 @@ def make_gssapi(parts: ServerParts) -> MakeExchange:
         raise JaasError(f"listener {parts.listener}, {parts.mechanism}: {problem}") from None
 
 
+def make_scram(parts: ServerParts) -> MakeExchange:
+    secret = secrets.token_bytes(SECRET_BYTES)
+    return lambda: scram.ScramServer(parts.mechanism, parts.credentials, secret)
+
+
 SERVERS: Final[Mapping[str, Callable[[ServerParts], MakeExchange]]] = {
     plain.MECHANISM: make_plain,
     "GSSAPI": make_gssapi,
+    **dict.fromkeys(HASHES, make_scram),
 }
 
 
