@@ -68,9 +68,10 @@ def log_in(kdc: Kdc, broker: Broker, principal: str = "alice", *, service: str =
             token = exchange.first()
             while True:
                 answer = peer.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+                if not answer.error_code:
+                    token = exchange.step(bytes(answer.auth_bytes))
                 if answer.error_code or exchange.is_done:
                     return Answer(answer.error_code, answer.error_message)
-                token = exchange.step(answer.auth_bytes)
 
 
 def noted(broker: Broker, *words: str) -> None:

@@ -10,6 +10,7 @@ from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
+from ottla.security.client_protocol import client_protocol
 from ottla.security.jaas import JaasError
 from ottla.security.sasl.client_logins import client_login
 
@@ -57,7 +58,7 @@ def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]
 def make_client(bootstrap: str, properties: dict[str, str] | None = None, client_id: str = "ottla") -> Client:
     """A wire client as the properties want it."""
     wanted = properties or {}
-    protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
+    protocol = client_protocol(wanted)
     if protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
         raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use a listener without TLS")
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, client_protocol
 from ottla.security.jaas import JaasError, client_module
 
 RENAMED = {
@@ -54,6 +55,12 @@ OAUTH_OPTIONS = {
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+KERBEROS_OPTIONS = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+    "ticketCache": "sasl.kerberos.ticket.cache",  # not librdkafka's: read by kafka_python.py
+}
 UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
@@ -67,7 +74,7 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "buffer.memory" and value.strip().isdecimal():
             found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
-        elif name == JAAS:
+        elif name in (JAAS, PROPERTY, TLS_PROPERTY):
             continue
         elif name in PEM_STORES:
             found |= _store(name, value.strip(), properties)
@@ -75,6 +82,8 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             found[name] = value.strip() or "none"
         else:
             found[RENAMED.get(name, name)] = value.strip()
+    if PROPERTY in properties or TLS_PROPERTY in properties:
+        found[PROPERTY] = client_protocol(properties)
     return found | _login(properties)
 
 
@@ -103,7 +112,7 @@ def make_without_unknown(
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
     """What JAAS says, a text or a file, under librdkafka's names; Kerberos has settings of its own there."""
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
-    is_asked_for = properties.get("security.protocol", "").upper().startswith("SASL_")
+    is_asked_for = client_protocol(properties).startswith("SASL_")
     if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
         return {}
     try:
@@ -111,6 +120,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
     except JaasError as problem:
         raise ClientError(str(problem)) from None
     options = module.options if module is not None else {}
+    if module is not None and "Krb5LoginModule" in module.short_name:
+        return {name: options[option] for option, name in KERBEROS_OPTIONS.items() if option in options}
     found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
     if mechanism.upper() == "OAUTHBEARER":
         found |= {name: options[option] for option, name in OAUTH_OPTIONS.items() if option in options}

@@ -20,7 +20,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,6 +30,7 @@ from ottla.security.jaas import LoginModule
 from ottla.security.kerberos_faults import OTHER, Fault, fault_of, sentence
 
 ANY_PRINCIPAL: Final = "*"
+KINIT: Final = "/usr/bin/kinit"
 KINIT_SECONDS_MAX: Final = 30
 MISSING_PACKAGE: Final = "GSSAPI needs the package gssapi: pip install 'ottla[kerberos]'"
 KRB5_CONF_PROPERTY: Final = "java.security.krb5.conf"
@@ -111,6 +112,15 @@ class Krb5Options(NamedTuple):
             options.get("serviceName") or None,
         )
 
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> Krb5Options:
+        """Without JAAS: librdkafka's names of a keytab and its principal, else whatever kinit has got."""
+        keytab = properties.get("sasl.kerberos.keytab", "").strip()
+        principal = properties.get("sasl.kerberos.principal", "").strip() or None
+        path = str(Path(keytab).absolute()) if keytab else None
+        cache = properties.get("sasl.kerberos.ticket.cache", "").strip() or None
+        return cls(principal if keytab else None, path, bool(keytab), not keytab, cache, None)
+
 
 def service_name(options: Krb5Options | None, setting: str | None) -> str | None:
     """The name of the brokers' service, which the JAAS section or `sasl.kerberos.service.name` may tell."""
@@ -146,6 +156,19 @@ class RenewalTimes(NamedTuple):
     jitter: float = 0.05
     min_before_relogin_ms: int = 60_000
 
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> RenewalTimes:
+        """Of settings as they are written. Raises KerberosError at what is no number."""
+        prefix = "sasl.kerberos."
+        try:
+            return cls(
+                float(properties.get(f"{prefix}ticket.renew.window.factor", 0.8)),
+                float(properties.get(f"{prefix}ticket.renew.jitter", 0.05)),
+                int(properties.get(f"{prefix}min.time.before.relogin", 60_000)),
+            )
+        except ValueError as problem:
+            raise KerberosError(f"{prefix}ticket.renew.* and {prefix}min.time.before.relogin: {problem}") from None
+
     def next_ms(self, now_ms: int, lifetime_ms: int, share: float) -> int:
         """When a ticket that is good for `lifetime_ms` more is renewed; `share` is a random number from 0 to 1.
 
@@ -162,7 +185,7 @@ class ClientTickets:
         self,
         options: Krb5Options,
         times: RenewalTimes = RenewalTimes(),  # noqa: B008 (it never changes)
-        kinit: str = "kinit",
+        kinit: str = KINIT,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         if not options.uses_keytab and not options.uses_ticket_cache:

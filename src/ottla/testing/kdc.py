@@ -32,6 +32,7 @@ from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 REALM = "EXAMPLE.COM"
+OUTPUT = "kdc.output"
 READY = "commencing operation"
 SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.002
@@ -180,8 +181,7 @@ class Kdc:
         if not (self.folder / "principal").exists():
             self._run(["kdb5_util", "create", "-s", "-r", self.realm, "-P", MASTER_PASSWORD])
         position = len(self.logs)
-        output = self.folder / "kdc.output"
-        with output.open("ab") as file:
+        with (self.folder / OUTPUT).open("ab") as file:
             self.process = subprocess.Popen(  # noqa: S603 (our own command line)
                 [_program("krb5kdc"), "-n", "-r", self.realm, "-P", str(self.folder / "kdc.pid")],
                 stdin=subprocess.DEVNULL,
@@ -192,12 +192,7 @@ class Kdc:
                 preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         atexit.register(self.stop)
-        deadline = time.monotonic() + SECONDS_MAX
-        while READY not in self.logs[position:]:
-            if not self.is_running or time.monotonic() > deadline:
-                self.stop()
-                raise KdcError(f"the KDC was not ready:\n{output.read_text(errors='replace')}\n{self.logs}")
-            time.sleep(LOOK_SECONDS)
+        self._wait_until_ready(self.process, position)
         return self
 
     def stop(self) -> None:
@@ -228,6 +223,15 @@ class Kdc:
         return f"<Kdc {self.realm} {HOST}:{self.port} {'running' if self.is_running else 'stopped'}>"
 
     # ---- inside
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], position: int) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while READY not in self.logs[position:]:
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                said = (self.folder / OUTPUT).read_text(errors="replace")
+                raise KdcError(f"the KDC was not ready:\n{said}\n{self.logs}")
+            time.sleep(LOOK_SECONDS)
 
     def _whole(self, principal: str) -> str:
         return principal if "@" in principal else f"{principal}@{self.realm}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.security.client_protocol import client_protocol
 from ottla.security.jaas import JaasError, LoginModule, client_module
 from ottla.security.sasl import plain
 from ottla.security.sasl.mechanism import ClientExchange
@@ -13,7 +14,6 @@ from ottla.security.sasl.scram import ScramClient
 from ottla.security.scram import HASHES
 
 DEFAULT_MECHANISM: Final = "GSSAPI"
-DEFAULT_PROTOCOL: Final = "PLAINTEXT"
 
 MakeClientExchange = Callable[[str], ClientExchange]
 """Takes the name of the host to log in at."""
@@ -51,7 +51,7 @@ class ClientParts(NamedTuple):
 
 def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
-    if not properties.get("security.protocol", DEFAULT_PROTOCOL).strip().upper().startswith("SASL_"):
+    if not client_protocol(properties).startswith("SASL_"):
         return None
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
     return make_login(wanted.strip().upper(), properties)
@@ -77,7 +77,18 @@ def make_scram(parts: ClientParts) -> MakeClientExchange:
     return lambda _: ScramClient(parts.mechanism, name, password)
 
 
+def make_gssapi(parts: ClientParts) -> MakeClientExchange:
+    from ottla.security.kerberos import KerberosError  # noqa: PLC0415 (only who has Kerberos pays for it)
+    from ottla.security.sasl.gssapi_mechanism import gssapi_client  # noqa: PLC0415
+
+    try:
+        return gssapi_client(parts.module, parts.properties)
+    except KerberosError as problem:
+        raise JaasError(str(problem)) from None
+
+
 CLIENTS: Final[Mapping[str, Callable[[ClientParts], MakeClientExchange]]] = {
     plain.MECHANISM: make_plain,
+    "GSSAPI": make_gssapi,
     **dict.fromkeys(HASHES, make_scram),
 }

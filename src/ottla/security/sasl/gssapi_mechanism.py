@@ -11,14 +11,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ottla.security.jaas import LoginModule
 from ottla.security.kerberos import (
+    KINIT,
     ClientTickets,
     KerberosError,
     Krb5Options,
+    RenewalTimes,
     acceptor_credentials,
     default_realm,
     library,
@@ -136,6 +138,7 @@ class GssapiClientExchange:
         self.tickets = tickets
         self.target = f"{service}@{host}"
         self.is_done = False
+        self._has_answered = False
         self._context: Any = None
 
     def first(self) -> bytes:
@@ -159,6 +162,11 @@ class GssapiClientExchange:
             raise LoginError("a token after the end of the login")
         if not self._context.complete:
             return self._advance(token)
+        if self._has_answered:
+            self.is_done = True
+            if token:
+                raise LoginError("the broker sends a token after the end of the login")
+            return b""
         gssapi = library()
         try:
             offer: bytes = self._context.unwrap(token).message
@@ -167,7 +175,7 @@ class GssapiClientExchange:
             raise LoginError(text, text) from None
         if len(offer) != len(OFFER) or not offer[0] & NO_LAYER:
             raise LoginError("the broker insists on a layer of protection, which Kafka does not have")
-        self.is_done = True
+        self._has_answered = True
         name = str(self._context.initiator_name).encode()
         answer: bytes = self._context.wrap(OFFER + name, False).message
         return answer
@@ -182,6 +190,20 @@ class GssapiClientExchange:
 
     def __repr__(self) -> str:
         return f"<GssapiClientExchange {self.target}{' done' if self.is_done else ''}>"
+
+
+def gssapi_client(module: LoginModule | None, properties: Mapping[str, str]) -> Callable[[str], GssapiClientExchange]:
+    """The client's side, of a JAAS section or of librdkafka's properties; without either, of the ticket cache."""
+    options = Krb5Options.of(module) if module is not None else Krb5Options.of_properties(properties)
+    service = service_name(options, properties.get("sasl.kerberos.service.name", "").strip())
+    if service is None:
+        raise KerberosError("No serviceName defined in either JAAS or Kafka config: set sasl.kerberos.service.name")
+    tickets = ClientTickets(
+        options,
+        RenewalTimes.of(properties),
+        properties.get("sasl.kerberos.kinit.cmd", KINIT),
+    )
+    return lambda host: GssapiClientExchange(tickets, service, host)
 
 
 def _refusal(problem: Any) -> LoginError:
