@@ -158,8 +158,13 @@ class Broker:
         publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
+            from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415
 
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller)
+            try:
+                log_in = peer_login(settings, os.environ, self._workers)
+            except (JaasError, BadValueError) as problem:
+                raise StartError(str(problem)) from None
+            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, log_in)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))

@@ -8,6 +8,7 @@ Rules:
    sent loses it: after a cut no packet says that the other side is gone.
 4. The records of an answer are views of the frame that was received; they may be kept.
 5. Who calls faster than the other side reads waits.
+6. A login that does not last is not renewed: before it expires another connection takes the place of this one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import errno
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from ottla import __version__
@@ -35,18 +37,21 @@ from ottla.protocol.schema import layout_of
 logger = logging.getLogger(__name__)
 
 SOFTWARE_NAME: Final = "ottla-broker"
-API_VERSIONS: Final = 18
 API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
 CONNECT_MS: Final = 10_000
 CONNECT_MS_MAX: Final = 30_000
 TIMEOUT_MS: Final = 30_000
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 1_000
+LIFETIME_SHARE: Final = 0.85  # of a login's life after which its connection is replaced
+LET_GO_SECONDS_MAX: Final = 5.0
 RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
 REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 R = TypeVar("R")
 Locate = Callable[[], tuple[str, int]]
+LogIn = Callable[["Peer"], Awaitable[int]]
+"""Logs a new connection in with `greet`; how long that is good for, in ms, 0 for ever. Raises PeerError."""
 
 
 class PeerError(Exception):
@@ -87,6 +92,7 @@ class Peer:
         poller: Rounds,
         locate: Locate | None = None,
         *,
+        log_in: LogIn | None = None,
         connect_ms: int = CONNECT_MS,
         connect_ms_max: int = CONNECT_MS_MAX,
     ) -> None:
@@ -104,6 +110,8 @@ class Peer:
         self._state = PeerState.IDLE
         self._poller = poller
         self._locate = locate
+        self._log_in = log_in
+        self._good_until: float | None = None  # by the loop's clock; None: its login does not expire
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -124,7 +132,7 @@ class Peer:
     ) -> R:
         """Ask and wait for the answer, in the given version or else the highest that both sides know."""
         deadline = self._loop.time() + timeout_ms / 1000
-        if not self.is_connected:
+        if not self.is_connected or self._is_login_old():
             await self._become_ready(deadline)
         while self._unsent_bytes > UNSENT_BYTES_MAX or len(self._calls) >= UNDER_WAY_MAX:
             await self._wait_for_room(deadline)
@@ -232,7 +240,20 @@ class Peer:
     def _on_opened(self, _: asyncio.Task[None]) -> None:
         self._opening = None
 
+    def _is_login_old(self) -> bool:
+        return self._good_until is not None and self._loop.time() >= self._good_until
+
+    async def _let_go(self) -> None:
+        """What is under way is answered first, unless that takes too long."""
+        with suppress(PeerError):
+            deadline = self._loop.time() + LET_GO_SECONDS_MAX
+            while self.is_connected and len(self._calls):
+                await self._wait_for_room(deadline)
+        self._lose("its login is about to expire", is_refused=False)
+
     async def _open(self) -> None:
+        if self.is_connected:
+            await self._let_go()
         if self._locate is not None:
             self.host, self.port = self._locate()
         self._move_to(PeerState.CONNECTING)
@@ -242,7 +263,7 @@ class Peer:
             if self._state is PeerState.CONNECTING:
                 self._move_to(PeerState.IDLE)
             elif self._state is PeerState.GREETING:
-                self._lose("it does not tell its versions", is_refused=False)
+                self._lose("it does not tell its versions, or does not let us in", is_refused=False)
 
     async def _connect(self) -> None:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
@@ -263,6 +284,11 @@ class Peer:
         self._slow_attempts = 0
         self._poller.watch(sock.fileno(), self)
         await self._ask_versions()
+        self._good_until = None
+        if self._log_in is not None:
+            lifetime_ms = await self._log_in(self)
+            if lifetime_ms > 0:
+                self._good_until = self._loop.time() + lifetime_ms * LIFETIME_SHARE / 1000
         if self._socket is not sock:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
@@ -270,15 +296,22 @@ class Peer:
 
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        call = self._send(request, ApiVersionsResponse, API_VERSIONS, API_VERSIONS_VERSION)
-        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
-        try:
-            answer: ApiVersionsResponse = await call.future
-        finally:
-            timer.cancel()
+        answer = await self.greet(request, ApiVersionsResponse, API_VERSIONS_VERSION)
         if answer.error_code != Error.NONE:
             raise PeerError(f"{self.address} answers ApiVersions with error {answer.error_code}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    async def greet(self, request: Any, response: type[R], version: int) -> R:
+        """Ask while the connection is being made."""
+        key = layout_of(type(request)).api_key
+        assert key is not None, "parts of messages are not sent"
+        call = self._send(request, response, key, version)
+        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
+        try:
+            answer: R = await call.future
+            return answer
+        finally:
+            timer.cancel()
 
     # ---- receiving: called by the poller
 

@@ -31,7 +31,7 @@ from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
-from ottla.network.peer import Rounds
+from ottla.network.peer import LogIn, Rounds
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.broker_epoch_file import note_life, previous_life
@@ -47,7 +47,16 @@ SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 class Clustering:
     """One a broker of a cluster."""
 
-    def __init__(self, connect: str, node: Node, replicas: ReplicaSet, publisher: Publisher, poller: Rounds) -> None:
+    def __init__(
+        self,
+        connect: str,
+        node: Node,
+        replicas: ReplicaSet,
+        publisher: Publisher,
+        poller: Rounds,
+        log_in: LogIn | None = None,
+    ) -> None:
+        """`log_in` is how this broker logs in at the others, None if they ask for no login."""
         settings, live, images = node.settings, node.live, node.images
         self._node = node
         self._replicas = replicas
@@ -63,7 +72,7 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
-        self.peers = Peers(settings, images, poller)
+        self.peers = Peers(settings, images, poller, log_in)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)

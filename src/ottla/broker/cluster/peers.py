@@ -16,7 +16,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.network.connecting import connect
-from ottla.network.peer import Locate, Peer, PeerError, Rounds
+from ottla.network.peer import Locate, LogIn, Peer, PeerError, Rounds
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +29,13 @@ R = TypeVar("R")
 class Peers:
     """All outgoing connections of one broker."""
 
-    def __init__(self, settings: BrokerSettings, images: ImageHolder, poller: Rounds) -> None:
+    def __init__(
+        self, settings: BrokerSettings, images: ImageHolder, poller: Rounds, log_in: LogIn | None = None
+    ) -> None:
         self._settings = settings
         self._images = images
         self._poller = poller
+        self._log_in = log_in  # None: the listeners of brokers ask for none
         self._shared: dict[int, Peer] = {}
         self._own: set[Peer] = set()
         images.on_image(self._on_image)
@@ -81,6 +84,7 @@ class Peers:
             f"broker-{settings.node_id}-{purpose}",
             self._poller,
             locate,
+            log_in=self._log_in,
             connect_ms=settings.socket_connection_setup_timeout_ms,
             connect_ms_max=settings.socket_connection_setup_timeout_max_ms,
         )
