@@ -4,9 +4,9 @@ Rules:
 1. Nothing of this process is shared between logins: each has its keytab and its ticket cache by a GSSAPI credential
    store, so that several listeners have several keytabs. Only krb5.conf is the process's own, as in Java.
 2. A keytab is read at every login: a new one counts without a restart.
-3. Tickets are renewed by whoever logs in next, when `sasl.kerberos.ticket.renew.window.factor` of their life is over:
-   from a keytab by asking for a new one, in a ticket cache by `kinit -R`. If that fails, the old ticket is used as
-   long as it lives.
+3. A ticket is renewed when `sasl.kerberos.ticket.renew.window.factor` of its life is over. From a keytab a new one is
+   got by whoever logs in next. In a ticket cache it is renewed by `kinit -R`, and by a thread, since nobody can renew
+   what has ended. If that fails, the old ticket is used as long as it lives.
 4. What the library says becomes KerberosError: one line with cause and cure.
 5. All of it may wait for files or for a KDC: workers run it, never the event loop.
 """
@@ -21,7 +21,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,7 @@ from ottla.security.kerberos_faults import OTHER, Fault, fault_of, sentence
 ANY_PRINCIPAL: Final = "*"
 KINIT: Final = "/usr/bin/kinit"
 KINIT_SECONDS_MAX: Final = 30
+TICKETS_MAX: Final = 100
 MISSING_PACKAGE: Final = "GSSAPI needs the package gssapi: pip install 'ottla[kerberos]'"
 KRB5_CONF_PROPERTY: Final = "java.security.krb5.conf"
 _CACHES = itertools.count()
@@ -224,6 +226,14 @@ class ClientTickets:
         self._credentials = found
         self._end_ms = now_ms + lifetime_ms
         self._renew_ms = self.times.next_ms(now_ms, lifetime_ms, random.random())  # noqa: S311 (spreads load)
+        if self.options.uses_ticket_cache and self._renew_ms < self._end_ms:
+            timer = threading.Timer((self._renew_ms - now_ms) / 1000, self._renew_in_time)
+            timer.daemon = True
+            timer.start()
+
+    def _renew_in_time(self) -> None:
+        with suppress(KerberosError):  # told to whoever logs in
+            self.credentials()
 
     def _acquire(self, is_renewal: bool) -> Any:
         if self.options.uses_ticket_cache:
@@ -275,6 +285,12 @@ class ClientTickets:
 
     def __repr__(self) -> str:
         return f"<ClientTickets {self.options.principal or 'of the ticket cache'}>"
+
+
+@lru_cache(maxsize=TICKETS_MAX)
+def tickets_of(options: Krb5Options, times: RenewalTimes, kinit: str) -> ClientTickets:
+    """One for all clients of this process that log in alike: they share their tickets."""
+    return ClientTickets(options, times, kinit)
 
 
 def _keytab_store(key: bytes, path: str | None) -> dict[bytes, bytes] | None:

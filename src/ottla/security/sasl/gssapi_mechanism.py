@@ -26,6 +26,7 @@ from ottla.security.kerberos import (
     library,
     new_context,
     service_name,
+    tickets_of,
     told,
 )
 from ottla.security.kerberos_names import KerberosNameError, ShortNamer
@@ -198,11 +199,7 @@ def gssapi_client(module: LoginModule | None, properties: Mapping[str, str]) -> 
     service = service_name(options, properties.get("sasl.kerberos.service.name", "").strip())
     if service is None:
         raise KerberosError("No serviceName defined in either JAAS or Kafka config: set sasl.kerberos.service.name")
-    tickets = ClientTickets(
-        options,
-        RenewalTimes.of(properties),
-        properties.get("sasl.kerberos.kinit.cmd", KINIT),
-    )
+    tickets = tickets_of(options, RenewalTimes.of(properties), properties.get("sasl.kerberos.kinit.cmd", KINIT))
     return lambda host: GssapiClientExchange(tickets, service, host)
 
 
