@@ -22,7 +22,6 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
-from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.cluster.automatic_id import with_node_id
@@ -45,9 +44,7 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
-from ottla.broker.security.listener_rules import listener_rules
-from ottla.broker.security.logins import Logins
-from ottla.broker.security.scram_credentials import ImageCredentials
+from ottla.broker.security.opening import LoginSettingsError, open_logins, open_peer_login
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -58,7 +55,6 @@ from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
 from ottla.replication.replica_set import ReplicaSet
-from ottla.security.jaas import JaasError
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
@@ -94,7 +90,7 @@ def run_broker(settings: BrokerSettings) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, BrokerFailedError, StoreError, LogDirError) as error:
+    except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
         return 1
@@ -158,12 +154,8 @@ class Broker:
         publisher = Publisher(settings.node_id, replicas, node.live, self._clock, self._workers)
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
-            from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415
 
-            try:
-                log_in = peer_login(settings, os.environ, self._workers)
-            except (JaasError, BadValueError) as problem:
-                raise StartError(str(problem)) from None
+            log_in = open_peer_login(settings, os.environ, self._workers)
             self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, log_in)
             controller: ControllerService = self._cluster.controller
         else:
@@ -190,7 +182,7 @@ class Broker:
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
-        parts.logins = self._logins(node.images)
+        parts.logins = open_logins(settings, os.environ, self._clock, self._workers, node.images)
         connections.on_open = parts.logins.on_open
         self._follow_settings(parts, connections)
         listeners = [
@@ -235,14 +227,6 @@ class Broker:
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
-
-    def _logins(self, images: ImageHolder) -> Logins:
-        """The gate of listeners that ask for a login."""
-        try:
-            rules = listener_rules(self._file_settings, os.environ, ImageCredentials(images))
-        except (JaasError, BadValueError) as problem:
-            raise StartError(str(problem)) from None
-        return Logins(rules, self._clock, self._workers)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
 from ottla.security.client_protocol import client_protocol
-from ottla.security.jaas import JaasError
-from ottla.security.sasl.client_logins import client_login
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.client_logins import ClientLogin
 
 FILE_BYTES_MAX = 1024 * 1024
 COMMAND_CONFIG_VARIABLE = "OTTLA_COMMAND_CONFIG"
@@ -61,17 +63,23 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
     protocol = client_protocol(wanted)
     if protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
         raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use a listener without TLS")
-    try:
-        login = client_login(wanted)
-    except JaasError as problem:
-        raise UsageError(str(problem)) from None
     timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
     return Client(
         bootstrap,
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
-        login=login,
+        login=_login(wanted) if protocol.startswith("SASL_") else None,
     )
+
+
+def _login(properties: dict[str, str]) -> ClientLogin | None:
+    from ottla.security.jaas import JaasError  # noqa: PLC0415 (most tools need no login)
+    from ottla.security.sasl.client_logins import client_login  # noqa: PLC0415
+
+    try:
+        return client_login(properties)
+    except JaasError as problem:
+        raise UsageError(str(problem)) from None
 
 
 def client_of(options: Namespace) -> Client:

@@ -14,18 +14,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import Error
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError, RefusedError
-from ottla.client.login import log_in
 from ottla.client.versions import best_version, offered_versions
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import layout_of
-from ottla.security.sasl.client_logins import ClientLogin
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.client_logins import ClientLogin
 
 TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_MS = 10_000
@@ -215,6 +216,8 @@ class Client:
         return connection
 
     def _log_in(self, connection: Connection, login: ClientLogin) -> None:
+        from ottla.client.login import log_in  # noqa: PLC0415 (most tools need none)
+
         lifetime_ms = log_in(connection, login, self.timeout_ms)
         if lifetime_ms > 0:
             connection.good_until_ms = self.clock.monotonic_ms() + int(lifetime_ms * LIFETIME_SHARE)

@@ -13,7 +13,6 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, client_protocol
-from ottla.security.jaas import JaasError, client_module
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -115,6 +114,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
     is_asked_for = client_protocol(properties).startswith("SASL_")
     if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
         return {}
+    from ottla.security.jaas import JaasError, client_module  # noqa: PLC0415 (most tools need no login)
+
     try:
         module = client_module(properties, mechanism)
     except JaasError as problem:

@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.security.client_protocol import client_protocol
-from ottla.security.sasl.client_logins import ClientLogin, make_login
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.client_logins import ClientLogin
 
 GSSAPI: Final = "GSSAPI"
 MISSING: Final = (
@@ -81,6 +83,8 @@ def has_kerberos(library: Any) -> bool:
 
 def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Callable[[str], None]) -> Any:
     """A "Producer" or "Consumer" with the errors of `library`, confluent_kafka. Raises KafkaPythonError, JaasError."""
+    from ottla.security.sasl.client_logins import make_login  # noqa: PLC0415 (most tools need no login)
+
     try:
         import kafka  # noqa: PLC0415 (only who has Kerberos needs it)
         from kafka.net.sasl import register_sasl_mechanism  # noqa: PLC0415
@@ -143,6 +147,8 @@ def _typed(word: str, value: Any, default: Any) -> Any:
 
 def _mechanism(**config: Any) -> Any:
     """Ours where we have made the client; kafka-python's own for everybody else in this process."""
+    from ottla.security.sasl.client_logins import ClientLogin  # noqa: PLC0415
+
     login = config.get("sasl_kerberos_name")
     if isinstance(login, ClientLogin):
         return Mechanism(login, config["host"])

@@ -20,19 +20,22 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from ottla import __version__
 from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
 from ottla.network.connecting import connect
+from ottla.network.peer_error import PeerError, Rounds, api_name
 from ottla.network.peer_state import LEADS_TO, PeerState
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import layout_of
+
+__all__ = ["Locate", "LogIn", "Peer", "PeerError", "Rounds"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,33 +55,6 @@ R = TypeVar("R")
 Locate = Callable[[], tuple[str, int]]
 LogIn = Callable[["Peer"], Awaitable[int]]
 """Logs a new connection in with `greet`; how long that is good for, in ms, 0 for ever. Raises PeerError."""
-
-
-class PeerError(Exception):
-    """A call that was not answered.
-
-    is_refused: the other side refused, reset or closed the connection: most likely nobody runs there any more.
-    is_timeout: no answer in time; the request may still be carried out.
-    is_sent: the request may have reached the other side.
-    """
-
-    def __init__(
-        self, reason: str, *, is_refused: bool = False, is_timeout: bool = False, is_sent: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.is_refused = is_refused
-        self.is_timeout = is_timeout
-        self.is_sent = is_sent
-
-
-class Rounds(Protocol):
-    """The poller, as a peer sees it."""
-
-    def watch(self, descriptor: int, watched: Any) -> None: ...
-
-    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
-
-    def unwatch(self, descriptor: int) -> None: ...
 
 
 class Peer:
@@ -141,10 +117,13 @@ class Peer:
         if version is None:
             version = self.version_of(key)
         call = self._send(request, response, key, version)
+        answer: R = await self._answered(call, deadline)
+        return answer
+
+    async def _answered(self, call: Call, deadline: float) -> Any:
         timer = self._loop.call_at(deadline, self._on_late, call)
         try:
-            answer: R = await call.future
-            return answer
+            return await call.future
         finally:
             timer.cancel()
 
@@ -195,7 +174,7 @@ class Peer:
         if call.future.done():
             return
         call.future.set_exception(
-            PeerError(f"{self.address} did not answer {_name(call.key)} in time", is_timeout=True, is_sent=True)
+            PeerError(f"{self.address} did not answer {api_name(call.key)} in time", is_timeout=True, is_sent=True)
         )
         if self.received_bytes == call.received_before and call in self._calls:
             self._lose("it is silent", is_refused=False, is_timeout=True)
@@ -245,8 +224,8 @@ class Peer:
 
     async def _let_go(self) -> None:
         """What is under way is answered first, unless that takes too long."""
+        deadline = self._loop.time() + LET_GO_SECONDS_MAX
         with suppress(PeerError):
-            deadline = self._loop.time() + LET_GO_SECONDS_MAX
             while self.is_connected and len(self._calls):
                 await self._wait_for_room(deadline)
         self._lose("its login is about to expire", is_refused=False)
@@ -286,9 +265,8 @@ class Peer:
         await self._ask_versions()
         self._good_until = None
         if self._log_in is not None:
-            lifetime_ms = await self._log_in(self)
-            if lifetime_ms > 0:
-                self._good_until = self._loop.time() + lifetime_ms * LIFETIME_SHARE / 1000
+            seconds = await self._log_in(self) / 1000
+            self._good_until = self._loop.time() + seconds * LIFETIME_SHARE if seconds > 0 else None
         if self._socket is not sock:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
@@ -306,12 +284,8 @@ class Peer:
         key = layout_of(type(request)).api_key
         assert key is not None, "parts of messages are not sent"
         call = self._send(request, response, key, version)
-        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
-        try:
-            answer: R = await call.future
-            return answer
-        finally:
-            timer.cancel()
+        answer: R = await self._answered(call, self._loop.time() + self._connect_ms / 1000)
+        return answer
 
     # ---- receiving: called by the poller
 
@@ -396,8 +370,7 @@ class Peer:
             return
         if self._state is not PeerState.CLOSED:
             self._move_to(PeerState.IDLE)
-        self._socket = None
-        self._is_writing = False
+        self._socket, self._is_writing = None, False
         self._poller.unwatch(sock.fileno())
         sock.close()
         self._out.clear()
@@ -423,9 +396,5 @@ class Peer:
         self._state = state
 
     def __repr__(self) -> str:
-        unsent = f"{self._unsent_bytes} bytes unsent"
-        return f"<Peer {self.address} {self._state.value}, {len(self._calls)} under way, {unsent}>"
-
-
-def _name(key: int) -> str:
-    return ALL_APIS[key].name if key in ALL_APIS else f"API {key}"
+        under_way, unsent = len(self._calls), self._unsent_bytes
+        return f"<Peer {self.address} {self._state.value}, {under_way} under way, {unsent} bytes unsent>"

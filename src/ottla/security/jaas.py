@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -37,13 +36,15 @@ MODULE_WORDS: Final = {
     "GSSAPI": "Krb5Login",
 }
 
+# A word is made of letters, digits, _ $ * . - and whatever is not ASCII, and does not begin with a digit, . or -. The
+# classes name what it is not: to compile ranges up to the end of Unicode takes 60 ms.
 _TOKEN: Final = re.compile(
     r"""(?P<space>[\x00-\x20]+)
     | (?P<comment>//[^\n]*|/\*.*?\*/)
     | (?P<open_comment>/\*)
     | (?P<quoted>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
     | (?P<open_quote>["'])
-    | (?P<word>[A-Za-z_$*\u00a0-\U0010ffff][A-Za-z0-9_$*.\-\u00a0-\U0010ffff]*)
+    | (?P<word>[^\x00-\x23%-)+-@\[-\^`{-\x9f][^\x00-\x23%-)+,/:-@\[-\^`{-\x9f]*)
     | (?P<bare>[0-9.\-/][^\s;{}="']*)
     | (?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
@@ -146,6 +147,8 @@ def read_sections(path: str) -> Sections:
 
 def named_file(environment: Mapping[str, str] = os.environ) -> str | None:
     """The file that `KAFKA_OPTS=-Djava.security.auth.login.config=...` names, as Kafka's scripts hand it to Java."""
+    import shlex  # noqa: PLC0415 (rarely needed)
+
     for variable in ("KAFKA_OPTS", "JAVA_TOOL_OPTIONS"):
         text = environment.get(variable, "")
         try:
