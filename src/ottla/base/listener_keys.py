@@ -13,7 +13,18 @@ PREFIX: Final = "listener.name."
 CHANGEABLE: Final = frozenset({"max.connection.creation.rate", "max.connections", "num.network.threads"})
 
 OF_SASL: Final = frozenset(
-    {"connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size"}
+    {
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.server.max.receive.size",
+    }
 )
 OF_TLS: Final = frozenset(
     {

@@ -1,6 +1,7 @@
 """confluent-kafka (librdkafka) for our tools: made when needed, its trouble told to a person.
 
-What librdkafka does not know is left out with a warning, as a Java client would do.
+What librdkafka does not know is left out with a warning, as a Java client would do. Where it was built without
+Kerberos, kafka-python takes its place for such logins.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 from ottla.cli.terminal import ToolError, warn
 from ottla.client.java_properties import make_without_unknown
+from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make, wants_kerberos
+from ottla.security.jaas import JaasError
 
 METADATA_SECONDS = 1.0
 START_SECONDS = 1.0
@@ -47,10 +50,19 @@ def _make(kind: str, settings: Mapping[str, Any]) -> Any:
     wanted = dict(settings)
     wanted["log_level"] = wanted.get("log_level", 2)  # librdkafka's own log lines are for developers
     wanted["error_cb"] = ErrorReporter()
+    if wants_kerberos(wanted) and not has_kerberos(module):
+        return _make_kafka_python(kind, wanted)
     try:
         return make_without_unknown(getattr(module, kind), wanted, module.KafkaException, _warn_unknown)
     except module.KafkaException as problem:
         raise ToolError(f"the client cannot be configured like this: {problem.args[0].str()}") from None
+
+
+def _make_kafka_python(kind: str, settings: Mapping[str, Any]) -> Any:
+    try:
+        return make(kind, library(), settings, _warn_unknown)
+    except (KafkaPythonError, JaasError) as problem:
+        raise ToolError(str(problem)) from None
 
 
 def _warn_unknown(name: str) -> None:

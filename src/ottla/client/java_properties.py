@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, client_protocol
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -59,6 +60,12 @@ OAUTH_OPTIONS = {
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
 }
+KERBEROS_OPTIONS = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+    "ticketCache": "sasl.kerberos.ticket.cache",  # not librdkafka's: read by kafka_python.py
+}
 UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
@@ -72,7 +79,7 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "buffer.memory" and value.strip().isdecimal():
             found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
-        elif name == JAAS:
+        elif name in (JAAS, PROPERTY, TLS_PROPERTY):
             continue
         elif name in PEM_STORES:
             found |= _store(name, value.strip(), properties)
@@ -80,6 +87,8 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             found[name] = value.strip() or "none"
         else:
             found[RENAMED.get(name, name)] = value.strip()
+    if PROPERTY in properties or TLS_PROPERTY in properties:
+        found[PROPERTY] = client_protocol(properties)
     return _with_java_stores(found | _login(properties), properties)
 
 
@@ -108,7 +117,7 @@ def make_without_unknown(
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
     """What JAAS says, a text or a file, under librdkafka's names; Kerberos has settings of its own there."""
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
-    is_asked_for = properties.get("security.protocol", "").upper().startswith("SASL_")
+    is_asked_for = client_protocol(properties).startswith("SASL_")
     if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
         return {}
     from ottla.security.jaas import JaasError, client_module  # noqa: PLC0415 (most tools need no login)
@@ -118,6 +127,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
     except JaasError as problem:
         raise ClientError(str(problem)) from None
     options = module.options if module is not None else {}
+    if module is not None and "Krb5LoginModule" in module.short_name:
+        return {name: options[option] for option, name in KERBEROS_OPTIONS.items() if option in options}
     found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
     if mechanism.upper() == "OAUTHBEARER":
         found |= {name: options[option] for option, name in OAUTH_OPTIONS.items() if option in options}

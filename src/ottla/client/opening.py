@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.base.listeners import PROTOCOLS
 from ottla.client.client import PATIENCE_MS, TIMEOUT_MS, Client
 from ottla.client.errors import BadPropertyError
+from ottla.security.client_protocol import client_protocol
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -24,7 +25,7 @@ def open_client(
     patience_ms: int = PATIENCE_MS,
 ) -> Client:
     """`client_id` counts if the properties name none. Raises BadPropertyError."""
-    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    protocol = client_protocol(properties)
     if protocol not in PROTOCOLS:
         raise BadPropertyError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
     tls, login = (None, None) if protocol == "PLAINTEXT" else _security(properties)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.base.broker_keys.tls import TlsKeys
+from ottla.security.client_protocol import client_protocol
 from ottla.security.key_stores import (
     KeyStoreError,
     is_pem,
@@ -37,7 +38,7 @@ NO_IDENTIFICATION: Final = "none"  # librdkafka's word for Java's empty one
 
 def client_tls(properties: Mapping[str, str]) -> ssl.SSLContext | None:
     """The context that these properties ask for, None if they ask for none. Raises TlsError."""
-    if properties.get("security.protocol", "PLAINTEXT").strip().upper() not in OVER_TLS:
+    if client_protocol(properties) not in OVER_TLS:
         return None
     return client_context(TlsKeys(tls_texts(properties))).context
 

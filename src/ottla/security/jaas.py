@@ -6,7 +6,7 @@ Two forms, read as Java and Kafka read them: a file with named sections, each wi
 Rules:
 1. A listener's login is looked for in its own setting (`listener.name.<listener>.<mechanism>.sasl.jaas.config`), then
    in the file's section `<listener>.KafkaServer`, then in `KafkaServer`; a client's in `sasl.jaas.config`, then in
-   `KafkaClient`.
+   `KafkaClient` of the file that is named for it, or else of `jaas.conf` in the working folder.
 2. What is wrong raises JaasError, which names the line and the cause and never the value of an option.
 3. Java ends a text without its closing quote at the end of the line, and takes a bare `/` for a comment: both make
    another password than was meant, so both are errors here.
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 FILE_BYTES_MAX: Final = 1024 * 1024
+FILE_HERE: Final = "jaas.conf"
 FILE_PROPERTY: Final = "java.security.auth.login.config"
 SERVER_SECTION: Final = "KafkaServer"
 CLIENT_SECTION: Final = "KafkaClient"
@@ -208,7 +209,7 @@ def client_module(
         except JaasError as problem:
             raise JaasError(f"{JAAS_CONFIG}: {problem}") from None
     if sections is None:
-        path = named_file()
+        path = named_file() or (FILE_HERE if os.path.exists(FILE_HERE) else None)
         sections = read_sections(path) if path is not None else {}
     modules = sections.get(CLIENT_SECTION)
     return choose_module(modules, mechanism) if modules else None

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.testing.folders import Folder
+from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 READY = "ottla zookeeper ready on "
@@ -32,7 +31,6 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.01
 TAIL_CHARACTERS = 4000
-SET_PARENT_DEATH_SIGNAL = 1
 HEAP = "-Xmx192m"
 
 
@@ -92,7 +90,7 @@ class ZooKeeperProcess:
                 stderr=output,
                 env={**os.environ, "KAFKA_HEAP_OPTS": HEAP, **self._environment},
                 process_group=0,
-                preexec_fn=_die_with_parent if _is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
+                preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         atexit.register(self.kill)
         if wait:
@@ -175,14 +173,3 @@ class ZooKeeperProcess:
         with self.output.open("rb") as file:
             file.seek(position)
             return file.read().decode("utf-8", "replace")
-
-
-def _is_main_thread() -> bool:
-    """The kernel takes the thread that starts a process for its parent: one that ends would take the server with it."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def _die_with_parent() -> None:
-    """Also when the test run is killed, and also when the server is paused then (Linux only)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)

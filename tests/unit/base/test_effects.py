@@ -33,6 +33,7 @@ FETCHERS = "unit/broker/test_replica_fetcher.py"
 REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
 QUOTA = "unit/broker/test_replication_quota.py"
 UPKEEP = "unit/controller/test_upkeep.py"
+TICKETS = "conformance/test_kerberos_tickets.py"
 PEERS = "unit/broker/test_peers.py"
 
 TOPIC_KEYS = {
@@ -155,6 +156,12 @@ BROKER_KEYS = {
     "replica.socket.timeout.ms": REPLICA_FETCHES,
     "request.timeout.ms": f"{PEERS}::test_an_answer_is_waited_for_as_long_as_the_settings_say",
     "reserved.broker.max.id": "cluster/test_broker_ids.py::test_a_number_in_the_folders_stays",
+    "sasl.kerberos.kinit.cmd": f"{TICKETS}::test_a_ticket_cache_is_renewed_by_the_command_that_is_named",
+    "sasl.kerberos.min.time.before.relogin": f"{TICKETS}::test_when_a_ticket_is_renewed",
+    "sasl.kerberos.principal.to.local.rules": "conformance/test_kerberos.py::test_a_principal_without_a_short_name",
+    "sasl.kerberos.service.name": "cluster/test_kerberos.py::test_brokers_log_in_with_their_keytab_and_replicate",
+    "sasl.kerberos.ticket.renew.jitter": f"{TICKETS}::test_when_a_ticket_is_renewed",
+    "sasl.kerberos.ticket.renew.window.factor": f"{TICKETS}::test_a_new_ticket_is_got_before_the_old_one_ends",
     "security.inter.broker.protocol": f"{PEERS}::test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol",
     "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
     "socket.connection.setup.timeout.max.ms": f"{PEERS}::test_connecting_may_take_longer_and_longer",

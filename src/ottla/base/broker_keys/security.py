@@ -98,20 +98,14 @@ class SecurityKeys(Settings):
     )
     sasl_enabled_mechanisms = Items(("GSSAPI",), note="SASL mechanisms that clients may use.")
     sasl_jaas_config = Password(note="Login module and options of a listener in JAAS form.")
-    sasl_kerberos_kinit_cmd = Text("/usr/bin/kinit", unused=NO_SASL, note="Path of the kinit command.")
-    sasl_kerberos_min_time_before_relogin = Long(
-        60_000, unused=NO_SASL, note="Shortest time between two Kerberos logins."
-    )
+    sasl_kerberos_kinit_cmd = Text("/usr/bin/kinit", note="Program that renews the tickets of a cache.")
+    sasl_kerberos_min_time_before_relogin = Long(60_000, note="Shortest time between two Kerberos logins.")
     sasl_kerberos_principal_to_local_rules = Items(
-        ("DEFAULT",), unused=NO_SASL, note="Rules that make short names of Kerberos principals."
+        ("DEFAULT",), note="Rules that make short names of Kerberos principals."
     )
-    sasl_kerberos_service_name = OptionalText(unused=NO_SASL, note="Name that the broker has in Kerberos.")
-    sasl_kerberos_ticket_renew_jitter = Double(
-        0.05, unused=NO_SASL, note="Random share by which ticket renewal is moved."
-    )
-    sasl_kerberos_ticket_renew_window_factor = Double(
-        0.8, unused=NO_SASL, note="Share of a ticket's life after which it is renewed."
-    )
+    sasl_kerberos_service_name = OptionalText(note="Name that the brokers have in Kerberos.")
+    sasl_kerberos_ticket_renew_jitter = Double(0.05, note="Random share by which ticket renewal is moved.")
+    sasl_kerberos_ticket_renew_window_factor = Double(0.8, note="Share of a ticket's life after which it is renewed.")
     sasl_login_callback_handler_class = ClassName(unused=NO_JAVA, note="Class that supplies login data.")
     sasl_login_class = ClassName(unused=NO_JAVA, note="Class that does logins.")
     sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")

@@ -16,6 +16,7 @@ from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.client.versions import offered_versions
 from ottla.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.security.client_protocol import client_protocol
 
 TIMEOUT_MS = 3_000
 HANDSHAKE_VERSION = 1
@@ -25,7 +26,7 @@ CASE = "F10"
 
 def login_findings(problem: ClientError, bootstrap: str, properties: Mapping[str, str]) -> list[Finding]:
     """What is wrong between these properties and the first broker; empty if it is nothing of the kind."""
-    protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
+    protocol = client_protocol(properties)
     address = parse_bootstrap(bootstrap)[0]
     if problem.error is Error.BROKER_NOT_AVAILABLE:
         return []

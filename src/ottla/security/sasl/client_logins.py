@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.security.client_protocol import client_protocol
 from ottla.security.jaas import JaasError, LoginModule, client_module
 from ottla.security.sasl.mechanism import ClientExchange
 
 DEFAULT_MECHANISM: Final = "GSSAPI"
-DEFAULT_PROTOCOL: Final = "PLAINTEXT"
 
 MakeClientExchange = Callable[[str], ClientExchange]
 """Takes the name of the host to log in at."""
@@ -50,7 +50,7 @@ class ClientParts(NamedTuple):
 
 def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
-    if not properties.get("security.protocol", DEFAULT_PROTOCOL).strip().upper().startswith("SASL_"):
+    if not client_protocol(properties).startswith("SASL_"):
         return None
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
     return make_login(wanted.strip().upper(), properties)
@@ -80,6 +80,16 @@ def make_scram(parts: ClientParts) -> MakeClientExchange:
     return lambda _: ScramClient(parts.mechanism, name, password)
 
 
+def make_gssapi(parts: ClientParts) -> MakeClientExchange:
+    from ottla.security.kerberos import KerberosError  # noqa: PLC0415 (only who has Kerberos pays for it)
+    from ottla.security.sasl.gssapi_mechanism import gssapi_client  # noqa: PLC0415
+
+    try:
+        return gssapi_client(parts.module, parts.properties)
+    except KerberosError as problem:
+        raise JaasError(str(problem)) from None
+
+
 def make_oauthbearer(parts: ClientParts) -> MakeClientExchange:
     from ottla.security.oauth.token_source import make_source  # noqa: PLC0415
     from ottla.security.sasl.oauthbearer import EXTENSION_PREFIX, OAuthClient  # noqa: PLC0415
@@ -98,6 +108,7 @@ def make_oauthbearer(parts: ClientParts) -> MakeClientExchange:
 
 
 CLIENTS: Final[Mapping[str, Callable[[ClientParts], MakeClientExchange]]] = {
+    "GSSAPI": make_gssapi,
     "PLAIN": make_plain,
     "SCRAM-SHA-256": make_scram,
     "SCRAM-SHA-512": make_scram,

@@ -32,6 +32,18 @@ def make_plain(parts: ServerParts) -> MakeExchange:
     return lambda: plain.PlainServer(users)
 
 
+def make_gssapi(parts: ServerParts) -> MakeExchange:
+    from ottla.security.kerberos import KerberosError  # noqa: PLC0415 (only who has Kerberos pays for it)
+    from ottla.security.kerberos_names import KerberosNameError  # noqa: PLC0415
+    from ottla.security.sasl.gssapi_mechanism import gssapi_server  # noqa: PLC0415
+
+    rules = parts.setting("sasl.kerberos.principal.to.local.rules")
+    try:
+        return gssapi_server(_needed(parts), parts.setting("sasl.kerberos.service.name"), rules).exchange
+    except (KerberosError, KerberosNameError) as problem:
+        raise JaasError(f"listener {parts.listener}, {parts.mechanism}: {problem}") from None
+
+
 def make_scram(parts: ServerParts) -> MakeExchange:
     secret = secrets.token_bytes(SECRET_BYTES)
     return lambda: scram.ScramServer(parts.mechanism, parts.credentials, secret)
@@ -82,6 +94,7 @@ def make_oauthbearer(parts: ServerParts) -> MakeExchange:
 
 SERVERS: Final[Mapping[str, Callable[[ServerParts], MakeExchange]]] = {
     plain.MECHANISM: make_plain,
+    "GSSAPI": make_gssapi,
     **dict.fromkeys(HASHES, make_scram),
     "OAUTHBEARER": make_oauthbearer,
 }
