@@ -36,12 +36,12 @@ GROUP_OPERATIONS: Final = (
 
 
 def topic_operations(context: Context, topic: str) -> int:
-    return sum(1 << op for op in TOPIC_OPERATIONS if context.may(op, ResourceType.TOPIC, topic))
+    return sum(1 << op for op in TOPIC_OPERATIONS if context.is_granted(op, ResourceType.TOPIC, topic))
 
 
 def cluster_operations(context: Context) -> int:
-    return sum(1 << op for op in CLUSTER_OPERATIONS if context.may(op, ResourceType.CLUSTER, CLUSTER_NAME))
+    return sum(1 << op for op in CLUSTER_OPERATIONS if context.is_granted(op, ResourceType.CLUSTER, CLUSTER_NAME))
 
 
 def group_operations(context: Context, group: str) -> int:
-    return sum(1 << op for op in GROUP_OPERATIONS if context.may(op, ResourceType.GROUP, group))
+    return sum(1 << op for op in GROUP_OPERATIONS if context.is_granted(op, ResourceType.GROUP, group))

@@ -66,6 +66,8 @@ class Client:
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return (operation, resource_type, name) not in self.denied
 
+    sees = is_granted = may
+
     async def ask(self, handle: Callable[[Any, Any], Any], request: Any, version: int) -> Any:
         self.api_version = version
         answer = handle(request, self)
