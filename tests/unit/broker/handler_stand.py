@@ -68,6 +68,9 @@ class Client:
 
     sees = is_granted = may
 
+    def is_any_granted(self, *_: object) -> bool:
+        return not self.denied
+
     async def ask(self, handle: Callable[[Any, Any], Any], request: Any, version: int) -> Any:
         self.api_version = version
         answer = handle(request, self)
