@@ -400,15 +400,24 @@ class Fetch:
             asked.partition.traffic.refuse_read(error)
 
     def _partition(self, asked: FetchPartition) -> Partition:
+        if self.context.broker.authorizer is not None and not self._may_read(asked):
+            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         partition = asked.partition
         if partition is None or partition.is_deleted:
             partition = asked.partition = self._look_up(asked)
-        if self.replica is not None:
-            if not self.replica.is_allowed:
-                raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
-        elif not self.context.may(Operation.READ, ResourceType.TOPIC, partition.name.topic):
-            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         return partition
+
+    def _may_read(self, asked: FetchPartition) -> bool:
+        """Asked before anybody looks for the partition: who may not read it does not learn whether it is there."""
+        if self.replica is not None:
+            return self.replica.is_allowed
+        topic = asked.topic
+        if not topic:
+            known = self.context.broker.image.topics_by_id.get(asked.topic_id)
+            if known is None:
+                return True  # and learn that there is no such id
+            topic = known.name
+        return self.context.may(Operation.READ, ResourceType.TOPIC, topic)
 
     def _look_up(self, asked: FetchPartition) -> Partition:
         broker = self.context.broker
