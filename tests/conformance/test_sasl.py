@@ -305,3 +305,42 @@ def test_what_our_tools_say(secured: Secured, make: Callable[[Secured], tuple[st
     address, properties = make(secured)
     with Client(address, login=client_login(properties)) as client, pytest.raises(ClientError, match=said):
         client.cluster()
+
+
+# ---- logins that do not last (KIP-368)
+
+
+def test_clients_log_in_again_before_their_login_is_over(java: JavaTools, tmp_path: Path) -> None:
+    """Java repeats the login on its connection, librdkafka too; both go on for several lives of it."""
+    with socket.socket() as reservation:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reservation.getsockname()[1]}"
+        key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+        settings = {
+            "sasl.enabled.mechanisms": "PLAIN",
+            "connections.max.reauth.ms": "1200",
+            key: f'{PLAIN} user_admin="{PASSWORD}";',
+        }
+        broker = Broker(settings, topics=["t"], ignores_unknown=True)
+        broker.settings["listeners"] = f"{broker.settings['listeners']},SASL_PLAINTEXT://{address}"
+        with broker:
+            config = properties_file(tmp_path, "PLAIN", PLAIN, f'username="admin" password="{PASSWORD}"')
+            performed = java.run(
+                "kafka-producer-perf-test.sh",
+                *("--topic", "t", "--num-records", "200", "--record-size", "10", "--throughput", "50"),
+                *("--bootstrap-server", address, "--command-config", config),
+            )
+            assert "200 records sent" in performed.out, performed.err
+            producer = Producer({"bootstrap.servers": address, **login_of("PLAIN"), "log_level": 2})
+            deadline = time.monotonic() + 4
+            while time.monotonic() < deadline:
+                producer.produce("t", b"x")
+                assert producer.flush(WAIT_SECONDS) == 0
+                time.sleep(0.05)
+            with Client(address, login=client_login(login_of("PLAIN"))) as client:
+                deadline = time.monotonic() + 3
+                while time.monotonic() < deadline:
+                    client.metadata = None
+                    client.cluster()
+                    time.sleep(0.2)
