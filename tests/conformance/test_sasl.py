@@ -23,6 +23,10 @@ from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram
+from ottla.pipelines.source.cluster import open_cluster
+from ottla.pipelines.source.offset_ranges import Range
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.reading import read_range
 from ottla.security.sasl.client_logins import client_login
 from ottla.testing.broker import Broker
 
@@ -276,6 +280,22 @@ def test_our_tools_client_with_every_mechanism(secured: Secured, tmp_path: Path)
     for properties in (*(login_of(name) for name in ("PLAIN", *SCRAMS)), {**login_of("PLAIN"), **token}):
         with Client(secured.address, login=client_login(properties)) as client:
             assert client.cluster().brokers[0].port == int(secured.address.rpartition(":")[2])
+
+
+def test_a_query_reads_through_the_same_door(secured: Secured) -> None:
+    """The source of pipelines, without Spark around it: our own wire client logs in there too."""
+    librdkafka_round_trip(secured.address, b"query", **login_of("PLAIN"))
+    login = {f"kafka.{name}": value for name, value in login_of("SCRAM-SHA-512").items()}
+    options = read_options({"kafka.bootstrap.servers": secured.address, "subscribe": "t", **login}, is_stream=False)
+    assert options.is_plaintext
+    cluster = open_cluster(options)
+    try:
+        (partition,) = cluster.partitions(options.subscription)
+        end = cluster.latest([partition])[partition]
+    finally:
+        cluster.close()
+    batches = list(read_range(Range("t", 0, 0, end), options))
+    assert b"query" in [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
 @pytest.mark.parametrize(
