@@ -22,6 +22,7 @@ from ottla.client.client import Client
 from ottla.client.errors import RefusedError
 from ottla.client.quotas import Upsertion, alter_scram, describe_scram
 from ottla.security.certificate_authority import write_secret
+from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 from ottla.security.secure_folder import PASSWORD_BYTES, SCRAM_MODULE
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -56,7 +57,9 @@ def _parser() -> Parser:
     adding = commands.add_parser("add", help="give somebody a password, or another one")
     adding.add_argument("user")
     adding.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
-    adding.add_argument("--iterations", type=int, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}")
+    adding.add_argument(
+        "--iterations", type=_iterations, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+    )
     adding.add_argument(
         "--password-file",
         metavar="FILE",
@@ -71,6 +74,12 @@ def _parser() -> Parser:
     for command in (listing, adding, removing):
         add_connection(command)
     return parser
+
+
+def _iterations(text: str) -> int:
+    if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
+        raise argparse.ArgumentTypeError(f"iterations {text!r}: it is {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return int(text)
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
