@@ -38,6 +38,10 @@ class ListenerTls(Protocol):
         """Whose certificate this is (DER); ValueError if it is nobody's."""
         ...
 
+    def days_left(self) -> float:
+        """Until the certificate that we show expires."""
+        ...
+
 
 class Handshakes:
     """The workers, and all handshakes that are under way."""
