@@ -45,6 +45,7 @@ COMPILED = [
     "src/ottla/network/connection.py",
     "src/ottla/network/peer.py",
     "src/ottla/network/poller.py",
+    "src/ottla/network/tls_transport.py",
     "src/ottla/network/transport.py",
     "src/ottla/replication/following.py",
     "src/ottla/replication/following_replica.py",

@@ -161,7 +161,7 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:
-        return None
+        return _protocol_problem(settings)
     if "security.inter.broker.protocol" in settings.texts:
         return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
     if inter_broker.upper() not in names:
@@ -170,6 +170,17 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
             f"The valid options based on currently configured listeners are {','.join(names)}"
         )
     return None
+
+
+def _protocol_problem(settings: BrokerSettings) -> str | None:
+    """Brokers of a cluster must be able to reach each other; one that is alone needs nobody."""
+    protocol = settings.security_inter_broker_protocol
+    if not settings.zookeeper_connect or any(item.protocol == protocol for item in settings.advertised_listeners):
+        return None
+    return (
+        f"security.inter.broker.protocol is {protocol}, and no listener speaks it: set inter.broker.listener.name to "
+        f"one of {', '.join(item.name for item in settings.advertised_listeners)}, which brokers use among themselves"
+    )
 
 
 def _connection_problem(settings: BrokerSettings) -> str | None:

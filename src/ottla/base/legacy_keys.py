@@ -122,8 +122,8 @@ def _refuse_what_is_not_built(file: _File) -> None:
             )
     if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
         raise SettingsError(
-            f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS, which is not built yet: "
-            "remove the line to serve PLAINTEXT"
+            f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS: remove the line, "
+            "and give listeners one with SSL:// or SASL_SSL://, and ssl.keystore.location its certificate"
         )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import Clock, SystemClock
+from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
@@ -31,6 +31,7 @@ from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.file_limits import raise_file_limit
+from ottla.broker.first_steps import StartError, bind_addresses, check_metadata_store, make_tls
 from ottla.broker.handlers.api_versions import unsupported_version
 from ottla.broker.handlers.table import APIS
 from ottla.broker.log_options import start_broker_logging
@@ -50,14 +51,12 @@ from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
-from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import StoreError
-from ottla.network.listener import ConnectionSet, Listener, listen
+from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
 from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
-from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
@@ -75,10 +74,6 @@ START_SECONDS_FOREVER = 1e9
 
 class BrokerFailedError(Exception):
     """Why a broker that was running ends by itself: one line."""
-
-
-class StartError(Exception):
-    """Why the broker does not start: one line with cause and cure."""
 
 
 def run_broker(settings: BrokerSettings) -> int:
@@ -329,24 +324,6 @@ class Broker:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
 
 
-def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
-    """Partitions without the store that knows them would all be taken for strays: rather not start."""
-    failure = log_dirs.dirs[0].failure
-    if failure is not None:
-        raise StartError(f"{failure}. This folder, the first of log.dirs, holds the metadata store.")
-    store = Path(settings.log_dirs[0]) / METADATA_FILE
-    if not store.exists() and has_lived_in_cluster(log_dirs.dirs):
-        raise StartError(
-            f"{settings.log_dirs[0]} belongs to a broker of a cluster, but zookeeper.connect is not set. Set it to the "
-            "cluster's ZooKeeper, or give this broker a folder of its own."
-        )
-    if log_dirs.found and not store.exists():
-        raise StartError(
-            f"{store} is gone, but the log folders hold {len(log_dirs.found)} partitions. Put it back from a backup: "
-            "without it nobody knows which topics these are. To start empty, move the partitions' folders away."
-        )
-
-
 def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
     """Tell which folders get no new partitions."""
     named = settings.cordoned_log_dirs
@@ -378,35 +355,6 @@ async def open_monitor(observed: Observed) -> Monitor | None:
             f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
             f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."
         ) from error
-
-
-def make_tls(settings: BrokerSettings, clock: Clock, workers: Workers) -> BrokerTls | None:
-    """Read certificates before anything else is touched, as addresses are bound; None if no listener needs any."""
-    if not any(listener.protocol in ("SSL", "SASL_SSL") for listener in settings.listeners):
-        return None
-    from ottla.broker.security.tls import BrokerTls  # noqa: PLC0415 (a broker without TLS starts without it)
-    from ottla.security.tls import TlsError  # noqa: PLC0415
-
-    try:
-        return BrokerTls(settings, clock, workers)
-    except TlsError as problem:
-        raise StartError(str(problem)) from None
-
-
-def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind every address before anything else is touched: a port in use must not leave traces."""
-    bound: list[socket.socket] = []
-    for listener in settings.listeners:
-        try:
-            bound.append(listen(listener.host, listener.port, connection_limits(settings)))
-        except OSError as error:
-            for earlier in bound:
-                earlier.close()
-            raise StartError(
-                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror or error}. "
-                "Stop whatever uses that address, or choose another one in listeners."
-            ) from error
-    return bound
 
 
 def advertised_endpoints(settings: BrokerSettings, listeners: list[Listener]) -> dict[str, Endpoint]:

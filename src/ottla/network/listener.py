@@ -46,7 +46,7 @@ class ConnectionSet:
     ) -> None:
         """`tls` has the listeners that speak it, by their names."""
         self.limits = limits
-        self._tls = tls
+        self.tls = tls
         self._handshakes = handshakes or Handshakes()
         self._refusals = LogLimiter(REFUSAL_SECONDS)
         self.poller = poller
@@ -89,7 +89,7 @@ class ConnectionSet:
         if self.limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
         descriptor = sock.fileno()
-        tls = self._tls.get(listener_name)
+        tls = self.tls.get(listener_name)
         transport: Transport
         rounds: Rounds = self.poller
         if tls is None:

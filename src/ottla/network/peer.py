@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -26,12 +25,11 @@ from ottla import __version__
 from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
-from ottla.network.connecting import connect
-from ottla.network.peer_error import PeerError, Rounds, api_name
+from ottla.network.connecting import Rounds, open_transport
+from ottla.network.peer_error import PeerError, api_name
 from ottla.network.peer_state import LEADS_TO, PeerState
-from ottla.network.tls_handshake import OutgoingTls, shake_hands
-from ottla.network.tls_transport import TlsRounds
-from ottla.network.transport import PlainTransport, Transport
+from ottla.network.tls_handshake import OutgoingTls
+from ottla.network.transport import Transport
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.headers import encode_request_header
@@ -255,7 +253,9 @@ class Peer:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                transport = await self._secure(await connect(self.host, self.port))
+                self._descriptor, transport, self._rounds = await open_transport(
+                    self.host, self.port, self._poller, self._tls
+                )
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
@@ -278,15 +278,6 @@ class Peer:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
-
-    async def _secure(self, sock: socket.socket) -> Transport:
-        """Over TLS both sides agree on keys first; OSError if they do not."""
-        self._descriptor = sock.fileno()
-        if self._tls is None:
-            return PlainTransport(sock)
-        transport = await shake_hands(self._tls, sock, self.host, self._poller)
-        self._rounds = TlsRounds(transport, self._poller, self._loop)
-        return transport
 
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)

@@ -1,8 +1,6 @@
-"""What a peer tells of calls that failed, and what it needs of the poller."""
+"""What a peer tells of calls that failed."""
 
 from __future__ import annotations
-
-from typing import Any, Protocol
 
 from ottla.protocol.apis import ALL_APIS
 
@@ -22,16 +20,6 @@ class PeerError(Exception):
         self.is_refused = is_refused
         self.is_timeout = is_timeout
         self.is_sent = is_sent
-
-
-class Rounds(Protocol):
-    """The poller, as a peer sees it."""
-
-    def watch(self, descriptor: int, watched: Any) -> None: ...
-
-    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
-
-    def unwatch(self, descriptor: int) -> None: ...
 
 
 def api_name(key: int) -> str:

@@ -38,6 +38,10 @@ class ListenerTls(Protocol):
         """Whose certificate this is (DER); ValueError if it is nobody's."""
         ...
 
+    def days_left(self) -> float:
+        """Until the certificate that we show expires."""
+        ...
+
 
 class Handshakes:
     """The workers, and all handshakes that are under way."""
@@ -115,25 +119,19 @@ class Handshake:
         if self._is_stepping or self._is_over:
             return
         try:
-            count = self._receive(self._transport.socket)
+            count = self._transport.receive()
         except BlockingIOError:
             return
         except OSError as error:
             self.fail(error.strerror or "connection lost")
             return
+        self._received_bytes += count
         if count == 0:
             self.fail("closed during the TLS handshake")
         elif self._received_bytes > HANDSHAKE_BYTES_MAX:
             self.fail(f"more than {HANDSHAKE_BYTES_MAX} bytes before the end of the TLS handshake")
         else:
             self._step()
-
-    def _receive(self, sock: socket.socket) -> int:
-        received = self._transport.scratch.received
-        count = sock.recv_into(received)
-        self._transport.incoming.write(received[:count])
-        self._received_bytes += count
-        return count
 
     def on_writable(self) -> None:
         if not self._is_stepping and not self._is_over:
@@ -198,7 +196,7 @@ class Handshake:
         tls = self._transport.tls
         assert tls is not None
         self._end()
-        self._transport.is_open = True
+        self._transport.open()
         self._on_done(tls.getpeercert(binary_form=True))
 
     def fail(self, reason: str) -> None:

@@ -201,6 +201,7 @@ BROKER_KEYS = {
     "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
     "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",
     "socket.send.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "ssl.principal.mapping.rules": "unit/security/test_certificates.py::test_mapping_rules",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMES,
     "transaction.max.timeout.ms": GROUPS,
     "transaction.partition.verification.enable": f"{COORDINATORS}::test_older_producers_may_be_trusted",
@@ -218,6 +219,7 @@ FAMILIES = {
     "metrics.": "conformance/test_monitoring.py",
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
+    "ssl.": "unit/security/test_tls.py",
     "telemetry.": "conformance/test_client_metrics.py",
     "zookeeper.": "cluster/test_zookeeper_store.py",
 }

@@ -104,7 +104,7 @@ def test_protection_that_is_not_built_stops_the_start(key: str) -> None:
 
 
 def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
-    with pytest.raises(SettingsError, match="TLS, which is not built yet"):
+    with pytest.raises(SettingsError, match="asks for TLS: remove the line, and give listeners one with SSL://"):
         warnings_of({"ssl.mode.enable": "true"})
     assert warnings_of({"ssl.mode.enable": "false"}) == ()
 

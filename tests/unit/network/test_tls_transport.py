@@ -69,8 +69,9 @@ def transports() -> tuple[TlsTransport, TlsTransport]:
                 side.tls.do_handshake()
             assert side.flush()
             with suppress(BlockingIOError):
-                side._receive()
-    ours.is_open = theirs.is_open = True
+                side.receive()
+    ours.open()
+    theirs.open()
     return ours, theirs
 
 
@@ -124,11 +125,27 @@ def test_what_is_offered_again_while_the_socket_is_full_arrives_once(
 
 
 def test_bytes_that_wait_inside_are_announced(transports: tuple[TlsTransport, TlsTransport]) -> None:
-    sender, receiver = transports
+    receiver, sender = transports
     sender.send(bytes(range(200)), False)
     small = memoryview(bytearray(50))
     seen = [(receiver.receive_into(small), receiver.has_pending) for _ in range(4)]
     assert seen == [(50, True), (50, True), (50, True), (50, False)]
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 4096])
+def test_records_that_come_in_pieces_are_read_as_soon_as_they_are_whole(
+    transports: tuple[TlsTransport, TlsTransport], piece: int
+) -> None:
+    sender, receiver = transports
+    assert sender.tls is not None
+    bodies = [bytes([number]) * size for number, size in enumerate((1, 500, 16_384, 20_000, 2))]
+    for body in bodies:
+        sender.tls.write(body)
+    sealed, received = sender.outgoing.read(), bytearray()
+    for position in range(0, len(sealed), piece):
+        sender.socket.send(sealed[position : position + piece])
+        drain(receiver, received)
+    assert received == b"".join(bodies)
 
 
 def test_an_end_is_seen_with_and_without_good_bye(transports: tuple[TlsTransport, TlsTransport]) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 from ottla.base.broker_settings import BrokerSettings
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.network.connecting import connect
-from ottla.network.peer import Locate, LogIn, Peer, PeerError, Rounds
+from ottla.network.connecting import Rounds, connect
+from ottla.network.peer import Locate, LogIn, Peer, PeerError
 from ottla.network.tls_handshake import OutgoingTls
 
 logger = logging.getLogger(__name__)

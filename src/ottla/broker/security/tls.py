@@ -35,16 +35,22 @@ OVER_TLS: Final = ("SSL", "SASL_SSL")
 class TlsListener:
     """One listener, as the network room sees it (ListenerTls)."""
 
-    def __init__(self, live: LiveContext, mapping: PrincipalMapping | None) -> None:
+    def __init__(self, live: LiveContext, mapping: PrincipalMapping | None, clock: Clock) -> None:
         """Without a mapping certificates are no principals: a login follows."""
         self.live = live
         self._mapping = mapping
+        self._clock = clock
 
     def context(self) -> ssl.SSLContext:
         return self.live.context()
 
     def principal(self, certificate: bytes | None) -> str:
         return self._mapping.principal(certificate) if self._mapping is not None else ANONYMOUS
+
+    def days_left(self) -> float:
+        certificate = self.live.certificate
+        assert certificate is not None, "a listener shows one"
+        return certificate.days_left(self._clock.now_ms())
 
 
 class BrokerTls:
@@ -54,12 +60,11 @@ class BrokerTls:
 
     def __init__(self, settings: BrokerSettings, clock: Clock, workers: Executor) -> None:
         """Raises TlsError."""
-        self._clock = clock
         self._workers = workers
         self._warnings = LogLimiter(EXPIRY_WARNING_SECONDS)
         self._settings = settings
         self.listeners = {
-            listener.name: _listener(settings, listener)
+            listener.name: _listener(settings, listener, clock)
             for listener in settings.listeners
             if listener.protocol in OVER_TLS
         }
@@ -82,12 +87,6 @@ class BrokerTls:
             await loop.run_in_executor(self._workers, live.refresh, keys)
         self._warn_of_expiry(loop.time())
 
-    def days_left(self) -> dict[str, float]:
-        """Until the certificate of each listener expires."""
-        now_ms = self._clock.now_ms()
-        found = {name: listener.live.certificate for name, listener in self.listeners.items()}
-        return {name: certificate.days_left(now_ms) for name, certificate in found.items() if certificate is not None}
-
     def _all(self) -> Iterator[tuple[LiveContext, TlsKeys]]:
         for name, listener in self.listeners.items():
             yield listener.live, keys_of_listener(self._settings, name)
@@ -95,7 +94,8 @@ class BrokerTls:
             yield self.outgoing, keys_of_listener(self._settings, self._between)
 
     def _warn_of_expiry(self, now: float) -> None:
-        for name, days in self.days_left().items():
+        for name, listener in self.listeners.items():
+            days = listener.days_left()
             if days < EXPIRY_WARNING_DAYS and self._warnings.is_due(now, name):
                 when = f"expires in {days:.0f} days" if days >= 0 else f"expired {-days:.0f} days ago"
                 logger.warning(
@@ -106,7 +106,7 @@ class BrokerTls:
         return f"<BrokerTls of {', '.join(self.listeners) or 'no listener'}>"
 
 
-def _listener(settings: BrokerSettings, listener: Listener) -> TlsListener:
+def _listener(settings: BrokerSettings, listener: Listener, clock: Clock) -> TlsListener:
     keys = keys_of_listener(settings, listener.name)
     has_login = listener.protocol == "SASL_SSL"
     client_auth = None
@@ -117,7 +117,7 @@ def _listener(settings: BrokerSettings, listener: Listener) -> TlsListener:
         live = LiveContext(f"listener {listener.name}", keys, partial(server_context, client_auth=client_auth))
     except (TlsError, MappingError) as problem:
         raise TlsError(f"listener {listener.name}: {problem}") from None
-    return TlsListener(live, mapping)
+    return TlsListener(live, mapping, clock)
 
 
 def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:
