@@ -400,3 +400,19 @@ def test_the_logins_of_a_listener_are_not_told(secured: Secured) -> None:
     with Client(secured.broker.bootstrap_servers) as client:
         found = describe_configs(client, Resource.BROKER, ["1"])["1"]
     assert PASSWORD not in str(found)
+
+
+def test_a_damaged_jaas_file_stops_the_start_and_touches_nothing(tmp_path: Path) -> None:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(f"KafkaServer {{\n  {PLAIN}\n  user_admin=1geheim;\n}};\n")
+    properties = tmp_path / "server.properties"
+    lines = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}/data", "sasl.enabled.mechanisms=PLAIN")
+    properties.write_text("\n".join(lines) + "\n")
+    tool = [str(Path(sys.executable).with_name("ottla")), "broker", "--config", str(properties)]
+    environment = {**os.environ, "KAFKA_OPTS": f"-Djava.security.auth.login.config={jaas}"}
+    ended = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    said = "line 3: the value of user_admin begins with a digit or a sign: put it in double quotes"
+    assert ended.stderr.splitlines()[-1] == f"ottla broker: {jaas}, {said}"
+    assert "geheim" not in ended.stderr + ended.stdout
+    assert not (tmp_path / "data").exists()
