@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.base.properties import PropertiesError, read_properties
+from ottla.base.value_references import BrokenReferenceError, resolve
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
@@ -36,6 +37,11 @@ def load_properties(path: str) -> dict[str, str]:
         properties = read_properties(data.decode("utf-8", "replace"))
     except PropertiesError as problem:
         raise ToolError(f"{path}, line {problem.line}: {problem.cause}") from None
+    for key, value in properties.items():
+        try:
+            properties[key] = resolve(value, os.environ)
+        except BrokenReferenceError as problem:
+            raise ToolError(f"{path}: {key}: {problem}") from None
     if mode & 0o077 and any(word in key for key in properties for word in SECRET_WORDS):
         warn(f"warning: {path} holds a password and others can read it: chmod 600 {path}")
     return properties
