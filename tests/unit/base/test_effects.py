@@ -41,6 +41,7 @@ OAUTH_SETTINGS = f"{OAUTH}::test_the_settings_arrive"
 OAUTH_KEYS = f"{OAUTH}::test_old_keys_stay_good_while_the_provider_is_away"
 OAUTH_CLIENT = f"{OAUTH}::test_the_time_for_the_login_server_is_the_longer_of_the_two"
 OAUTH_REFRESH = f"{OAUTH}::test_the_refresh_window_is_a_share_of_a_token_s_life"
+RIGHTS = "unit/security/test_authorizer.py"
 
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/cleaning/test_log.py",
@@ -106,6 +107,11 @@ BROKER_KEYS = {
     "add.partitions.to.txn.retry.backoff.max.ms": PARTICIPATION,
     "add.partitions.to.txn.retry.backoff.ms": PARTICIPATION,
     "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
+    "allow.everyone.if.no.acl.found": f"{RIGHTS}::test_a_resource_without_rules_may_be_everybodys",
+    "authorizer.class.name": "conformance/test_access_rights.py",
+    "ottla.authorizer.mode": "conformance/test_acl_tools.py::"
+    "test_a_rehearsal_allows_everything_and_tells_which_rules_are_missing",
+    "super.users": f"{RIGHTS}::test_super_users_may_do_what_rules_deny",
     "auto.create.topics.enable": "conformance/test_limits.py::test_topics_are_not_created_by_use_when_that_is_off",
     "broker.id": "unit/base/test_broker_settings.py::test_node_id_and_broker_id_stand_for_each_other",
     "broker.rack": "conformance/test_metadata.py",

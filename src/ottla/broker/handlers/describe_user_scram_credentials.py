@@ -26,7 +26,9 @@ async def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
     if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
-        return DescribeUserScramCredentialsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+        refused = Error.CLUSTER_AUTHORIZATION_FAILED
+        rows = [ScramUserResult(user=user.name, error_code=refused) async for user in in_slices(request.users or [])]
+        return DescribeUserScramCredentialsResponse(error_code=refused, results=rows)
     configs = context.broker.image.user_configs
     if not request.users:
         rows = [described(name, config) async for name, config in in_slices(list(configs.items()))]

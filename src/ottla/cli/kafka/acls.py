@@ -140,7 +140,7 @@ def pattern_type_of(options: KafkaOptions) -> PatternType:
     text = options.text("resource-pattern-type") or PatternType.LITERAL.name
     found = PatternType.__members__.get(text.upper(), PatternType.UNKNOWN)
     if found is PatternType.UNKNOWN:
-        options.refuse(f"Cannot parse argument '{text}' of option resource-pattern-type")
+        raise OptionError(f"Cannot parse argument '{text}' of option resource-pattern-type")
     return found
 
 
