@@ -10,14 +10,17 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ottla.base.errors import Error
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
 from ottla.cli.doctor.facts import Facts, gather
-from ottla.cli.doctor.findings import Finding, Severity, known
+from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
+from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
+from ottla.client.errors import ClientError
 
 EXAMPLES = """
 ottla doctor
@@ -27,6 +30,7 @@ ottla doctor --log server.log                   what a log tells of
 ottla doctor --explain F5
 """
 TIMEOUT_MS = 8_000
+LOGIN_ERRORS = (Error.SASL_AUTHENTICATION_FAILED, Error.UNSUPPORTED_SASL_MECHANISM, Error.ILLEGAL_SASL_STATE)
 PAUSE_SECONDS = 1.0
 COLOURS = {Severity.PROBLEM: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
 PLAIN = "\x1b[0m"
@@ -38,9 +42,14 @@ def run(arguments: Sequence[str]) -> int:
         return _explain(options.explain)
     if options.log:
         return _tell(_of_logs(options.log), options, None)
-    with client_of(options) as client:
-        client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
-        facts = gather(client, PAUSE_SECONDS)
+    try:
+        with client_of(options) as client:
+            client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
+            facts = gather(client, PAUSE_SECONDS)
+    except ClientError as problem:
+        if problem.error not in LOGIN_ERRORS:
+            raise
+        return _tell([login_failure(Severity.PROBLEM, str(problem), str(problem))], options, None)
     findings = diagnose(facts)
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
@@ -69,7 +78,10 @@ def _of_logs(paths: Sequence[str]) -> list[Finding]:
             for sign in signs_in(file):
                 times = "once" if sign.times == 1 else f"{sign.times} times"
                 what = f"{CASES[sign.case].title} ({path}, {times}): {sign.last_line}"
-                findings.append(known(Severity.WARNING, sign.case, what))
+                if sign.case == LOGIN_CASE:
+                    findings.append(login_failure(Severity.WARNING, what, sign.last_line))
+                else:
+                    findings.append(known(Severity.WARNING, sign.case, what))
     return findings
 
 
