@@ -55,8 +55,21 @@ def broker_warnings(settings: BrokerSettings) -> list[str]:
             f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
             f"listen on {LOOPBACK} to keep it to this machine"
         )
+    found.extend(_login_warnings(settings))
     found.extend(_listener_key_warnings(settings))
     return [warning for warning in found if warning is not None]
+
+
+def _login_warnings(settings: BrokerSettings) -> Iterator[str]:
+    for listener in settings.listeners:
+        mechanisms = settings.of_listener(listener.name, "sasl.enabled.mechanisms")
+        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms and not is_loopback(listener.host):
+            yield f"{listener}: passwords cross the network as they are: use SASL_SSL, or SCRAM instead of PLAIN"
+    if "sasl.jaas.config" in settings.explicit:
+        yield (
+            "sasl.jaas.config: has no effect: set listener.name.<listener>.<mechanism>.sasl.jaas.config, "
+            "written small, or a JAAS file"
+        )
 
 
 def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:

@@ -11,6 +11,8 @@ from ottla.base.properties import PropertiesError, read_properties
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
+from ottla.client.errors import ClientError
+from ottla.client.login_settings import login_of
 from ottla.security.client_protocol import client_protocol
 
 if TYPE_CHECKING:
@@ -68,17 +70,14 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
         bootstrap,
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
-        login=_login(wanted) if protocol.startswith("SASL_") else None,
+        login=_login(wanted),
     )
 
 
 def _login(properties: dict[str, str]) -> ClientLogin | None:
-    from ottla.security.jaas import JaasError  # noqa: PLC0415 (most tools need no login)
-    from ottla.security.sasl.client_logins import client_login  # noqa: PLC0415
-
     try:
-        return client_login(properties)
-    except JaasError as problem:
+        return login_of(properties)
+    except ClientError as problem:
         raise UsageError(str(problem)) from None
 
 

@@ -212,10 +212,11 @@ class MetadataImage:
         new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
         return new
 
-    def with_user_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
-        """Whole new sets of settings by user. Empty ones stay: their nodes do, which may have others below them."""
+    def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
+        """Whole new sets of settings by user, None for one that is gone. An empty one stays, as its node does."""
         new = self._next()
-        new.user_configs = {**self.user_configs, **changed}
+        merged = {**self.user_configs, **changed}
+        new.user_configs = {name: config for name, config in merged.items() if config is not None}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:

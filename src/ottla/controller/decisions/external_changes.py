@@ -146,7 +146,10 @@ def decide_external_configs(
         path = tree.config_path(entity_type, entity)
         paths.add(path)
         config = load_config(path, nodes[path], entity_type, entity, reader) if path in nodes else {}
-        new = with_config(after, entity_type, entity, config)
+        if entity_type == tree.USER_CONFIG:
+            new = with_user(after, entity, config if path in nodes else None)
+        else:
+            new = with_config(after, entity_type, entity, config)
         count += new is not after
         after = new
     damaged = (image.damaged - paths) | reader.damaged.keys()
@@ -164,11 +167,13 @@ def with_config(image: MetadataImage, entity_type: str, entity: str, config: Map
         return image if image.broker_configs.get(entity, {}) == config else image.with_broker_config(entity, config)
     if entity_type == tree.GROUP_CONFIG:
         return image if image.group_configs.get(entity, {}) == config else image.with_group_configs({entity: config})
-    if entity_type == tree.USER_CONFIG:
-        return image if image.user_configs.get(entity) == config else image.with_user_configs({entity: config})
     if image.client_metrics_configs.get(entity, {}) == config:
         return image
     return image.with_client_metrics_configs({entity: config})
+
+
+def with_user(image: MetadataImage, user: str, config: Mapping[str, str] | None) -> MetadataImage:
+    return image if image.user_configs.get(user) == config else image.with_user_configs({user: config})
 
 
 def changed_entity(data: bytes) -> tuple[str, str] | None:
