@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.kerberos_realm import SERVICE, noted, settings
+from conformance.kerberos_realm import SERVICE, living_in, noted, settings
+from ottla.pipelines.source.offset_ranges import Range
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.reading import read_range
 from ottla.testing.broker import Broker
 from ottla.testing.kdc import Kdc, is_installed
 
@@ -146,6 +149,18 @@ def test_records_keep_all_their_parts(folder: Folder) -> None:
     folder.good("produce", "parts", "--format", "json", lines=json.dumps(record) + "\n")
     lines = folder.good("consume", "parts", "--from-beginning", "--until-end", "--json").splitlines()
     assert json.loads(lines[0]).items() >= record.items()
+
+
+def test_what_pipelines_read_with(folder: Folder) -> None:
+    """The reader of Spark's tasks, with the properties that a pipeline's file has under `client`."""
+    folder.put_jaas("wim")
+    folder.good("produce", "piped", lines="one\ntwo\nthree\n")
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": folder.kdc.jaas("wim")}
+    login |= {"bootstrap.servers": folder.broker.bootstrap_servers, "sasl.kerberos.service.name": "kafka"}
+    options = read_options({"subscribe": "piped", **{f"kafka.{name}": value for name, value in login.items()}})
+    with living_in(folder.kdc):
+        batches = list(read_range(Range("piped", 0, 0, 3), options))
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two", b"three"]
 
 
 # ---- what is wrong is told in one line
