@@ -163,7 +163,50 @@ def test_what_pipelines_read_with(folder: Folder) -> None:
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two", b"three"]
 
 
+def test_the_doctor_logs_in_at_every_broker(folder: Folder) -> None:
+    folder.put_jaas("xenia")
+    done = folder.run("doctor")
+    assert "cannot be reached" not in done.stdout
+    assert "1 broker" in done.stderr
+
+
 # ---- what is wrong is told in one line
+
+
+def test_records_that_are_not_stored(folder: Folder) -> None:
+    folder.put_jaas("arno")
+    folder.good("topics", "create", "narrow")
+    done = folder.run("produce", "narrow", lines="x" * 2_000_000 + "\nsmall\n")
+    assert done.returncode == 1
+    assert "message 1 (2000000 bytes) was not stored in narrow: it is larger than max.request.size" in done.stderr
+    done = folder.run("produce", "narrow", "socks", "--partition", "7")
+    assert done.returncode == 1
+    assert "was not stored in narrow" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert folder.good("consume", "narrow", "--from-beginning", "--until-end") == "small\n"
+
+
+def test_the_doctor_names_the_fault(folder: Folder) -> None:
+    folder.put_jaas("yves")
+    folder.write("client.properties", CLIENT.replace("= kafka", "= kafak"))
+    done = folder.run("doctor")
+    assert done.returncode == 1
+    assert "PROBLEM F10: the login at localhost:" in done.stdout
+    assert "cause: Kerberos knows no such service" in done.stdout
+    folder.write("client.properties", "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\n")
+    folder.write("client.properties", (folder.path / "client.properties").read_text() + "sasl.password=b\n")
+    assert "cause: the client logs in by another mechanism than the listener offers" in folder.run("doctor").stdout
+
+
+def test_figures_are_of_librdkafka_or_none(folder: Folder) -> None:
+    """Our librdkafka has no Kerberos: the tools that measure say so instead of measuring something else."""
+    folder.put_jaas("zoe")
+    folder.good("topics", "create", "measured")
+    for words in (("perf", "produce", "measured", "--records", "10"), ("perf", "consume", "measured")):
+        done = folder.run(*words)
+        assert done.returncode == 1
+        assert "this tool measures librdkafka" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import Any, Final
 EARLIEST: Final = -2  # librdkafka's numbers for the ends of a partition
 LATEST: Final = -1
 COMMIT_SECONDS: Final = 5.0
+COMMIT_MS_MAX: Final = 10_000
 POSITION_MS: Final = 1_000
 START_MS: Final = 2_000
 BATCH_MAX: Final = 500
@@ -47,9 +48,11 @@ class Producer:
             raise BufferError("too many records wait")
         chosen = None if partition is None or partition < 0 else partition
         place = {"partition": chosen, "timestamp_ms": timestamp or None, "headers": list(headers or [])}
+        from kafka.errors import KafkaError  # noqa: PLC0415
+
         try:
             future = self._inner.send(topic, value, key, **place)
-        except (AssertionError, TypeError, ValueError) as problem:
+        except (AssertionError, TypeError, ValueError, KafkaError) as problem:
             raise self._library.KafkaException(self._error(problem)) from None
         self._waiting += 1
         tell = on_delivery or _nobody
@@ -152,13 +155,10 @@ class Consumer:
     def close(self) -> None:
         from kafka.errors import KafkaError  # noqa: PLC0415
 
-        try:
-            if self._stored:
-                self._inner.commit(dict(self._stored))
-        except KafkaError as problem:
-            raise self._library.KafkaException(library_error(self._library, problem)) from None
-        finally:
-            self._inner.close(autocommit=False)
+        if self._stored:
+            with suppress(KafkaError):  # as librdkafka: what is not committed is read again
+                self._inner.commit(dict(self._stored), timeout_ms=COMMIT_MS_MAX)
+        self._inner.close(autocommit=False)
 
     def __repr__(self) -> str:
         return f"<Consumer of kafka-python, {len(self._items)} items>"

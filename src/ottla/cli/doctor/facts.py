@@ -21,6 +21,7 @@ from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.client.groups import Group, committed_offsets, describe_groups, list_groups
 from ottla.client.log_dirs import Folder, describe_log_dirs
+from ottla.client.login import log_in
 from ottla.client.offsets import list_offsets
 from ottla.client.reassignments import Reassignment, list_reassignments
 from ottla.client.versions import offered_versions
@@ -154,6 +155,8 @@ def look_at_broker(client: Client, broker_id: int, address: Address, rack: str |
             versions = offered_versions(connection, CONNECT_TIMEOUT_MS)
             times.append((time.monotonic() - started) * 1000)
         connection.versions = versions
+        if client.login is not None:
+            log_in(connection, client.login, CONNECT_TIMEOUT_MS)
         version = min(versions[3][1], 9) if 3 in versions else 0
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         answer = connection.call(request, MetadataResponse, version, CONNECT_TIMEOUT_MS)
