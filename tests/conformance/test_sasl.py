@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +24,7 @@ from kafka.errors import KafkaError
 from conformance.java_tools import JavaTools
 from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.client import Client
+from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram
 from ottla.pipelines.source.cluster import open_cluster
@@ -364,3 +368,51 @@ def test_clients_log_in_again_before_their_login_is_over(java: JavaTools, tmp_pa
                     client.metadata = None
                     client.cluster()
                     time.sleep(0.2)
+
+
+def test_users_are_made_listed_and_deleted_by_our_command(secured: Secured, tmp_path: Path) -> None:
+    config = properties_file(tmp_path, "SCRAM-SHA-512", SCRAM, f'username="admin" password="{PASSWORD}"')
+    tool = [str(Path(sys.executable).with_name("ottla")), "users", "--bootstrap-server", secured.address]
+
+    def run(*words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OTTLA_COMMAND_CONFIG": config}
+        return subprocess.run([*tool, *words], input=said, env=environment, capture_output=True, text=True, check=False)
+
+    assert run("set", "carol", said="first\n").returncode == 0
+    carol = {**login_of("SCRAM-SHA-256", "first"), "sasl.username": "carol"}
+    with Client(secured.address, login=client_login(carol)) as client:
+        client.cluster()
+    made = run("set", "carol", "--generate", "--mechanism", "SCRAM-SHA-256")
+    password = made.stdout.splitlines()[-1].removeprefix("password: ")
+    with Client(secured.address, login=client_login({**carol, "sasl.password": password})) as client:
+        client.cluster()
+    rows = {row["user"]: row["mechanisms"] for row in json.loads(run("list", "--json").stdout)}
+    assert rows["carol"] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 8192}
+    assert run("delete", "carol").returncode == 0
+    gone = run("delete", "carol")
+    assert (gone.returncode, gone.stderr) == (1, "ottla users: no such user: carol\n")
+    assert run("set", "carol", said="\n").returncode == 2
+    with Client(secured.address, login=client_login(carol)) as client, pytest.raises(ClientError, match="failed"):
+        client.cluster()
+
+
+def test_the_logins_of_a_listener_are_not_told(secured: Secured) -> None:
+    with Client(secured.broker.bootstrap_servers) as client:
+        found = describe_configs(client, Resource.BROKER, ["1"])["1"]
+    assert PASSWORD not in str(found)
+
+
+def test_a_damaged_jaas_file_stops_the_start_and_touches_nothing(tmp_path: Path) -> None:
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(f"KafkaServer {{\n  {PLAIN}\n  user_admin=1geheim;\n}};\n")
+    properties = tmp_path / "server.properties"
+    lines = ("listeners=SASL_PLAINTEXT://127.0.0.1:0", f"log.dirs={tmp_path}/data", "sasl.enabled.mechanisms=PLAIN")
+    properties.write_text("\n".join(lines) + "\n")
+    tool = [str(Path(sys.executable).with_name("ottla")), "broker", "--config", str(properties)]
+    environment = {**os.environ, "KAFKA_OPTS": f"-Djava.security.auth.login.config={jaas}"}
+    ended = subprocess.run(tool, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    said = "line 3: the value of user_admin begins with a digit or a sign: put it in double quotes"
+    assert ended.stderr.splitlines()[-1] == f"ottla broker: {jaas}, {said}"
+    assert "geheim" not in ended.stderr + ended.stdout
+    assert not (tmp_path / "data").exists()

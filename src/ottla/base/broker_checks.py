@@ -158,6 +158,12 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:
+        protocol = settings.security_inter_broker_protocol
+        if settings.zookeeper_connect and all(each.protocol != protocol for each in settings.advertised_listeners):
+            return (
+                f"security.inter.broker.protocol is {protocol}, and no listener has it: set it to the protocol of a "
+                f"listener that brokers use among themselves, or inter.broker.listener.name to one of {','.join(names)}"
+            )
         return None
     if "security.inter.broker.protocol" in settings.texts:
         return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."

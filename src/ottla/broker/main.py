@@ -44,7 +44,7 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
-from ottla.broker.security.opening import LoginSettingsError, open_logins, open_peer_login
+from ottla.broker.security.opening import LoginSettingsError, check_logins, open_logins, open_peer_login
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -93,7 +93,7 @@ def run_broker(settings: BrokerSettings) -> int:
     except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, LoginSettingsError) else 1
     finally:
         loop.close()
         stop_logging()
@@ -118,6 +118,7 @@ class Broker:
         """Start, serve, stop."""
         self._watch_signals()
         settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
+        check_logins(settings, os.environ, self._clock, self._workers)
         self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
@@ -183,7 +184,7 @@ class Broker:
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
         connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
         parts.logins = open_logins(settings, os.environ, self._clock, self._workers, node.images)
-        connections.on_open = parts.logins.on_open
+        connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         self._follow_settings(parts, connections)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)

@@ -20,6 +20,7 @@ from ottla.broker.served_api import ServedApi
 from ottla.network.buffers import Buffers
 from ottla.network.connection import ClientFacts, Connection
 from ottla.network.poller import Poller
+from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.codec import decode_whole, encode
 from ottla.protocol.headers import encode_request_header, response_header_bytes
 from ottla.protocol.messages.cluster import ApiVersionsRequest
@@ -87,6 +88,8 @@ class Stand:
             self.client,
             100 << 20,
         )
+        self.traffic = ListenerTraffic()
+        broker.logins.traffic_of = lambda _: self.traffic
         broker.logins.on_open(self.connection)
         self._correlation_id = 0
 
@@ -205,6 +208,7 @@ def test_a_failed_login_is_told_after_a_while_and_closed(token: bytes) -> None:
         assert answer.error_message == "Authentication failed: Invalid username or password"
         assert stand.connection.is_closed
         assert stand.client.principal == "User:ANONYMOUS"
+        assert (stand.traffic.logins, stand.traffic.failed_logins) == (0, 1)
 
     play(scene, connection_failed_authentication_delay_ms="500")
 
@@ -300,6 +304,7 @@ def test_a_login_can_be_repeated_on_its_connection(seconds: int) -> None:
         assert (await stand.authenticate()).session_lifetime_ms == 60_000
         await asyncio.sleep(55)
         assert (await stand.heartbeat()).error_code == 0
+        assert (stand.traffic.logins, stand.traffic.repeated_logins) == (1, 1)
 
     play(scene, connections_max_reauth_ms="60000")
 

@@ -38,6 +38,13 @@ def open_logins(
     return Logins(_told(lambda: listener_rules(settings, environment, credentials, clock)), clock, workers)
 
 
+def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor) -> None:
+    """Look at all of it before anything is opened: a mistake in JAAS must not leave a log folder unclean."""
+    open_logins(settings, environment, clock, workers, ImageHolder())
+    if settings.zookeeper_connect:
+        open_peer_login(settings, environment, workers)
+
+
 def open_peer_login(settings: BrokerSettings, environment: Mapping[str, str], workers: Executor) -> LogIn | None:
     """How this broker logs in at the others; None if they ask for no login."""
     from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415 (a broker alone starts without it)
