@@ -37,7 +37,7 @@ TOLD = "Authentication failed during authentication due to invalid credentials w
 @pytest.fixture(scope="module")
 def kdc() -> Iterator[Kdc]:
     with Kdc() as realm, living_in(realm):
-        realm.ticket("alice", realm.folder / "tickets")
+        realm.ticket("alice")
         yield realm
 
 
@@ -200,7 +200,7 @@ def test_nobody_goes_on_after_half_a_login(kdc: Kdc, broker: Broker) -> None:
 
 def test_without_a_kdc_old_logins_go_on() -> None:
     with Kdc() as own, Broker(settings(own), environment=own.environment) as broker, living_in(own):
-        own.ticket("alice", own.folder / "tickets")
+        own.ticket("alice")
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, **LOGIN)
         producer.send("orders", b"before").get(timeout=20)
         own.stop()

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.kerberos_realm import SERVICE, noted, settings
+from conformance.kerberos_realm import SERVICE, living_in, noted, settings
+from ottla.pipelines.source.offset_ranges import Range
+from ottla.pipelines.source.options import read_options
+from ottla.pipelines.source.reading import read_range
 from ottla.testing.broker import Broker
 from ottla.testing.kdc import Kdc, is_installed
 
@@ -148,7 +151,62 @@ def test_records_keep_all_their_parts(folder: Folder) -> None:
     assert json.loads(lines[0]).items() >= record.items()
 
 
+def test_what_pipelines_read_with(folder: Folder) -> None:
+    """The reader of Spark's tasks, with the properties that a pipeline's file has under `client`."""
+    folder.put_jaas("wim")
+    folder.good("produce", "piped", lines="one\ntwo\nthree\n")
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": folder.kdc.jaas("wim")}
+    login |= {"bootstrap.servers": folder.broker.bootstrap_servers, "sasl.kerberos.service.name": "kafka"}
+    options = read_options({"subscribe": "piped", **{f"kafka.{name}": value for name, value in login.items()}})
+    with living_in(folder.kdc):
+        batches = list(read_range(Range("piped", 0, 0, 3), options))
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two", b"three"]
+
+
+def test_the_doctor_logs_in_at_every_broker(folder: Folder) -> None:
+    folder.put_jaas("xenia")
+    done = folder.run("doctor")
+    assert "cannot be reached" not in done.stdout
+    assert "1 broker" in done.stderr
+
+
 # ---- what is wrong is told in one line
+
+
+def test_records_that_are_not_stored(folder: Folder) -> None:
+    folder.put_jaas("arno")
+    folder.good("topics", "create", "narrow")
+    done = folder.run("produce", "narrow", lines="x" * 2_000_000 + "\nsmall\n")
+    assert done.returncode == 1
+    assert "message 1 (2000000 bytes) was not stored in narrow: it is larger than max.request.size" in done.stderr
+    done = folder.run("produce", "narrow", "socks", "--partition", "7")
+    assert done.returncode == 1
+    assert "was not stored in narrow" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert folder.good("consume", "narrow", "--from-beginning", "--until-end") == "small\n"
+
+
+def test_the_doctor_names_the_fault(folder: Folder) -> None:
+    folder.put_jaas("yves")
+    folder.write("client.properties", CLIENT.replace("= kafka", "= kafak"))
+    done = folder.run("doctor")
+    assert done.returncode == 1
+    assert "PROBLEM F10: the login at localhost:" in done.stdout
+    assert "cause: Kerberos knows no such service" in done.stdout
+    folder.write("client.properties", "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\n")
+    folder.write("client.properties", (folder.path / "client.properties").read_text() + "sasl.password=b\n")
+    assert "cause: the client logs in by another mechanism than the listener offers" in folder.run("doctor").stdout
+
+
+def test_figures_are_of_librdkafka_or_none(folder: Folder) -> None:
+    """Our librdkafka has no Kerberos: the tools that measure say so instead of measuring something else."""
+    folder.put_jaas("zoe")
+    folder.good("topics", "create", "measured")
+    for words in (("perf", "produce", "measured", "--records", "10"), ("perf", "consume", "measured")):
+        done = folder.run(*words)
+        assert done.returncode == 1
+        assert "this tool measures librdkafka" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

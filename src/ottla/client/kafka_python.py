@@ -1,22 +1,15 @@
-"""kafka-python in librdkafka's clothes, for logins by Kerberos: confluent-kafka's packages are built without them.
+"""kafka-python in the place of librdkafka, for logins by Kerberos: confluent-kafka's packages are built without them.
 
-Rules:
-1. Only what our tools call is here, under the names and with the errors of confluent_kafka.
-2. Callbacks run inside poll() and flush(), in the thread of whoever calls, as librdkafka's do.
-3. The place of a group moves with what was stored (store_offsets), not with what was fetched.
-4. Logins are our own (security/sasl): the keytab and the ticket cache of the settings count, and nothing is taken from
-   the process.
+Here its clients are made, of settings in librdkafka's names; kafka_python_clients.py has what they look like. Logins
+are our own (security/sasl): the keytab and the ticket cache of the settings count, and nothing of the process does.
 """
 
 from __future__ import annotations
 
-import queue
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.client.kafka_python_clients import Consumer, Producer
 from ottla.security.client_protocol import client_protocol
 
 if TYPE_CHECKING:
@@ -27,22 +20,12 @@ MISSING: Final = (
     "a login by Kerberos needs the packages kafka-python and gssapi, since confluent-kafka is built without Kerberos: "
     "pip install 'ottla[kerberos]'"
 )
-EARLIEST: Final = -2  # librdkafka's numbers for the ends of a partition
-LATEST: Final = -1
-COMMIT_SECONDS: Final = 5.0
-POSITION_MS: Final = 1_000
-BATCH_MAX: Final = 500
-WAITING_MAX: Final = 100_000
 RENAMED: Final = {
     "compression.codec": "compression_type",
     "delivery.timeout.ms": "delivery_timeout_ms",
     "fetch.wait.max.ms": "fetch_max_wait_ms",
     "message.max.bytes": "max_request_size",
     "message.timeout.ms": "delivery_timeout_ms",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
 }
 # Done here, done by kafka-python in its own way, or of no meaning to it.
 LEFT_OUT: Final = frozenset(
@@ -56,7 +39,6 @@ LEFT_OUT: Final = frozenset(
         "partitioner",
         "queue.buffering.max.kbytes",
         "queue.buffering.max.messages",
-        "ssl.endpoint.identification.algorithm",
     }
 )
 
@@ -83,7 +65,9 @@ def has_kerberos(library: Any) -> bool:
 
 def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Callable[[str], None]) -> Any:
     """A "Producer" or "Consumer" with the errors of `library`, confluent_kafka. Raises KafkaPythonError, JaasError."""
-    from ottla.security.sasl.client_logins import make_login  # noqa: PLC0415 (most tools need no login)
+    from ottla.security.client_tls import client_tls  # noqa: PLC0415 (most tools need no login)
+    from ottla.security.sasl.client_logins import make_login  # noqa: PLC0415
+    from ottla.security.tls import TlsError  # noqa: PLC0415
 
     try:
         import kafka  # noqa: PLC0415 (only who has Kerberos needs it)
@@ -95,9 +79,14 @@ def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Calla
     inner = getattr(kafka, name)
     words = translated(settings, inner.DEFAULT_CONFIG, on_unknown)
     texts = {key: value for key, value in settings.items() if isinstance(value, str)}
+    try:
+        if (tls := client_tls(texts)) is not None:
+            words["ssl_context"] = tls
+    except TlsError as problem:
+        raise KafkaPythonError(str(problem)) from None
     words |= {"sasl_mechanism": GSSAPI, "sasl_kerberos_name": make_login(GSSAPI, texts)}
     if kind == "Consumer":
-        words["enable_auto_commit"] = False  # rule 3
+        words["enable_auto_commit"] = False  # what was stored is committed, not what was fetched
     elif "delivery_timeout_ms" in words:  # it refuses to wait for an answer longer than for the delivery
         times = {**inner.DEFAULT_CONFIG, **words}
         room_ms = times["delivery_timeout_ms"] - times["linger_ms"]
@@ -115,14 +104,12 @@ def translated(
     found: dict[str, Any] = {}
     for name, value in settings.items():
         word = RENAMED.get(name, name.replace(".", "_"))
-        if name in LEFT_OUT or name.startswith("sasl."):
+        if name in LEFT_OUT or name.startswith(("sasl.", "ssl.")):
             continue
         if word in known:
             found[word] = _typed(word, value, known[word])
         else:
             on_unknown(name)
-    if str(settings.get("ssl.endpoint.identification.algorithm", "")).lower() == "none":
-        found["ssl_check_hostname"] = False
     return found
 
 
@@ -178,220 +165,3 @@ class Mechanism:
 
     def auth_details(self) -> str:
         return "Authenticated via SASL / GSSAPI"
-
-
-# ---- the two clients
-
-
-class Producer:
-    """What our tools use of confluent_kafka's Producer."""
-
-    def __init__(self, library: Any, inner: Any) -> None:
-        self._library = library
-        self._inner = inner
-        self._waiting = 0
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-
-    def produce(
-        self,
-        topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        partition: int | None = None,
-        on_delivery: Callable[[Any, Any], None] | None = None,
-        timestamp: int = 0,
-        headers: Iterable[tuple[str, bytes]] | None = None,
-    ) -> None:
-        if self._waiting >= WAITING_MAX:
-            raise BufferError("too many records wait")
-        chosen = None if partition is None or partition < 0 else partition
-        place = {"partition": chosen, "timestamp_ms": timestamp or None, "headers": list(headers or [])}
-        try:
-            future = self._inner.send(topic, value, key, **place)
-        except (AssertionError, TypeError, ValueError) as problem:
-            raise self._library.KafkaException(self._error(problem)) from None
-        self._waiting += 1
-        tell = on_delivery or _nobody
-        future.add_callback(lambda _: self._events.put(lambda: tell(None, None)))
-        future.add_errback(lambda problem: self._events.put(lambda: tell(self._error(problem), None)))
-
-    def poll(self, seconds: float = 0) -> int:
-        """Reports deliveries; waits for the first if there is none."""
-        count = 0
-        while True:
-            try:
-                event = self._events.get(block=count == 0 and seconds > 0, timeout=seconds or None)
-            except queue.Empty:
-                return count
-            count += 1
-            self._waiting -= 1
-            event()
-
-    def flush(self, seconds: float = 1e9) -> int:
-        """How many still wait when the time is over."""
-        deadline = time.monotonic() + seconds
-        if self._waiting:
-            from kafka.errors import KafkaError  # noqa: PLC0415
-
-            with suppress(KafkaError):  # what has not come in time is still counted
-                self._inner.flush(timeout=seconds)
-        while self._waiting:
-            left = deadline - time.monotonic()
-            if not self.poll(max(left, 0.0)) and left <= 0:
-                break
-        return self._waiting
-
-    def list_topics(self, *_: object, **__: object) -> None:
-        """Asked to hurry: kafka-python does so by itself."""
-
-    def __len__(self) -> int:
-        return self._waiting
-
-    def __repr__(self) -> str:
-        return f"<Producer of kafka-python, {self._waiting} waiting>"
-
-    def _error(self, problem: Exception) -> Any:
-        return library_error(self._library, problem)
-
-
-class Consumer:
-    """What our tools use of confluent_kafka's Consumer."""
-
-    def __init__(self, library: Any, inner: Any) -> None:
-        self._library = library
-        self._inner = inner
-        self._items: deque[Item] = deque()
-        self._told_ends: dict[Any, int] = {}
-        self._stored: dict[Any, Any] = {}
-        self._commit_at = time.monotonic() + COMMIT_SECONDS
-
-    def subscribe(self, topics: list[str]) -> None:
-        if any(topic.startswith("^") for topic in topics):
-            self._inner.subscribe(pattern="|".join(topics))
-        else:
-            self._inner.subscribe(topics)
-
-    def incremental_assign(self, partitions: Iterable[Any]) -> None:
-        from kafka import TopicPartition  # noqa: PLC0415
-
-        new = {TopicPartition(each.topic, each.partition): each.offset for each in partitions}
-        self._inner.assign([*self._inner.assignment(), *new])
-        for place, offset in new.items():
-            if offset == EARLIEST:
-                self._inner.seek_to_beginning(place)
-            elif offset == LATEST:
-                self._inner.seek_to_end(place)
-            else:
-                self._inner.seek(place, offset)
-
-    def poll(self, seconds: float = 0) -> Item | None:
-        if not self._items:
-            self._fetch(seconds)
-        return self._items.popleft() if self._items else None
-
-    def consume(self, count: int = 1, seconds: float = 0) -> list[Item]:
-        if not self._items:
-            self._fetch(seconds)
-        return [self._items.popleft() for _ in range(min(count, len(self._items)))]
-
-    def store_offsets(self, offsets: Iterable[Any]) -> None:
-        from kafka import TopicPartition  # noqa: PLC0415
-        from kafka.structs import OffsetAndMetadata  # noqa: PLC0415
-
-        for each in offsets:
-            self._stored[TopicPartition(each.topic, each.partition)] = OffsetAndMetadata(each.offset, "", -1)
-        if time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + COMMIT_SECONDS
-            self._inner.commit_async(dict(self._stored))
-            self._stored.clear()
-
-    def list_topics(self, *_: object, **__: object) -> None:
-        """Asked to hurry: kafka-python does so by itself."""
-
-    def close(self) -> None:
-        from kafka.errors import KafkaError  # noqa: PLC0415
-
-        try:
-            if self._stored:
-                self._inner.commit(dict(self._stored))
-        except KafkaError as problem:
-            raise self._library.KafkaException(library_error(self._library, problem)) from None
-        finally:
-            self._inner.close(autocommit=False)
-
-    def __repr__(self) -> str:
-        return f"<Consumer of kafka-python, {len(self._items)} items>"
-
-    def _fetch(self, seconds: float) -> None:
-        from kafka.errors import KafkaError  # noqa: PLC0415
-
-        try:
-            for records in self._inner.poll(timeout_ms=int(seconds * 1000), max_records=BATCH_MAX).values():
-                self._items.extend(Item(record) for record in records)
-            self._note_ends()
-        except KafkaError as problem:
-            self._items.append(Item(None, library_error(self._library, problem)))
-
-    def _note_ends(self) -> None:
-        """Each end of a partition is told once, after the records before it."""
-        places = [place for place in self._inner.assignment() if self._inner.highwater(place) is not None]
-        ends = self._inner.end_offsets(places) if places and self._is_committed_only else {}
-        for place in places:
-            end = ends.get(place, self._inner.highwater(place))
-            if self._told_ends.get(place) != end and self._inner.position(place, timeout_ms=POSITION_MS) == end:
-                self._told_ends[place] = end
-                self._items.append(Item(place, self._library.KafkaError(self._library.KafkaError._PARTITION_EOF)))
-
-    @property
-    def _is_committed_only(self) -> bool:
-        """The last stable offset is the end then, which only the broker knows."""
-        return bool(self._inner.config["isolation_level"] == "read_committed")
-
-
-class Item:
-    """A record of kafka-python, or an event, as confluent_kafka's Message."""
-
-    def __init__(self, record: Any, error: Any = None) -> None:
-        self._record = record
-        self._error = error
-
-    def error(self) -> Any:
-        return self._error
-
-    def topic(self) -> str:
-        return str(self._record.topic)
-
-    def partition(self) -> int:
-        return int(self._record.partition)
-
-    def offset(self) -> int:
-        return int(self._record.offset)
-
-    def timestamp(self) -> tuple[int, int]:
-        """librdkafka counts the types from 1 on."""
-        return int(self._record.timestamp_type) + 1, int(self._record.timestamp)
-
-    def key(self) -> bytes | None:
-        key: bytes | None = self._record.key
-        return key
-
-    def value(self) -> bytes | None:
-        value: bytes | None = self._record.value
-        return value
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return list(self._record.headers)
-
-    def __repr__(self) -> str:
-        return f"<Item {self._error or self._record}>"
-
-
-def library_error(library: Any, problem: Exception) -> Any:
-    """An error of kafka-python as one of librdkafka: the same number where the protocol has one."""
-    number = getattr(problem, "errno", None)
-    known = isinstance(number, int) and number > 0
-    return library.KafkaError(number if known else library.KafkaError._FAIL, str(problem))
-
-
-def _nobody(*_: object) -> None:
-    """Nobody wants to know."""

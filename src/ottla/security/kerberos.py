@@ -161,15 +161,14 @@ class RenewalTimes(NamedTuple):
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RenewalTimes:
         """Of settings as they are written. Raises KerberosError at what is no number."""
-        prefix = "sasl.kerberos."
         try:
             return cls(
-                float(properties.get(f"{prefix}ticket.renew.window.factor", 0.8)),
-                float(properties.get(f"{prefix}ticket.renew.jitter", 0.05)),
-                int(properties.get(f"{prefix}min.time.before.relogin", 60_000)),
+                float(properties.get("sasl.kerberos.ticket.renew.window.factor", 0.8)),
+                float(properties.get("sasl.kerberos.ticket.renew.jitter", 0.05)),
+                int(properties.get("sasl.kerberos.min.time.before.relogin", 60_000)),
             )
         except ValueError as problem:
-            raise KerberosError(f"{prefix}ticket.renew.* and {prefix}min.time.before.relogin: {problem}") from None
+            raise KerberosError(f"one of the sasl.kerberos.* properties is no number: {problem}") from None
 
     def next_ms(self, now_ms: int, lifetime_ms: int, share: float) -> int:
         """When a ticket that is good for `lifetime_ms` more is renewed; `share` is a random number from 0 to 1.

@@ -33,6 +33,7 @@ from ottla.testing.parent import die_with_parent, is_main_thread
 HOST = "127.0.0.1"
 REALM = "EXAMPLE.COM"
 OUTPUT = "kdc.output"
+TICKETS = "tickets"
 READY = "commencing operation"
 SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.002
@@ -115,7 +116,7 @@ class Kdc:
         return {
             "KRB5_CONFIG": str(self.krb5_conf),
             "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={self.krb5_conf}",
-            "KRB5CCNAME": f"FILE:{self.folder}/tickets",
+            "KRB5CCNAME": f"FILE:{self.folder / TICKETS}",
         }
 
     @property
@@ -167,8 +168,8 @@ class Kdc:
         )
 
     def ticket(self, principal: str, cache: Path | None = None, *options: str) -> Path:
-        """A ticket for a principal in a cache of its own, as kinit gets it; `options` are more words for kinit."""
-        cache = cache or self.folder / f"{principal.replace('/', '-')}.tickets"
+        """A ticket as kinit gets it, in the cache of `environment` or another one; `options` are words for kinit."""
+        cache = cache or self.folder / TICKETS
         self._run(["kinit", *options, "-c", f"FILE:{cache}", "-kt", str(self.keytab(principal)), principal])
         return cache
 

@@ -39,6 +39,7 @@ def test_a_name_in_its_parts() -> None:
         ("a-b-c@REALM.COM", ("RULE:[1:$1]s/-/_/",), "a_b-c"),
         ("a-b-c@REALM.COM", ("RULE:[1:$1]s/-/_/g",), "a_b_c"),
         ("Alice@REALM.COM", ("RULE:[1:$1]/L",), "alice"),
+        ("Bob@PARTNER.COM", ("RULE:[1:$1@$0](.*@PARTNER.COM)s/@.*/-partner//L", "DEFAULT"), "bob-partner"),
         ("Alice@REALM.COM", ("RULE:[1:$1]/U",), "ALICE"),
         ("Alice@REALM.COM", (r"RULE:[1:$1@$0](.*@REALM.COM)s/@.*///L",), "alice"),
         ("Alice@REALM.COM", (r"RULE:[1:$1](Al.*)s/ice/X/g/U",), "ALX"),

@@ -15,9 +15,10 @@ from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
 from ottla.cli.doctor.facts import Facts, gather
-from ottla.cli.doctor.findings import Finding, Severity, known
-from ottla.cli.doctor.login import login_findings
+from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
+from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
+from ottla.cli.doctor.probing import login_findings
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
 from ottla.client.errors import ClientError
 
@@ -78,7 +79,10 @@ def _of_logs(paths: Sequence[str]) -> list[Finding]:
             for sign in signs_in(file):
                 times = "once" if sign.times == 1 else f"{sign.times} times"
                 what = f"{CASES[sign.case].title} ({path}, {times}): {sign.last_line}"
-                findings.append(known(Severity.WARNING, sign.case, what))
+                if sign.case == LOGIN_CASE:
+                    findings.append(login_failure(Severity.WARNING, what, sign.last_line))
+                else:
+                    findings.append(known(Severity.WARNING, sign.case, what))
     return findings
 
 

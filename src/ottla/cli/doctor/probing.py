@@ -10,7 +10,8 @@ import ssl
 from collections.abc import Mapping
 
 from ottla.base.errors import Error
-from ottla.cli.doctor.findings import Finding, Severity
+from ottla.cli.doctor.findings import Finding, Severity, login_failure
+from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
@@ -20,8 +21,8 @@ from ottla.security.client_protocol import client_protocol
 
 TIMEOUT_MS = 3_000
 HANDSHAKE_VERSION = 1
+LOGIN_ERRORS = (Error.SASL_AUTHENTICATION_FAILED, Error.ILLEGAL_SASL_STATE)
 NO_MECHANISM = "ottla-doctor"  # that no broker has: its answer names those that it has
-CASE = "F10"
 
 
 def login_findings(problem: ClientError, bootstrap: str, properties: Mapping[str, str]) -> list[Finding]:
@@ -30,8 +31,8 @@ def login_findings(problem: ClientError, bootstrap: str, properties: Mapping[str
     address = parse_bootstrap(bootstrap)[0]
     if problem.error is Error.BROKER_NOT_AVAILABLE:
         return []
-    if problem.error is Error.SASL_AUTHENTICATION_FAILED:
-        return [_refused_login(problem, properties)]
+    if problem.error in LOGIN_ERRORS:
+        return [login_failure(Severity.PROBLEM, str(problem), str(problem))]
     has_tls = speaks_tls(address)
     wants_tls = protocol.endswith("SSL")
     if has_tls and not wants_tls:
@@ -58,7 +59,7 @@ def _of_mechanisms(
         return [
             Finding(
                 Severity.PROBLEM,
-                CASE,
+                LOGIN_CASE,
                 f"{address} has no login with {mechanism}: {problem}",
                 f"its sasl.enabled.mechanisms are {', '.join(offered)}",
                 f"set sasl.mechanism={offered[0]} in the client, or add {mechanism} to the broker's listener",
@@ -102,33 +103,17 @@ def _trusting_all() -> ssl.SSLContext:
 def _wrong_protocol(address: Address, what: str, protocol: str, wanted: str) -> Finding:
     return Finding(
         Severity.PROBLEM,
-        CASE,
+        LOGIN_CASE,
         f"{address} {what}, and the client is set to security.protocol={protocol}",
         "client and listener do not agree on how to talk",
         f"set security.protocol={wanted} (in the file that --command-config names), or use another port",
     )
 
 
-def _refused_login(problem: ClientError, properties: Mapping[str, str]) -> Finding:
-    mechanism = (properties.get("sasl.mechanism") or "GSSAPI").upper()
-    cures = {
-        "GSSAPI": "look at the ticket or keytab (klist -kt user.keytab), at its number (kvno), at the clocks of all "
-        "machines, and at sasl.kerberos.service.name",
-        "OAUTHBEARER": "look at the token's issuer, audience, scope and time, and at the keys of the issuer",
-    }
-    return Finding(
-        Severity.PROBLEM,
-        CASE,
-        str(problem),
-        "user name and password, ticket or token are not what the broker knows; its log says which",
-        cures.get(mechanism, "give the user a password again: ottla users add NAME, and set it in sasl.jaas.config"),
-    )
-
-
 def _certificate(problem: ClientError) -> Finding:
     return Finding(
         Severity.PROBLEM,
-        CASE,
+        LOGIN_CASE,
         str(problem),
         "a certificate has expired, is for another host, or is signed by somebody who is not trusted",
         "put the authority's certificate into ssl.truststore.location, connect to a name that the certificate has, or "
