@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ottla.base.listener_keys import acts_on_listener, split_listener_key, without_mechanism
-from ottla.base.listeners import LOOPBACK
+from ottla.base.listeners import LOOPBACK, Listener
 from ottla.base.setting_types import BadValueError, parse_int
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_broker_settings(settings: BrokerSettings) -> None:
 def broker_warnings(settings: BrokerSettings) -> list[str]:
     """What is allowed but doubtful."""
     found = [type(settings).advertised_listeners.host_warning(settings)]
-    unguarded = [listener for listener in settings.listeners if not listener.protocol.startswith("SASL_")]
+    unguarded = [listener for listener in settings.listeners if not _asks_who(settings, listener)]
     open_to_all = [str(listener) for listener in unguarded if not is_loopback(listener.host)]
     if open_to_all:
         found.append(
@@ -72,6 +72,12 @@ def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
             declared = settings.keys.get(without_mechanism(key.base))
             reason = declared.unused if declared is not None else None
             yield f"{name}: has no effect, because {reason or 'all listeners share this setting'}"
+
+
+def _asks_who(settings: BrokerSettings, listener: Listener) -> bool:
+    if listener.protocol == "SSL":
+        return bool(settings.of_listener(listener.name, "ssl.client.auth") == "required")
+    return listener.protocol.startswith("SASL_")
 
 
 def is_loopback(host: str) -> bool:
@@ -139,9 +145,6 @@ def _role_problem(settings: BrokerSettings) -> str | None:
 def _listener_problem(settings: BrokerSettings) -> str | None:
     if not settings.listeners:
         return "listeners has none that clients could use: add one, such as PLAINTEXT://:9092"
-    for listener in settings.listeners:
-        if listener.protocol not in ("PLAINTEXT", "SASL_PLAINTEXT"):
-            return f"listener {listener} needs {listener.protocol}, which is not built yet: use one without TLS"
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:

@@ -1,7 +1,7 @@
 """Settings of single listeners: `listener.name.internal.max.connections=50`.
 
 The listener's name is written small. Three keys may be changed for one listener while the broker runs; those of SASL
-count from its start on, and some of them have the name of a mechanism before them, written small too:
+and TLS count from its start on, and some of them have the name of a mechanism before them, written small too:
 `listener.name.internal.plain.sasl.jaas.config`.
 """
 
@@ -14,6 +14,26 @@ CHANGEABLE: Final = frozenset({"max.connection.creation.rate", "max.connections"
 
 OF_SASL: Final = frozenset(
     {"connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "sasl.server.max.receive.size"}
+)
+OF_TLS: Final = frozenset(
+    {
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+    }
 )
 MECHANISMS: Final = frozenset({"gssapi", "oauthbearer", "plain", "scram-sha-256", "scram-sha-512"})
 
@@ -41,7 +61,7 @@ def without_mechanism(base: str) -> str:
 
 def acts_on_listener(base: str) -> bool:
     """Whether this key counts for one listener."""
-    return base in CHANGEABLE or without_mechanism(base) in OF_SASL
+    return base in CHANGEABLE or without_mechanism(base) in OF_SASL or base in OF_TLS
 
 
 def listener_key(listener: str, base: str) -> str:

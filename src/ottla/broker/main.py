@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.clock import SystemClock
+from ottla.base.clock import Clock, SystemClock
 from ottla.base.logs import stop_logging
 from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
@@ -57,6 +57,7 @@ from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import StoreError
 from ottla.network.listener import ConnectionSet, Listener, listen
 from ottla.network.poller import Poller
+from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
 from ottla.security.jaas import JaasError
 from ottla.storage.broker_epoch_file import has_lived_in_cluster
@@ -66,6 +67,7 @@ from ottla.storage.log_dirs import LogDirs
 if TYPE_CHECKING:
     from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.monitoring.monitor import Monitor
+    from ottla.broker.security.tls import BrokerTls
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class Broker:
         self._failure: str | None = None
         self._monitor: Monitor | None = None
         self._cluster: Clustering | None = None  # None: this broker is alone
+        self._tls: BrokerTls | None = None  # None: no listener speaks it
+        self._handshakes = Handshakes()
         self._sockets: list[socket.socket] = []  # one for each listener
         self._workers = Workers(settings.num_io_threads)
 
@@ -122,6 +126,7 @@ class Broker:
         """Start, serve, stop."""
         self._watch_signals()
         settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
+        self._tls = make_tls(settings, self._clock, self._workers)
         self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
@@ -159,7 +164,9 @@ class Broker:
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller)
+            outgoing = self._tls.outgoing if self._tls is not None else None
+            tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
+            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, tls)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))
@@ -184,7 +191,14 @@ class Broker:
         parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
-        connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
+        tls = self._tls
+        connections = ConnectionSet(
+            connection_limits(settings),
+            dispatcher,
+            self._poller,
+            tls.listeners if tls is not None else {},
+            self._handshakes,
+        )
         parts.logins = self._logins(node.images)
         connections.on_open = parts.logins.on_open
         self._follow_settings(parts, connections)
@@ -210,6 +224,8 @@ class Broker:
         housekeeping.start()
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
+        if tls is not None:
+            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         for listener in listeners:
@@ -244,6 +260,8 @@ class Broker:
         live, log_dirs = parts.node.live, parts.replicas.log_dirs
         live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
+        if self._tls is not None:
+            live.on_change(self._tls.follow)
         cordon_folders(log_dirs, self._file_settings)
         live.on_change(lambda changed: cordon_folders(log_dirs, changed))
 
@@ -366,6 +384,19 @@ async def open_monitor(observed: Observed) -> Monitor | None:
             f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
             f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."
         ) from error
+
+
+def make_tls(settings: BrokerSettings, clock: Clock, workers: Workers) -> BrokerTls | None:
+    """Read certificates before anything else is touched, as addresses are bound; None if no listener needs any."""
+    if not any(listener.protocol in ("SSL", "SASL_SSL") for listener in settings.listeners):
+        return None
+    from ottla.broker.security.tls import BrokerTls  # noqa: PLC0415 (a broker without TLS starts without it)
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
+    try:
+        return BrokerTls(settings, clock, workers)
+    except TlsError as problem:
+        raise StartError(str(problem)) from None
 
 
 def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:

@@ -26,6 +26,9 @@ from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
 from ottla.network.connecting import connect
 from ottla.network.peer_state import LEADS_TO, PeerState
+from ottla.network.tls_handshake import OutgoingTls, shake_hands
+from ottla.network.tls_transport import TlsRounds
+from ottla.network.transport import PlainTransport, Transport
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.headers import encode_request_header
@@ -89,6 +92,7 @@ class Peer:
         *,
         connect_ms: int = CONNECT_MS,
         connect_ms_max: int = CONNECT_MS_MAX,
+        tls: OutgoingTls | None = None,
     ) -> None:
         """`locate` tells the address anew before each connection, for a broker that may come back elsewhere.
 
@@ -103,9 +107,12 @@ class Peer:
         self.connections = 0  # how often one was made
         self._state = PeerState.IDLE
         self._poller = poller
+        self._rounds: Rounds = poller  # or, over TLS, what stands before it
         self._locate = locate
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._socket: socket.socket | None = None
+        self._transport: Transport | None = None
+        self._descriptor = -1
         self._opening: asyncio.Task[None] | None = None
         self._connect_ms = connect_ms
         self._connect_ms_max = connect_ms_max
@@ -248,7 +255,7 @@ class Peer:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                sock = await connect(self.host, self.port)
+                transport = await self._secure(await connect(self.host, self.port))
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
@@ -257,16 +264,25 @@ class Peer:
                 f"cannot connect to {self.address}: {problem.strerror or problem}",
                 is_refused=problem.errno in REFUSALS,
             ) from None
-        self._socket = sock
+        self._transport = transport
         self._move_to(PeerState.GREETING)
         self.connections += 1
         self._slow_attempts = 0
-        self._poller.watch(sock.fileno(), self)
+        self._rounds.watch(self._descriptor, self)
         await self._ask_versions()
-        if self._socket is not sock:
+        if self._transport is not transport:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
+
+    async def _secure(self, sock: socket.socket) -> Transport:
+        """Over TLS both sides agree on keys first; OSError if they do not."""
+        self._descriptor = sock.fileno()
+        if self._tls is None:
+            return PlainTransport(sock)
+        transport = await shake_hands(self._tls, sock, self.host, self._poller)
+        self._rounds = TlsRounds(transport, self._poller, self._loop)
+        return transport
 
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
@@ -285,12 +301,12 @@ class Peer:
     def on_readable(self) -> None:
         budget = RECEIVED_BYTES_PER_TURN
         while budget > 0:
-            sock = self._socket
-            if sock is None:
+            transport = self._transport
+            if transport is None:
                 return
             room = self._calls.room()
             try:
-                count = sock.recv_into(room)
+                count = transport.receive_into(room)
             except BlockingIOError:
                 return
             except OSError as problem:
@@ -318,20 +334,20 @@ class Peer:
     # ---- sending
 
     def on_writable(self) -> None:
-        if self._socket is not None:
+        if self._transport is not None:
             self._flush_out()
 
     def flush(self) -> None:
         """Nothing is held back for the end of a round."""
 
     def _flush_out(self) -> None:
-        sock, out = self._socket, self._out
-        if sock is None:
+        transport, out = self._transport, self._out
+        if transport is None:
             return
         try:
             while out:
                 chunk = out[0]
-                sent = sock.send(chunk)
+                sent = transport.send(chunk, False)
                 self._unsent_bytes -= sent
                 self.sent_bytes += sent
                 if sent == len(chunk):
@@ -346,7 +362,7 @@ class Peer:
         should_write = len(out) > 0
         if should_write != self._is_writing:
             self._is_writing = should_write
-            self._poller.interest(sock.fileno(), True, should_write)
+            self._rounds.interest(self._descriptor, True, should_write)
         if not should_write:
             self._tell_room()
 
@@ -358,15 +374,15 @@ class Peer:
 
     def _lose(self, reason: str, *, is_refused: bool, is_timeout: bool = False) -> None:
         """The connection is gone; everybody who waits is told. The next call makes a new one."""
-        sock = self._socket
-        if sock is None:
+        transport = self._transport
+        if transport is None:
             return
         if self._state is not PeerState.CLOSED:
             self._move_to(PeerState.IDLE)
-        self._socket = None
+        self._transport = None
         self._is_writing = False
-        self._poller.unwatch(sock.fileno())
-        sock.close()
+        self._rounds.unwatch(self._descriptor)
+        transport.close()
         self._out.clear()
         self._unsent_bytes = 0
         calls = self._calls.give_up()

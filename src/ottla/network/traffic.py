@@ -11,6 +11,7 @@ class ListenerTraffic:
         self.closed = 0
         self.refused = 0  # over max.connections.per.ip
         self.expired = 0  # closed by us after connections.max.idle.ms
+        self.failed_handshakes = 0  # of TLS
         self.received_bytes = 0  # of closed connections
         self.sent_bytes = 0
 

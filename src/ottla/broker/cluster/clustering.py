@@ -32,6 +32,7 @@ from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.peer import Rounds
+from ottla.network.tls_handshake import OutgoingTls
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.broker_epoch_file import note_life, previous_life
@@ -47,7 +48,15 @@ SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 class Clustering:
     """One a broker of a cluster."""
 
-    def __init__(self, connect: str, node: Node, replicas: ReplicaSet, publisher: Publisher, poller: Rounds) -> None:
+    def __init__(
+        self,
+        connect: str,
+        node: Node,
+        replicas: ReplicaSet,
+        publisher: Publisher,
+        poller: Rounds,
+        tls: OutgoingTls | None = None,
+    ) -> None:
         settings, live, images = node.settings, node.live, node.images
         self._node = node
         self._replicas = replicas
@@ -63,7 +72,7 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
-        self.peers = Peers(settings, images, poller)
+        self.peers = Peers(settings, images, poller, tls)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)

@@ -17,6 +17,7 @@ from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.network.connecting import connect
 from ottla.network.peer import Locate, Peer, PeerError, Rounds
+from ottla.network.tls_handshake import OutgoingTls
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,12 @@ R = TypeVar("R")
 class Peers:
     """All outgoing connections of one broker."""
 
-    def __init__(self, settings: BrokerSettings, images: ImageHolder, poller: Rounds) -> None:
+    def __init__(
+        self, settings: BrokerSettings, images: ImageHolder, poller: Rounds, tls: OutgoingTls | None = None
+    ) -> None:
+        """`tls` if the listener that brokers use among themselves speaks it."""
         self._settings = settings
+        self._tls = tls
         self._images = images
         self._poller = poller
         self._shared: dict[int, Peer] = {}
@@ -83,6 +88,7 @@ class Peers:
             locate,
             connect_ms=settings.socket_connection_setup_timeout_ms,
             connect_ms_max=settings.socket_connection_setup_timeout_max_ms,
+            tls=self._tls,
         )
 
     async def probe(self, broker_id: int) -> bool:
