@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.security.java_properties import java_properties
+from ottla.security.java_options import java_properties
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 FILE_PROPERTY: Final = "java.security.auth.login.config"

@@ -19,7 +19,7 @@ from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.base.properties import PropertiesError, read_properties
 from ottla.security.jaas import FILE_PROPERTY, ZOOKEEPER_SECTION, JaasError, LoginModule, read_sections
-from ottla.security.java_properties import java_properties
+from ottla.security.java_options import java_properties
 from ottla.security.live_context import LiveContext
 from ottla.security.sasl.digest_md5 import DigestMd5Client
 from ottla.security.sasl.mechanism import ClientExchange
