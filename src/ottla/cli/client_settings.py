@@ -7,9 +7,12 @@ from argparse import Namespace
 from collections.abc import Iterable
 
 from ottla.base.properties import PropertiesError, read_properties
+from ottla.base.setting_types import BadValueError
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
+from ottla.security.client_tls import client_tls
+from ottla.security.tls import TlsError
 
 FILE_BYTES_MAX = 1024 * 1024
 SECRET_WORDS = ("password", "secret", "jaas")
@@ -49,13 +52,18 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
     """A wire client as the properties want it."""
     wanted = properties or {}
     protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use a PLAINTEXT listener")
+    if protocol not in ("PLAINTEXT", "SSL"):
+        raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use PLAINTEXT or SSL")
+    try:
+        tls = client_tls(wanted)
+    except (TlsError, BadValueError) as problem:
+        raise UsageError(str(problem)) from None
     timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
     return Client(
         bootstrap,
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
+        tls=tls,
     )
 
 

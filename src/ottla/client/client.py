@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import Callable
 from typing import Self, TypeVar
@@ -48,6 +49,7 @@ class Client:
         client_id: str = "ottla",
         timeout_ms: int = TIMEOUT_MS,
         patience_ms: int = PATIENCE_MS,
+        tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -55,6 +57,7 @@ class Client:
         self.client_id = client_id
         self.timeout_ms = timeout_ms
         self.patience_ms = patience_ms
+        self.tls = tls  # None: the listeners speak plain
         self.clock = clock or SystemClock()
         self.sleep = sleep
         self.connections: dict[Address, Connection] = {}
@@ -197,7 +200,7 @@ class Client:
         raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
 
     def _connect(self, address: Address) -> Connection:
-        connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms))
+        connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms), self.tls)
         try:
             connection.versions = offered_versions(connection, self.timeout_ms)
         except ClientError:

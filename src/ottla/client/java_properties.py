@@ -1,8 +1,8 @@
 """Properties of the Java client as librdkafka knows them.
 
 Kafka's tools, Spark and their users speak of Java properties. Most have the same name in librdkafka; the tables below
-have the others. Logins come as JAAS text in Java and as name and password in librdkafka. Key stores must be PEM files:
-Java's own formats are not for others.
+have the others. Logins come as JAAS text in Java and as name and password in librdkafka. Key stores that are no PEM
+files (JKS, PKCS12) are read here, and librdkafka gets what is in them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.security.client_tls import for_librdkafka
+from ottla.security.tls import TlsError
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -42,6 +46,12 @@ PEM_STORES = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+# Instead of these files librdkafka gets the text.
+STAND_INS = {
+    "ssl.ca.pem": "ssl.ca.location",
+    "ssl.certificate.pem": "ssl.certificate.location",
+    "ssl.key.pem": "ssl.key.location",
+}
 STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 JAAS = "sasl.jaas.config"
 UNKNOWN_PROPERTIES_MAX = 100
@@ -65,7 +75,7 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             found[name] = value.strip() or "none"
         else:
             found[RENAMED.get(name, name)] = value.strip()
-    return found
+    return _with_java_stores(found, properties)
 
 
 def make_without_unknown(
@@ -105,3 +115,16 @@ def _store(name: str, value: str, properties: Mapping[str, str]) -> dict[str, st
         if password := properties.get("ssl.key.password"):
             found["ssl.key.password"] = password
     return found
+
+
+def _with_java_stores(found: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        read = for_librdkafka(properties)
+    except TlsError as problem:
+        raise ClientError(str(problem)) from None
+    for name in ("ssl.truststore.password", *(STAND_INS[item] for item in read if item in STAND_INS)):
+        found.pop(name, None)
+    if "ssl.key.pem" in read:
+        found.pop("ssl.keystore.password", None)
+        found.pop("ssl.key.password", None)
+    return found | read

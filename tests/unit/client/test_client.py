@@ -64,7 +64,7 @@ class Cluster:
         brokers = [MetadataResponseBroker(node_id=node, host="host", port=9090 + node) for node in (1, 2)]
         return MetadataResponse(brokers=brokers, controller_id=self.controller_id)
 
-    def connect(self, address: Address, _client_id: str, _timeout_ms: int) -> FakeConnection:
+    def connect(self, address: Address, *_: object) -> FakeConnection:
         if address.port in self.refused_ports:
             raise ClientError(f"cannot reach {address}", Error.BROKER_NOT_AVAILABLE)
         return FakeConnection(self, address)

@@ -143,7 +143,7 @@ def look_at_broker(client: Client, broker_id: int, address: Address, rack: str |
     """Connect as any client would, at the address that the cluster tells; measure; ask what it believes."""
     plain = BrokerFacts(broker_id, address, rack)
     try:
-        connection = Connection(address, client.client_id, min(CONNECT_TIMEOUT_MS, client.timeout_ms))
+        connection = Connection(address, client.client_id, min(CONNECT_TIMEOUT_MS, client.timeout_ms), client.tls)
     except ClientError as problem:
         return plain._replace(problem=str(problem), error=problem.error)
     try:
