@@ -33,6 +33,8 @@ JAVA_NAMES: Final = {
     "zookeeper.client.secure": "zookeeper.ssl.client.enable",
     "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
     "zookeeper.ssl.keyStore.password": "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keyStore.type": "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.trustStore.type": "zookeeper.ssl.truststore.type",
     "zookeeper.ssl.trustStore.location": "zookeeper.ssl.truststore.location",
     "zookeeper.ssl.trustStore.password": "zookeeper.ssl.truststore.password",
     "zookeeper.ssl.protocol": "zookeeper.ssl.protocol",
@@ -109,6 +111,15 @@ def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -
     found = ZooKeeperSecurity(_login(java), _tls_keys(keys))
     found.sets_rights = found.is_identified
     return found
+
+
+def java_client_properties(tls_file: str) -> dict[str, str]:
+    """A file with `zookeeper.ssl.*` in the words of ZooKeeper's client in Java. Raises ZooKeeperSecurityError."""
+    texts = _read(tls_file)
+    found = {theirs: texts[ours] for theirs, ours in JAVA_NAMES.items() if ours in texts}
+    if HOST_CHECK in texts:
+        found[JAVA_HOST_CHECK] = str(bool(texts[HOST_CHECK])).lower()
+    return {"zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty", **found}
 
 
 def _read(path: str) -> dict[str, str]:

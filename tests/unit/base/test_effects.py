@@ -172,6 +172,7 @@ BROKER_KEYS = {
     "transaction.state.log.replication.factor": MACHINES,
     "transaction.state.log.segment.bytes": MACHINES,
     "transactional.id.expiration.ms": TIMES,
+    "zookeeper.set.acl": "cluster/test_zookeeper_security.py::test_nodes_belong_to_who_made_them",
 }
 # Whole families whose tests have a file of their own.
 FAMILIES = {
@@ -181,6 +182,7 @@ FAMILIES = {
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
     "telemetry.": "conformance/test_client_metrics.py",
+    "zookeeper.ssl.": "unit/security/test_zookeeper_security.py",
     "zookeeper.": "cluster/test_zookeeper_store.py",
 }
 

@@ -47,7 +47,7 @@ class DigestMd5Client:
     def _answer(self, challenge: dict[str, bytes]) -> bytes:
         nonce = challenge.get("nonce")
         if not nonce:
-            raise LoginError("the server sends no challenge of DIGEST-MD5")
+            raise LoginError("the server asks for no login by DIGEST-MD5 (it has no section Server in its JAAS file)")
         if QUALITY not in re.split(rb"[,\s]+", challenge.get("qop", QUALITY)):
             raise LoginError("the server asks for an encryption by DIGEST-MD5, which is not safe: use TLS")
         is_utf8 = challenge.get("charset", b"").lower() == b"utf-8"

@@ -42,6 +42,7 @@ MULTI_READ: Final = 22  # ZooKeeper's number of the request, since 3.6
 GET_DATA: Final = GetData.type
 GET_CHILDREN: Final = GetChildren.type
 ERROR_RESULT: Final = -1
+HUNG_UP: Final = "socket connection broken"  # so kazoo calls it
 
 # What is worth a line is told by the store itself; kazoo tells of every attempt.
 kazoo_logger = logging.getLogger("kazoo")
@@ -132,7 +133,11 @@ def _secure(context: ssl.SSLContext, connection: socket.socket, host: str) -> ss
         return context.wrap_socket(connection, server_hostname=host)
     except OSError as problem:
         connection.close()
-        raise ConnectionError(errno.EPROTO, f"TLS: {tls_problem(problem)}") from problem
+        is_silent = isinstance(problem, ssl.SSLEOFError | ConnectionResetError | TimeoutError)
+        reason = (
+            "the other side does not answer in TLS: is this its port for it?" if is_silent else tls_problem(problem)
+        )
+        raise ConnectionError(errno.EPROTO, f"TLS: {reason}") from problem
 
 
 class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
@@ -161,6 +166,8 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
             reason = str(error).removeprefix("socket connection error: ") or "no answer"
             if isinstance(error.__context__, ssl.SSLError):
                 reason = f"TLS: {tls_problem(error.__context__)}"
+            elif reason == HUNG_UP and self._security.context() is None:
+                reason = f"{HUNG_UP}: does that port want TLS (zookeeper.ssl.client.enable)?"
             self.problem = f"{host}:{port}: {reason}"
             raise
 

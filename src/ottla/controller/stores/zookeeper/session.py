@@ -123,10 +123,11 @@ class ZooKeeperSession:
                 await self._get_in()
         except (TimeoutError, StoreAwayError) as error:
             problem = self._connection.problem or "no answer"
+            cure = "Correct zookeeper.ssl.*" if "TLS" in problem else "Start it (ottla zookeeper)"
             await self.close()
             raise StoreUnusableError(
                 f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
-                "Start it (ottla zookeeper), or correct zookeeper.connect."
+                f"{cure}, or correct zookeeper.connect."
             ) from error
         except StoreError:
             await self.close()
