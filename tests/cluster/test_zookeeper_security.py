@@ -116,7 +116,13 @@ def test_a_broker_serves_behind_a_password_and_every_tool_logs_in(guarded: ZooKe
         shown = tool(options(guarded), "zookeeper-shell.sh", place, "getAcl", "/config/users")
         assert shown.stdout.splitlines()[-2:] == ["'sasl,'kafka", ": cdrwa"]
         compared = tool(
-            options(guarded), "doctor", "--bootstrap", running.bootstrap_servers, "--zookeeper", place, module="main"
+            options(guarded),
+            "doctor",
+            "--bootstrap-server",
+            running.bootstrap_servers,
+            "--zookeeper",
+            place,
+            module="main",
         )
         assert "cannot be read" not in compared.stderr + compared.stdout
         assert compared.returncode == 0

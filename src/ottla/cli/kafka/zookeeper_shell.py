@@ -14,6 +14,7 @@ from ottla.base.zookeeper_connect import parse_connect
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
 from ottla.cli.zookeeper.config import to_text
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, find_jars
+from ottla.security.jaas import named_file
 from ottla.security.zookeeper import ZooKeeperSecurityError, java_client_properties
 
 TOOL = "zookeeper-shell.sh"
@@ -40,6 +41,8 @@ def become_shell(arguments: Sequence[str]) -> NoReturn:
     jars = find_jars(warn)
     options = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j2.level=ERROR"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    if named_file() is not None:
+        options.append("-Dzookeeper.fips-mode=false")  # else it knows no DIGEST-MD5
     options += os.environ.get("KAFKA_OPTS", "").split()
     commands = list(arguments[1:])
     words = ["-cp", jars.class_path, MAIN_CLASS, "-server", str(address)]
