@@ -3,8 +3,8 @@
 The steps of a move, without a stop: brokers log in at ZooKeeper (JAAS, or a certificate), then all are restarted with
 zookeeper.set.acl=true, then this tool makes secure what was there before.
 
-Unlike Kafka's it makes no missing node whose data count (/feature, /controller_epoch, /latest_producer_id_block): an
-empty one would mean something else than none.
+Unlike Kafka's it makes no missing node whose data count (/feature, /controller_epoch and the like): an empty one would
+mean something else than none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OPTIONS = (
     Option("enable.path.check", "End without a change unless all nodes of a cluster are there."),
     Option(TLS_FILE, "File with zookeeper.ssl.* for a ZooKeeper behind TLS.", "file"),
 )
-WITH_DATA = ("/controller", "/controller_epoch", "/feature", "/latest_producer_id_block")
+WITH_DATA = ("/controller", "/controller_epoch", "/feature", "/latest_producer_id_block", "/migration")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -55,7 +55,7 @@ def become_shell(arguments: Sequence[str]) -> NoReturn:
 
 
 def tls_configuration(file: str) -> str:
-    """Kafka's file in the words of ZooKeeper's client, in memory: passwords belong neither on disk nor on a command line."""
+    """Kafka's file in the words of ZooKeeper's client, in memory only: it may hold passwords."""
     try:
         properties = java_client_properties(file)
     except ZooKeeperSecurityError as problem:

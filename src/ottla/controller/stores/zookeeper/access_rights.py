@@ -27,6 +27,7 @@ SECURE_ROOTS: Final = (
     "/log_dir_event_notification",
     "/delegation_token",
     "/kafka-acl-extended",
+    "/migration",
     "/feature",
     "/kafka-acl",
     "/kafka-acl-changes",
