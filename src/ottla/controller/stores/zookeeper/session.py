@@ -195,7 +195,7 @@ class ZooKeeperSession:
         self.connected.clear()
         if self.state is SessionState.CONNECTED:
             self._lost_ms = self.clock.monotonic_ms()
-            if not self._refused.is_set():
+            if self._heartbeat is not None and not self._refused.is_set():  # before that, open() tells what is wrong
                 logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
         if state is SessionState.EXPIRED:
             self._identity = None
