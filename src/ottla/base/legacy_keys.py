@@ -1,7 +1,7 @@
 """Keys of older times: what they became, or why they mean nothing now. Each use is one warning line.
 
 Old tutorials and appliances are full of them, so nothing here stops the broker, except what would run it differently
-from what the file asks for (ZooKeeper, TLS).
+from what the file asks for (TLS).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.na
 
 _CLIENT = "it is a setting of clients"
 _FORMAT = "there is one message format"
-_ZOOKEEPER = "the connection to ZooKeeper needs no other settings than zookeeper.connect and its time-outs"
+_ZOOKEEPER = "the connection to ZooKeeper has no such setting"
 RETIRED: Final = {
     "control.plane.listener.name": "there is no separate control plane",
     "enable.idempotence": _CLIENT,
@@ -48,11 +48,6 @@ RETIRED: Final = {
     "replica.lag.max.messages": "use replica.lag.time.max.ms",
     "request.required.acks": _CLIENT,
     "security.protocol": _CLIENT,
-}
-# Switches of protection: whoever asks for it must not run without it.
-NOT_BUILT: Final = {
-    "zookeeper.set.acl": "access rights on the nodes in ZooKeeper",
-    "zookeeper.ssl.client.enable": "TLS to ZooKeeper",
 }
 RETIRED_PREFIXES: Final = {
     "password.encoder.": "no passwords are kept in the metadata",
@@ -114,12 +109,6 @@ def nearest_key(name: str, known: Collection[str]) -> str:
 
 
 def _refuse_what_is_not_built(file: _File) -> None:
-    for name, wish in NOT_BUILT.items():
-        if trim(file.texts.get(name, "false")).lower() == "true":
-            raise SettingsError(
-                f"{file.places[name]}: {name}=true asks for {wish}, which is not built yet: "
-                "remove the line, and keep ZooKeeper's port to machines that you trust"
-            )
     if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
         raise SettingsError(
             f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS: remove the line, "

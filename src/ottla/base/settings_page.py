@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.legacy_keys import NOT_BUILT, RENAMED, RETIRED, RETIRED_PREFIXES
+from ottla.base.legacy_keys import RENAMED, RETIRED, RETIRED_PREFIXES
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
 from ottla.base.settings import Mode, Setting, Settings
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
@@ -162,8 +162,6 @@ def _old_keys() -> Iterator[str]:
     yield "| `advertised.port`, `advertised.host.name` | taken as `advertised.listeners=PLAINTEXT://host:port` |"
     yield "| `log.dir` | used when `log.dirs` is not set |"
     yield "| `ssl.mode.enable` | `true` stops the start: TLS is asked for in `listeners`; `false` has no effect |"
-    for old, wish in NOT_BUILT.items():
-        yield f"| `{old}` | `true` asks for {wish} and stops the start until that is built; `false` has no effect |"
     for old, new in RENAMED.items():
         yield f"| `{old}` | taken as `{new}` |"
     for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):

@@ -42,6 +42,7 @@ SCRIPTS = {
     "zookeeper-server-start.sh": "ottla.cli.kafka.zookeeper_start",
     "zookeeper-server-stop.sh": "ottla.cli.kafka.zookeeper_stop",
     "zookeeper-shell.sh": "ottla.cli.kafka.zookeeper_shell",
+    "zookeeper-security-migration.sh": "ottla.cli.kafka.zookeeper_security_migration",
 }
 
 

@@ -19,6 +19,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from ottla.security.java_options import java_properties
+
 FILE_BYTES_MAX: Final = 1024 * 1024
 FILE_HERE: Final = "jaas.conf"
 FILE_PROPERTY: Final = "java.security.auth.login.config"
@@ -51,7 +53,6 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)")
 _ESCAPED: Final = {"a": "\x07", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\x0b"}
-_OPTION: Final = re.compile(rf"-D{re.escape(FILE_PROPERTY)}=(.*)", re.DOTALL)
 
 
 class JaasError(ValueError):
@@ -147,18 +148,7 @@ def read_sections(path: str) -> Sections:
 
 def named_file(environment: Mapping[str, str] = os.environ) -> str | None:
     """The file that `KAFKA_OPTS=-Djava.security.auth.login.config=...` names, as Kafka's scripts hand it to Java."""
-    import shlex  # noqa: PLC0415 (rarely needed)
-
-    for variable in ("KAFKA_OPTS", "JAVA_TOOL_OPTIONS"):
-        text = environment.get(variable, "")
-        try:
-            words = shlex.split(text)
-        except ValueError:  # a quote that is not closed: Java would get the words as the shell splits them
-            words = text.split()
-        for word in reversed(words):  # the last one counts
-            if match := _OPTION.fullmatch(word):
-                return match[1] or None
-    return None
+    return java_properties(environment).get(FILE_PROPERTY) or None
 
 
 class ServerLogins(NamedTuple):

@@ -217,6 +217,7 @@ BROKER_KEYS = {
     "transaction.state.log.replication.factor": MACHINES,
     "transaction.state.log.segment.bytes": MACHINES,
     "transactional.id.expiration.ms": TIMES,
+    "zookeeper.set.acl": "cluster/test_zookeeper_security.py::test_nodes_belong_to_who_made_them",
 }
 # Whole families whose tests have a file of their own.
 FAMILIES = {
@@ -227,6 +228,7 @@ FAMILIES = {
     "ottla.metrics.": "conformance/test_monitoring.py",
     "ssl.": "unit/security/test_tls.py",
     "telemetry.": "conformance/test_client_metrics.py",
+    "zookeeper.ssl.": "unit/security/test_zookeeper_security.py",
     "zookeeper.": "cluster/test_zookeeper_store.py",
 }
 

@@ -42,5 +42,6 @@ SMALL_PIECES: Final = "a log is loaded in pieces of 1 MiB, while others are serv
 TOPICS_AT_ONCE: Final = "new topics are matched at the next heartbeat"
 NOTHING_UNFINISHED: Final = "everything that is served is finished"
 OWN_CONTROLLER: Final = "the controller learns of a broken folder at once"
+ONE_SOCKET: Final = "zookeeper.ssl.client.enable alone switches TLS to ZooKeeper on"
 ONE_POOL: Final = "chores run in the threads of num.io.threads"
 OWN_WINDOW: Final = "reads are bundled, and their number is bounded by what the connection can take"

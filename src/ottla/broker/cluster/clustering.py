@@ -20,6 +20,7 @@ from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
 from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
+from ottla.broker.cluster.zookeeper import make_store
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.isr_changes import IsrChanges
@@ -30,7 +31,6 @@ from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
-from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.network.connecting import Rounds
 from ottla.network.peer import LogIn
 from ottla.network.tls_handshake import OutgoingTls
@@ -66,12 +66,7 @@ class Clustering:
         self._publisher = publisher
         self._settings = settings
         self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
-        self._store = ZooKeeperStore(
-            connect,
-            settings.zookeeper_session_timeout_ms,
-            node.clock,
-            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
-        )
+        self._store = make_store(connect, settings, node.clock)
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)

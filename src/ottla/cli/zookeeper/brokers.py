@@ -7,6 +7,7 @@ import socket
 from typing import Final
 
 from ottla.base.zookeeper_connect import ZooKeeperAddress, parse_connect
+from ottla.cli.terminal import warn
 from ottla.controller import tree
 from ottla.controller.stores.store import StoreError
 
@@ -25,7 +26,8 @@ def brokers_behind(connect: str) -> list[str]:
         return []  # at once: a ZooKeeper client would go on trying
     try:
         return asyncio.run(_read_brokers(address))
-    except (StoreError, tree.DamagedNodeError):
+    except (StoreError, tree.DamagedNodeError) as problem:
+        warn(f"ZooKeeper at {connect} does not tell its brokers: {problem}")
         return []
 
 
