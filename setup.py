@@ -74,6 +74,8 @@ COMPILED = [
     "src/ottla/transactions/transaction.py",
     "src/ottla/base/tasks.py",
     "src/ottla/broker/context.py",
+    "src/ottla/security/acls.py",
+    "src/ottla/security/authorizer.py",
     "src/ottla/broker/coordinators/coordinators.py",
     "src/ottla/broker/dispatch.py",
     "src/ottla/broker/responder.py",

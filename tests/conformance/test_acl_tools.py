@@ -208,3 +208,17 @@ def test_a_rehearsal_allows_everything_and_tells_which_rules_are_missing(
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
 
     assert eventually(lambda: suggested() == wanted), suggested()
+
+
+@pytest.mark.needs_ottla
+def test_rules_outlive_a_kill(broker_factory: Callable[..., Broker]) -> None:
+    broker = broker_factory(authorizer_class_name=AUTHORIZER, super_users="User:ANONYMOUS")
+    servers = ["--bootstrap-server", broker.bootstrap]
+    names = ("orders", "a/b", "..", "ünï cödé")  # not all of them could be the names of nodes
+    for name in names:
+        assert ours([*servers, "--add", "--allow-principal", "User:alice", "--group", name]).returncode == 0
+    before = ours([*servers, "--list"]).stdout
+    broker.kill9()
+    broker.start()
+    assert ours([*servers, "--list"]).stdout == before
+    assert all(f"name={name}, " in before for name in names)

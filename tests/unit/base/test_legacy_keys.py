@@ -40,7 +40,6 @@ def test_renamed_keys_are_taken_under_their_new_names() -> None:
     ("key", "reason"),
     [
         ("request.required.acks", "it is a setting of clients"),
-        ("allow.everyone.if.no.acl.found", "there are no access rights yet"),
         ("zookeeper.connection.timeout.ms", "no zookeeper.connect is set"),
         ("zookeeper.sync.time.ms", "the connection to ZooKeeper has no such setting"),
         ("quota.producer.default", "quotas are not enforced yet"),
@@ -111,7 +110,6 @@ def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
         ("advertised.port", "9999"),
         ("log.dir", "/data"),
         ("request.required.acks", "-1"),
-        ("allow.everyone.if.no.acl.found", "false"),
         ("security.protocol", "SASL_PLAINTEXT"),
         ("group.id", "g"),
         ("enable.idempotence", "true"),

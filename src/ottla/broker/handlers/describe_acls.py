@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error
@@ -19,6 +20,7 @@ from ottla.security.acls import AclFilter, Entries, ResourcePattern
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
+LOOKED_AT_ONCE: Final = 2_000  # resources
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 KNOWN: Final = {
     "resource_type": frozenset(ResourceType) - {ResourceType.UNKNOWN},
@@ -38,7 +40,11 @@ async def handle(request: DescribeAclsRequest, context: Context) -> Any:
         )
     if context.broker.authorizer is None:
         return DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    found = wanted.select(context.broker.image.acls)
+    acls = context.broker.image.acls
+    if len(acls) > LOOKED_AT_ONCE:  # an image never changes: any thread will do
+        found = await asyncio.to_thread(wanted.select, acls)
+    else:
+        found = wanted.select(acls)
     return DescribeAclsResponse(resources=[row(*each) async for each in in_slices(found.items())])
 
 

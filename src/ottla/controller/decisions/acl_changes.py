@@ -6,7 +6,7 @@ Each rule of a request is an item of its own: one that is refused keeps none of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, SEPARATOR, Operation, PatternType, Permission, ResourceType
@@ -16,8 +16,6 @@ from ottla.controller.image import MetadataImage
 from ottla.controller.loading import Reader
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Entries, ResourcePattern
-
-RULES_PER_REQUEST_MAX: Final = 10_000
 
 
 class NewRule(NamedTuple):
