@@ -55,8 +55,21 @@ def broker_warnings(settings: BrokerSettings) -> list[str]:
             f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
             f"listen on {LOOPBACK} to keep it to this machine"
         )
+    found.extend(_login_warnings(settings))
     found.extend(_listener_key_warnings(settings))
     return [warning for warning in found if warning is not None]
+
+
+def _login_warnings(settings: BrokerSettings) -> Iterator[str]:
+    for listener in settings.listeners:
+        mechanisms = settings.of_listener(listener.name, "sasl.enabled.mechanisms")
+        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms and not is_loopback(listener.host):
+            yield f"{listener}: passwords cross the network as they are: use SASL_SSL, or SCRAM instead of PLAIN"
+    if "sasl.jaas.config" in settings.explicit:
+        yield (
+            "sasl.jaas.config: has no effect: set listener.name.<listener>.<mechanism>.sasl.jaas.config, "
+            "written small, or a JAAS file"
+        )
 
 
 def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
@@ -148,7 +161,13 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:
-        return _protocol_problem(settings)
+        protocol = settings.security_inter_broker_protocol
+        if settings.zookeeper_connect and all(each.protocol != protocol for each in settings.advertised_listeners):
+            return (
+                f"security.inter.broker.protocol is {protocol}, and no listener has it: set it to the protocol of a "
+                f"listener that brokers use among themselves, or inter.broker.listener.name to one of {','.join(names)}"
+            )
+        return None
     if "security.inter.broker.protocol" in settings.texts:
         return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
     if inter_broker.upper() not in names:
@@ -157,17 +176,6 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
             f"The valid options based on currently configured listeners are {','.join(names)}"
         )
     return None
-
-
-def _protocol_problem(settings: BrokerSettings) -> str | None:
-    """Brokers of a cluster must be able to reach each other; one that is alone needs nobody."""
-    protocol = settings.security_inter_broker_protocol
-    if not settings.zookeeper_connect or any(item.protocol == protocol for item in settings.advertised_listeners):
-        return None
-    return (
-        f"security.inter.broker.protocol is {protocol}, and no listener speaks it: set inter.broker.listener.name to "
-        f"one of {', '.join(item.name for item in settings.advertised_listeners)}, which brokers use among themselves"
-    )
 
 
 def _connection_problem(settings: BrokerSettings) -> str | None:

@@ -9,6 +9,7 @@ brokers, the file with its overrides, and the defaults.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Final
@@ -37,6 +38,7 @@ from ottla.base.listener_keys import listener_key, split_listener_key, without_m
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
 from ottla.base.settings_file import read_settings_file, secret_file_warnings
+from ottla.base.value_references import BrokenReferenceError, resolve
 
 _NOTHING: Mapping[str, str] = {}
 # Keys that say the same: a layer that sets one of them is stronger than an earlier layer that sets another.
@@ -133,6 +135,7 @@ def load_broker_settings(
         read_settings_file(fspath(path), texts, places, warnings)
     _read_environment(environment, is_container, texts, places, warnings)
     _put_layer(texts, places, [(name, value, f"--override {name}") for name, value in (overrides or {}).items()])
+    _resolve_references(texts, places)
     translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
     _check_values(texts, places)
     settings = BrokerSettings(texts)
@@ -143,6 +146,14 @@ def load_broker_settings(
     if path is not None and any(key is not None and key.is_sensitive for key in map(find_key, texts)):
         warnings.extend(secret_file_warnings(fspath(path)))
     return BrokerSettings(texts, warnings=(*warnings, *broker_warnings(settings)))
+
+
+def _resolve_references(texts: dict[str, str], places: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        try:
+            texts[name] = resolve(text, os.environ)
+        except BrokenReferenceError as problem:
+            raise SettingsError(f"{places[name]}: {name}: {problem}") from None
 
 
 def _read_environment(

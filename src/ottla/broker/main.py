@@ -22,7 +22,6 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
-from ottla.base.setting_types import BadValueError
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.cluster.automatic_id import with_node_id
@@ -46,8 +45,7 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
-from ottla.broker.security.listener_rules import listener_rules
-from ottla.broker.security.logins import Logins
+from ottla.broker.security.opening import LoginSettingsError, check_logins, open_logins, open_peer_login
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -58,7 +56,6 @@ from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
 from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
-from ottla.security.jaas import JaasError
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
@@ -90,10 +87,10 @@ def run_broker(settings: BrokerSettings) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, BrokerFailedError, StoreError, LogDirError) as error:
+    except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, LoginSettingsError) else 1
     finally:
         loop.close()
         stop_logging()
@@ -121,6 +118,7 @@ class Broker:
         self._watch_signals()
         settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
         self._tls = make_tls(settings, self._clock, self._workers)
+        check_logins(settings, os.environ, self._clock, self._workers)
         self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
@@ -158,9 +156,10 @@ class Broker:
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
+            log_in = open_peer_login(settings, os.environ, self._workers)
             outgoing = self._tls.outgoing if self._tls is not None else None
             tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, tls)
+            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller, log_in, tls)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))
@@ -193,8 +192,8 @@ class Broker:
             tls.listeners if tls is not None else {},
             self._handshakes,
         )
-        parts.logins = self._logins()
-        connections.on_open = parts.logins.on_open
+        parts.logins = open_logins(settings, os.environ, self._clock, self._workers, node.images)
+        connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         self._follow_settings(parts, connections)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
@@ -240,14 +239,6 @@ class Broker:
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
-
-    def _logins(self) -> Logins:
-        """The gate of listeners that ask for a login."""
-        try:
-            rules = listener_rules(self._file_settings, os.environ)
-        except (JaasError, BadValueError) as problem:
-            raise StartError(str(problem)) from None
-        return Logins(rules, self._clock, self._workers)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""

@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from ottla.base.listeners import PROTOCOLS
 from ottla.base.properties import PropertiesError, read_properties
-from ottla.base.setting_types import BadValueError
+from ottla.base.value_references import BrokenReferenceError, resolve
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client
-from ottla.security.client_tls import client_tls
-from ottla.security.tls import TlsError
+from ottla.client.errors import ClientError
+from ottla.client.login_settings import login_of
+from ottla.client.tls_settings import tls_of
+
+if TYPE_CHECKING:
+    from ottla.security.sasl.client_logins import ClientLogin
 
 FILE_BYTES_MAX = 1024 * 1024
+COMMAND_CONFIG_VARIABLE = "OTTLA_COMMAND_CONFIG"
 SECRET_WORDS = ("password", "secret", "jaas")
 
 
@@ -32,9 +39,20 @@ def load_properties(path: str) -> dict[str, str]:
         properties = read_properties(data.decode("utf-8", "replace"))
     except PropertiesError as problem:
         raise ToolError(f"{path}, line {problem.line}: {problem.cause}") from None
+    for key, value in properties.items():
+        try:
+            properties[key] = resolve(value, os.environ)
+        except BrokenReferenceError as problem:
+            raise ToolError(f"{path}: {key}: {problem}") from None
     if mode & 0o077 and any(word in key for key in properties for word in SECRET_WORDS):
         warn(f"warning: {path} holds a password and others can read it: chmod 600 {path}")
     return properties
+
+
+def command_properties(path: str | None) -> dict[str, str]:
+    """The properties in the file that --command-config names, or else OTTLA_COMMAND_CONFIG; none if neither does."""
+    path = path or os.environ.get(COMMAND_CONFIG_VARIABLE)
+    return load_properties(path) if path else {}
 
 
 def parse_pairs(pairs: Iterable[str], allow_bare: bool = True) -> dict[str, str]:
@@ -52,11 +70,11 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
     """A wire client as the properties want it."""
     wanted = properties or {}
     protocol = wanted.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise ToolError(f"this tool cannot connect with security.protocol={protocol} yet: use PLAINTEXT or SSL")
+    if protocol not in PROTOCOLS:
+        raise UsageError(f"security.protocol={protocol} is not known: it is one of {', '.join(PROTOCOLS)}")
     try:
-        tls = client_tls(wanted)
-    except (TlsError, BadValueError) as problem:
+        tls = tls_of(wanted)
+    except ClientError as problem:
         raise UsageError(str(problem)) from None
     timeout_ms = wanted.get("default.api.timeout.ms") or wanted.get("request.timeout.ms") or ""
     return Client(
@@ -64,13 +82,21 @@ def make_client(bootstrap: str, properties: dict[str, str] | None = None, client
         client_id=wanted.get("client.id", client_id),
         timeout_ms=int(timeout_ms) if timeout_ms.isdecimal() else TIMEOUT_MS,
         tls=tls,
+        login=_login(wanted),
     )
+
+
+def _login(properties: dict[str, str]) -> ClientLogin | None:
+    try:
+        return login_of(properties)
+    except ClientError as problem:
+        raise UsageError(str(problem)) from None
 
 
 def client_of(options: Namespace) -> Client:
     """The wire client that the options of add_connection() ask for."""
     config = getattr(options, "command_config", None)
-    return make_client(bootstrap_of(options), load_properties(config) if config is not None else None)
+    return make_client(bootstrap_of(options), command_properties(config))
 
 
 def run_action(options: Namespace) -> int:
@@ -82,4 +108,4 @@ def run_action(options: Namespace) -> int:
 
 def client_of_file(bootstrap: str, config: str | None, client_id: str = "adminclient-1") -> Client:
     """The wire client of one of Kafka's tools, with the properties in `config`."""
-    return make_client(bootstrap, load_properties(config) if config is not None else None, client_id)
+    return make_client(bootstrap, command_properties(config), client_id)

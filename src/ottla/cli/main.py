@@ -48,6 +48,7 @@ COMMANDS = {
     "cluster": Command("ottla.cli.commands.cluster", "brokers, their APIs, the metadata quorum"),
     "features": Command("ottla.cli.commands.features", "show and change feature flags"),
     "client-metrics": Command("ottla.cli.commands.subscriptions", "ask clients for their metrics, and show them"),
+    "users": Command("ottla.cli.commands.users", "who may log in with SASL/SCRAM, and with which password"),
     "storage": Command("ottla.cli.commands.storage", "prepare log folders"),
     "metadata": Command("ottla.cli.commands.metadata", "look into a broker's metadata store"),
     "completion": Command("ottla.cli.commands.completion", "complete ottla's words in your shell"),

@@ -38,6 +38,7 @@ class Connection:
         self.correlation_id = 0
         self.versions: dict[int, tuple[int, int]] = {}  # what the broker offers, by API key
         self.is_secure = tls is not None
+        self.good_until_ms: int | None = None  # its login must be renewed then; None: never
         self.socket = _connect(address, timeout_ms)
         if tls is not None:
             self.socket = _shake_hands(address, self.socket, tls)

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
-from ottla.security.client_tls import for_librdkafka
-from ottla.security.tls import TlsError
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "sasl.mechanism": "sasl.mechanisms",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 # Java classes and limits of the Java client that have no meaning here.
@@ -54,8 +54,13 @@ STAND_INS = {
 }
 STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 JAAS = "sasl.jaas.config"
+OAUTH_OPTIONS = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100
-_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;]+))')
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -68,14 +73,14 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
         if name == "buffer.memory" and value.strip().isdecimal():
             found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
         elif name == JAAS:
-            found |= _login(value)
+            continue
         elif name in PEM_STORES:
             found |= _store(name, value.strip(), properties)
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value.strip() or "none"
         else:
             found[RENAMED.get(name, name)] = value.strip()
-    return _with_java_stores(found, properties)
+    return _with_java_stores(found, properties) | _login(properties)
 
 
 def make_without_unknown(
@@ -100,11 +105,27 @@ def make_without_unknown(
     return make(wanted)
 
 
-def _login(jaas: str) -> dict[str, str]:
-    """Name and password in a JAAS text; other logins, such as Kerberos, have settings of their own in librdkafka."""
-    found = {}
-    for name, *quoted in _JAAS_OPTION.findall(jaas):
-        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", next(filter(None, quoted), ""))
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    """What JAAS says, a text or a file, under librdkafka's names; Kerberos has settings of its own there."""
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+    is_asked_for = properties.get("security.protocol", "").upper().startswith("SASL_")
+    if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
+        return {}
+    from ottla.security.jaas import JaasError, client_module  # noqa: PLC0415 (most tools need no login)
+
+    try:
+        module = client_module(properties, mechanism)
+    except JaasError as problem:
+        raise ClientError(str(problem)) from None
+    options = module.options if module is not None else {}
+    found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+    if mechanism.upper() == "OAUTHBEARER":
+        found |= {name: options[option] for option, name in OAUTH_OPTIONS.items() if option in options}
+        if "sasl.oauthbearer.token.endpoint.url" in properties:
+            found["sasl.oauthbearer.method"] = "oidc"
+        elif UNSECURED_SUBJECT in options:
+            found["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+            found["sasl.oauthbearer.config"] = f"principal={options[UNSECURED_SUBJECT]}"
     return found
 
 
@@ -118,6 +139,11 @@ def _store(name: str, value: str, properties: Mapping[str, str]) -> dict[str, st
 
 
 def _with_java_stores(found: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    if not any(properties.get(name, "").strip() for name in ("ssl.truststore.location", "ssl.keystore.location")):
+        return found
+    from ottla.security.client_tls import for_librdkafka  # noqa: PLC0415 (most clients need none)
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
     try:
         read = for_librdkafka(properties)
     except TlsError as problem:

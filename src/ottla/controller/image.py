@@ -89,6 +89,7 @@ class MetadataImage:
         "topic_configs",
         "topics",
         "topics_by_id",
+        "user_configs",
     )
 
     def __init__(
@@ -103,6 +104,7 @@ class MetadataImage:
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
         group_configs: Mapping[str, Mapping[str, str]] | None = None,
         client_metrics_configs: Mapping[str, Mapping[str, str]] | None = None,
+        user_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -117,6 +119,7 @@ class MetadataImage:
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
         self.group_configs: Mapping[str, Mapping[str, str]] = group_configs or {}
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
+        self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -207,6 +210,13 @@ class MetadataImage:
         """Whole new subscriptions to client metrics by name; an empty one is removed."""
         new = self._next()
         new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
+        return new
+
+    def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
+        """Whole new sets of settings by user, None for one that is gone. An empty one stays, as its node does."""
+        new = self._next()
+        merged = {**self.user_configs, **changed}
+        new.user_configs = {name: config for name, config in merged.items() if config is not None}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:

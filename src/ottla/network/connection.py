@@ -62,15 +62,13 @@ class ClientFacts:
     """What is known about who is at the other end."""
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
-        self.host = host
-        self.port = port
+        self.host, self.port = host, port
         self.listener_name = listener_name
         self.principal = ANONYMOUS
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
         self.login: Any = None  # how far that is, on such a listener; not ours to look into
-        self.software_name = "unknown"  # until the client tells it (KIP-511); it proves nothing
-        self.software_version = "unknown"
+        self.software_name = self.software_version = "unknown"  # until the client tells (KIP-511); it proves nothing
 
 
 class Probe(Protocol):

@@ -8,22 +8,24 @@ Rules:
    sent loses it: after a cut no packet says that the other side is gone.
 4. The records of an answer are views of the frame that was received; they may be kept.
 5. Who calls faster than the other side reads waits.
+6. A login that does not last is not renewed: before it expires another connection takes the place of this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from ottla import __version__
 from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
-from ottla.network.connecting import Rounds, open_transport
+from ottla.network.connecting import open_transport
+from ottla.network.peer_error import REFUSALS, PeerError, Rounds, api_name, unreachable
 from ottla.network.peer_state import LEADS_TO, PeerState
 from ottla.network.tls_handshake import OutgoingTls
 from ottla.network.transport import Transport
@@ -33,38 +35,25 @@ from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import layout_of
 
+__all__ = ["Locate", "LogIn", "Peer", "PeerError", "Rounds"]
+
 logger = logging.getLogger(__name__)
 
 SOFTWARE_NAME: Final = "ottla-broker"
-API_VERSIONS: Final = 18
 API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
 CONNECT_MS: Final = 10_000
 CONNECT_MS_MAX: Final = 30_000
 TIMEOUT_MS: Final = 30_000
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 1_000
+LIFETIME_SHARE: Final = 0.85  # of a login's life after which its connection is replaced
+LET_GO_SECONDS_MAX: Final = 5.0
 RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
-REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 R = TypeVar("R")
 Locate = Callable[[], tuple[str, int]]
-
-
-class PeerError(Exception):
-    """A call that was not answered.
-
-    is_refused: the other side refused, reset or closed the connection: most likely nobody runs there any more.
-    is_timeout: no answer in time; the request may still be carried out.
-    is_sent: the request may have reached the other side.
-    """
-
-    def __init__(
-        self, reason: str, *, is_refused: bool = False, is_timeout: bool = False, is_sent: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.is_refused = is_refused
-        self.is_timeout = is_timeout
-        self.is_sent = is_sent
+LogIn = Callable[["Peer"], Awaitable[int]]
+"""Logs a new connection in with `greet`; how long that is good for, in ms, 0 for ever. Raises PeerError."""
 
 
 class Peer:
@@ -78,6 +67,7 @@ class Peer:
         poller: Rounds,
         locate: Locate | None = None,
         *,
+        log_in: LogIn | None = None,
         connect_ms: int = CONNECT_MS,
         connect_ms_max: int = CONNECT_MS_MAX,
         tls: OutgoingTls | None = None,
@@ -98,6 +88,8 @@ class Peer:
         self._rounds: Rounds = poller  # or, over TLS, what stands before it
         self._locate = locate
         self._tls = tls
+        self._log_in = log_in
+        self._good_until: float | None = None  # by the loop's clock; None: its login does not expire
         self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = None
         self._descriptor = -1
@@ -119,7 +111,7 @@ class Peer:
     ) -> R:
         """Ask and wait for the answer, in the given version or else the highest that both sides know."""
         deadline = self._loop.time() + timeout_ms / 1000
-        if not self.is_connected:
+        if not self.is_connected or self._is_login_old():
             await self._become_ready(deadline)
         while self._unsent_bytes > UNSENT_BYTES_MAX or len(self._calls) >= UNDER_WAY_MAX:
             await self._wait_for_room(deadline)
@@ -128,10 +120,13 @@ class Peer:
         if version is None:
             version = self.version_of(key)
         call = self._send(request, response, key, version)
+        answer: R = await self._answered(call, deadline)
+        return answer
+
+    async def _answered(self, call: Call, deadline: float) -> Any:
         timer = self._loop.call_at(deadline, self._on_late, call)
         try:
-            answer: R = await call.future
-            return answer
+            return await call.future
         finally:
             timer.cancel()
 
@@ -182,7 +177,7 @@ class Peer:
         if call.future.done():
             return
         call.future.set_exception(
-            PeerError(f"{self.address} did not answer {_name(call.key)} in time", is_timeout=True, is_sent=True)
+            PeerError(f"{self.address} did not answer {api_name(call.key)} in time", is_timeout=True, is_sent=True)
         )
         if self.received_bytes == call.received_before and call in self._calls:
             self._lose("it is silent", is_refused=False, is_timeout=True)
@@ -227,7 +222,20 @@ class Peer:
     def _on_opened(self, _: asyncio.Task[None]) -> None:
         self._opening = None
 
+    def _is_login_old(self) -> bool:
+        return self._good_until is not None and self._loop.time() >= self._good_until
+
+    async def _let_go(self) -> None:
+        """What is under way is answered first, unless that takes too long."""
+        deadline = self._loop.time() + LET_GO_SECONDS_MAX
+        with suppress(PeerError):
+            while self.is_connected and len(self._calls):
+                await self._wait_for_room(deadline)
+        self._lose("its login is about to expire", is_refused=False)
+
     async def _open(self) -> None:
+        if self.is_connected:
+            await self._let_go()
         if self._locate is not None:
             self.host, self.port = self._locate()
         self._move_to(PeerState.CONNECTING)
@@ -237,45 +245,47 @@ class Peer:
             if self._state is PeerState.CONNECTING:
                 self._move_to(PeerState.IDLE)
             elif self._state is PeerState.GREETING:
-                self._lose("it does not tell its versions", is_refused=False)
+                self._lose("it does not tell its versions, or does not let us in", is_refused=False)
 
     async def _connect(self) -> None:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                self._descriptor, transport, self._rounds = await open_transport(
-                    self.host, self.port, self._poller, self._tls
-                )
+                opened = await open_transport(self.host, self.port, self._poller, self._tls)
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
         except OSError as problem:
-            raise PeerError(
-                f"cannot connect to {self.address}: {problem.strerror or problem}",
-                is_refused=problem.errno in REFUSALS,
-            ) from None
-        self._transport = transport
+            raise unreachable(self.address, problem) from None
+        self._descriptor, self._transport, self._rounds = opened
         self._move_to(PeerState.GREETING)
         self.connections += 1
         self._slow_attempts = 0
         self._rounds.watch(self._descriptor, self)
         await self._ask_versions()
-        if self._transport is not transport:
+        self._good_until = None
+        if self._log_in is not None:
+            seconds = await self._log_in(self) / 1000
+            self._good_until = self._loop.time() + seconds * LIFETIME_SHARE if seconds > 0 else None
+        if self._transport is not opened[1]:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
 
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        call = self._send(request, ApiVersionsResponse, API_VERSIONS, API_VERSIONS_VERSION)
-        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
-        try:
-            answer: ApiVersionsResponse = await call.future
-        finally:
-            timer.cancel()
+        answer = await self.greet(request, ApiVersionsResponse, API_VERSIONS_VERSION)
         if answer.error_code != Error.NONE:
             raise PeerError(f"{self.address} answers ApiVersions with error {answer.error_code}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    async def greet(self, request: Any, response: type[R], version: int) -> R:
+        """Ask while the connection is being made."""
+        key = layout_of(type(request)).api_key
+        assert key is not None, "parts of messages are not sent"
+        call = self._send(request, response, key, version)
+        answer: R = await self._answered(call, self._loop.time() + self._connect_ms / 1000)
+        return answer
 
     # ---- receiving: called by the poller
 
@@ -360,8 +370,7 @@ class Peer:
             return
         if self._state is not PeerState.CLOSED:
             self._move_to(PeerState.IDLE)
-        self._transport = None
-        self._is_writing = False
+        self._transport, self._is_writing = None, False
         self._rounds.unwatch(self._descriptor)
         transport.close()
         self._out.clear()
@@ -387,9 +396,5 @@ class Peer:
         self._state = state
 
     def __repr__(self) -> str:
-        unsent = f"{self._unsent_bytes} bytes unsent"
-        return f"<Peer {self.address} {self._state.value}, {len(self._calls)} under way, {unsent}>"
-
-
-def _name(key: int) -> str:
-    return ALL_APIS[key].name if key in ALL_APIS else f"API {key}"
+        under_way, unsent = len(self._calls), self._unsent_bytes
+        return f"<Peer {self.address} {self._state.value}, {under_way} under way, {unsent} bytes unsent>"

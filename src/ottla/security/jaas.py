@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -36,13 +35,15 @@ MODULE_WORDS: Final = {
     "GSSAPI": "Krb5Login",
 }
 
+# A word is made of letters, digits, _ $ * . - and whatever is not ASCII, and does not begin with a digit, . or -. The
+# classes name what it is not: to compile ranges up to the end of Unicode takes 60 ms.
 _TOKEN: Final = re.compile(
     r"""(?P<space>[\x00-\x20]+)
     | (?P<comment>//[^\n]*|/\*.*?\*/)
     | (?P<open_comment>/\*)
     | (?P<quoted>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
     | (?P<open_quote>["'])
-    | (?P<word>[A-Za-z_$*\u00a0-\U0010ffff][A-Za-z0-9_$*.\-\u00a0-\U0010ffff]*)
+    | (?P<word>[^\x00-\x23%-)+-@\[-\^`{-\x9f][^\x00-\x23%-)+,/:-@\[-\^`{-\x9f]*)
     | (?P<bare>[0-9.\-/][^\s;{}="']*)
     | (?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
@@ -59,6 +60,10 @@ class JaasError(ValueError):
         super().__init__(cause if line is None else f"line {line}: {cause}")
         self.cause = cause
         self.line = line
+
+
+class JaasMissingError(JaasError):
+    """Nothing says how to log in."""
 
 
 class LoginModule:
@@ -141,6 +146,8 @@ def read_sections(path: str) -> Sections:
 
 def named_file(environment: Mapping[str, str] = os.environ) -> str | None:
     """The file that `KAFKA_OPTS=-Djava.security.auth.login.config=...` names, as Kafka's scripts hand it to Java."""
+    import shlex  # noqa: PLC0415 (rarely needed)
+
     for variable in ("KAFKA_OPTS", "JAVA_TOOL_OPTIONS"):
         text = environment.get(variable, "")
         try:
@@ -174,7 +181,7 @@ class ServerLogins(NamedTuple):
         modules = self.sections.get(own) or self.sections.get(SERVER_SECTION)
         if modules is None:
             where = f"{self.path} has neither" if self.path else f"System property '{FILE_PROPERTY}' is not set, nor is"
-            raise JaasError(
+            raise JaasMissingError(
                 f"Could not find a '{SERVER_SECTION}' or '{own}' entry in the JAAS configuration. {where}"
                 + ("" if self.path else f" {key}")
             )

@@ -34,6 +34,12 @@ REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
 QUOTA = "unit/broker/test_replication_quota.py"
 UPKEEP = "unit/controller/test_upkeep.py"
 PEERS = "unit/broker/test_peers.py"
+LOGINS = "unit/broker/test_logins.py"
+OAUTH = "unit/security/test_oauth.py"
+OAUTH_SETTINGS = f"{OAUTH}::test_the_settings_arrive"
+OAUTH_KEYS = f"{OAUTH}::test_old_keys_stay_good_while_the_provider_is_away"
+OAUTH_CLIENT = f"{OAUTH}::test_the_time_for_the_login_server_is_the_longer_of_the_two"
+OAUTH_REFRESH = f"{OAUTH}::test_the_refresh_window_is_a_share_of_a_token_s_life"
 
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/cleaning/test_log.py",
@@ -68,6 +74,31 @@ TOPIC_KEYS = {
     "test_an_unclean_election_takes_whoever_is_there_and_says_so",
 }
 BROKER_KEYS = {
+    "connection.failed.authentication.delay.ms": f"{LOGINS}::test_a_failed_login_is_told_after_a_while_and_closed",
+    "connections.max.reauth.ms": f"{LOGINS}::test_a_login_that_expires_closes_who_goes_on_as_before",
+    "sasl.enabled.mechanisms": f"{LOGINS}::test_each_listener_has_its_own_mechanisms",
+    "sasl.jaas.config": f"{LOGINS}::test_a_login_opens_the_gate",
+    "sasl.login.connect.timeout.ms": OAUTH_CLIENT,
+    "sasl.login.read.timeout.ms": OAUTH_CLIENT,
+    "sasl.login.refresh.window.factor": OAUTH_REFRESH,
+    "sasl.mechanism.inter.broker.protocol": "unit/broker/test_peer_login.py::"
+    "test_a_broker_logs_in_as_its_listener_says",
+    "sasl.oauthbearer.client.credentials.client.id": OAUTH_REFRESH,
+    "sasl.oauthbearer.client.credentials.client.secret": OAUTH_REFRESH,
+    "sasl.oauthbearer.clock.skew.seconds": f"{OAUTH}::test_the_clock_skew_is_forgiven",
+    "sasl.oauthbearer.expected.audience": OAUTH_SETTINGS,
+    "sasl.oauthbearer.expected.issuer": OAUTH_SETTINGS,
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{OAUTH}::test_keys_are_read_once_and_again_when_they_are_old",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": OAUTH_KEYS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": OAUTH_KEYS,
+    "sasl.oauthbearer.jwks.endpoint.url": OAUTH_SETTINGS,
+    "sasl.oauthbearer.scope": OAUTH_CLIENT,
+    "sasl.oauthbearer.scope.claim.name": f"{OAUTH}::test_what_a_broker_may_expect",
+    "sasl.oauthbearer.sub.claim.name": OAUTH_SETTINGS,
+    "sasl.oauthbearer.token.endpoint.url": f"{OAUTH}::test_where_a_token_comes_from",
+    "sasl.server.callback.handler.class": f"{OAUTH}::"
+    "test_unsecured_tokens_count_only_where_kafka_s_class_for_them_is_named",
+    "sasl.server.max.receive.size": f"{LOGINS}::test_a_large_frame_before_the_login_closes_the_connection",
     "auto.leader.rebalance.enable": f"{UPKEEP}::test_leadership_stays_where_it_is_if_that_is_wanted",
     "leader.imbalance.check.interval.seconds": f"{UPKEEP}::test_leadership_goes_back_by_the_clock",
     "leader.imbalance.per.broker.percentage": f"{UPKEEP}::test_a_little_imbalance_is_left_alone",

@@ -42,6 +42,7 @@ from ottla.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from ottla.protocol.messages.registration import UnregisterBrokerRequest
+from ottla.protocol.messages.scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from ottla.protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -312,6 +313,7 @@ REQUESTS: dict[int, Any] = {
         topics=[ReassignableTopic(name="a", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
     ),
     46: ListPartitionReassignmentsRequest(),
+    51: AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="a", mechanism=1)]),
     57: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="a", max_version_level=1)]),
     64: UnregisterBrokerRequest(broker_id=1),
 }

@@ -78,6 +78,7 @@ class FakeConnection:
         self.cluster = cluster
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
+        self.good_until_ms: int | None = None
 
     def call(self, request: object, _response: type, _version: int, _timeout_ms: int) -> object:
         self.cluster.asked.append((self.address.port, request))

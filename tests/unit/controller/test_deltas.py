@@ -54,15 +54,17 @@ def images(draw: Any) -> MetadataImage:
         broker_configs=draw(st.dictionaries(st.sampled_from(["", "1", "2"]), several_settings, max_size=2)),
         group_configs=draw(st.dictionaries(texts, some_settings, max_size=2)),
         client_metrics_configs=draw(st.dictionaries(texts, some_settings, max_size=2)),
+        user_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
         features=draw(st.dictionaries(texts, ids, max_size=2)),
         features_epoch=draw(ids),
     )
 
 
 def facts(image: MetadataImage) -> dict[str, Any]:
-    left_out = {"lineage", "generation", "changed_topics", "broker_configs", "names_by_collision_key"}
+    left_out = {"lineage", "generation", "changed_topics", "broker_configs", "user_configs", "names_by_collision_key"}
     found = {slot: getattr(image, slot) for slot in MetadataImage.__slots__ if slot not in left_out}
     found["broker_configs"] = {name: config for name, config in image.broker_configs.items() if config}
+    found["user_configs"] = {name: config for name, config in image.user_configs.items() if config}
     found["collisions"] = {key: sorted(names) for key, names in image.names_by_collision_key.items()}
     return found
 

@@ -31,7 +31,8 @@ from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
-from ottla.network.connecting import Rounds
+from ottla.network.peer import LogIn
+from ottla.network.peer_error import Rounds
 from ottla.network.tls_handshake import OutgoingTls
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet
@@ -55,8 +56,10 @@ class Clustering:
         replicas: ReplicaSet,
         publisher: Publisher,
         poller: Rounds,
+        log_in: LogIn | None = None,
         tls: OutgoingTls | None = None,
     ) -> None:
+        """`log_in` is how this broker logs in at the others, None if they ask for no login; `tls` if they speak it."""
         settings, live, images = node.settings, node.live, node.images
         self._node = node
         self._replicas = replicas
@@ -72,7 +75,7 @@ class Clustering:
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
-        self.peers = Peers(settings, images, poller, tls)
+        self.peers = Peers(settings, images, poller, log_in, tls)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)

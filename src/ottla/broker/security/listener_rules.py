@@ -7,22 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ottla.base.broker_settings import BrokerSettings
+from ottla.base.clock import Clock
 from ottla.base.listener_keys import listener_key
 from ottla.broker.security.logins import ListenerRules, Mechanism
-from ottla.security.jaas import JAAS_CONFIG, JaasError, LoginModule, ServerLogins, named_file, read_sections
+from ottla.security.jaas import (
+    JAAS_CONFIG,
+    JaasError,
+    JaasMissingError,
+    LoginModule,
+    ServerLogins,
+    named_file,
+    read_sections,
+)
 from ottla.security.sasl.mechanisms import SERVERS, ServerParts
+from ottla.security.sasl.scram import Credentials
+from ottla.security.scram import HASHES
+
+WITHOUT_JAAS: Final = frozenset({*HASHES, "OAUTHBEARER"})
 
 
-def listener_rules(settings: BrokerSettings, environment: Mapping[str, str]) -> dict[str, ListenerRules]:
+def listener_rules(
+    settings: BrokerSettings, environment: Mapping[str, str], credentials: Credentials, clock: Clock
+) -> dict[str, ListenerRules]:
     """The rules of every listener that asks for a login; JaasError tells what is wrong with them."""
     names = [listener.name for listener in settings.listeners if listener.protocol.startswith("SASL_")]
     if not names:
         return {}
-    logins = server_logins(settings, environment)
-    return {name: _rules(settings, logins, name) for name in names}
+    reading = _Reading(settings, server_logins(settings, environment), credentials, clock)
+    return {name: reading.rules(name) for name in names}
 
 
 def server_logins(settings: BrokerSettings, environment: Mapping[str, str]) -> ServerLogins:
@@ -38,23 +53,39 @@ def value_of(settings: BrokerSettings, listener: str, mechanism: str, base: str)
     return key.value(settings.texts[own]) if own in settings.texts else settings.of_listener(listener, base)
 
 
-def _rules(settings: BrokerSettings, logins: ServerLogins, listener: str) -> ListenerRules:
-    names = settings.of_listener(listener, "sasl.enabled.mechanisms")
-    if not names:
-        raise JaasError(f"listener {listener} asks for a login, and sasl.enabled.mechanisms names no mechanism")
-    return ListenerRules(
-        {name: _mechanism(settings, logins, listener, name) for name in names},
-        settings.of_listener(listener, "sasl.server.max.receive.size"),
-        settings.connection_failed_authentication_delay_ms,
-    )
+class _Reading(NamedTuple):
+    """What rules are made of."""
 
+    settings: BrokerSettings
+    logins: ServerLogins
+    credentials: Credentials
+    clock: Clock
 
-def _mechanism(settings: BrokerSettings, logins: ServerLogins, listener: str, name: str) -> Mechanism:
-    make = SERVERS.get(name)
-    if make is None:
-        raise JaasError(
-            f"listener {listener}: sasl.enabled.mechanisms names {name}; there are {', '.join(sorted(SERVERS))}"
+    def rules(self, listener: str) -> ListenerRules:
+        names = self.settings.of_listener(listener, "sasl.enabled.mechanisms")
+        if not names:
+            raise JaasError(f"listener {listener} asks for a login, and sasl.enabled.mechanisms names no mechanism")
+        return ListenerRules(
+            {name: self._mechanism(listener, name) for name in names},
+            self.settings.of_listener(listener, "sasl.server.max.receive.size"),
+            self.settings.connection_failed_authentication_delay_ms,
         )
-    module: LoginModule | None = logins.module_of(listener, name)
-    parts = ServerParts(listener, name, module, partial(value_of, settings, listener, name))
-    return Mechanism(make(parts), value_of(settings, listener, name, "connections.max.reauth.ms"))
+
+    def _mechanism(self, listener: str, name: str) -> Mechanism:
+        make = SERVERS.get(name)
+        if make is None:
+            raise JaasError(
+                f"listener {listener}: sasl.enabled.mechanisms names {name}; there are {', '.join(sorted(SERVERS))}"
+            )
+        setting = partial(value_of, self.settings, listener, name)
+        parts = ServerParts(listener, name, self._module(listener, name), setting, self.credentials, self.clock)
+        return Mechanism(make(parts), setting("connections.max.reauth.ms"))
+
+    def _module(self, listener: str, mechanism: str) -> LoginModule | None:
+        """Only a broker that logs in itself needs a name for some mechanisms: the users are known elsewhere."""
+        try:
+            return self.logins.module_of(listener, mechanism)
+        except JaasMissingError:
+            if mechanism in WITHOUT_JAAS:
+                return None
+            raise

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error
 from ottla.network.connection import Connection
+from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.sasl.login import Login, MakeExchange, Stage
 from ottla.security.sasl.mechanism import LoginError, ServerExchange
@@ -74,6 +76,7 @@ class Logins:
         self._listeners = listeners
         self._clock = clock
         self._workers = workers
+        self.traffic_of: Callable[[str], ListenerTraffic] = lambda _: ListenerTraffic()  # where logins are counted
 
     def on_open(self, connection: Connection) -> None:
         """Somebody has connected."""
@@ -142,11 +145,15 @@ class Logins:
     def _on_stepped(self, login: ConnectionLogin, output: bytes, context: Context) -> SaslAuthenticateResponse:
         machine, client = login.machine, context.client
         mechanism = login.rules.mechanisms[machine.mechanism]
+        was_repeated = machine.is_repeated
         lifetime_ms = machine.end_step(self._clock.now_ms(), mechanism.reauth_ms_max)
         if lifetime_ms is None:
             return SaslAuthenticateResponse(auth_bytes=output)
         assert machine.identity is not None, "who has logged in has a name"
         logger.debug("%s has logged in from %s with %s", machine.identity, client.host, machine.mechanism)
+        traffic = self.traffic_of(client.listener_name)
+        traffic.repeated_logins += was_repeated
+        traffic.logins += not was_repeated
         client.principal = machine.identity.principal
         client.has_logged_in = True
         client.sends_tokens = False
@@ -179,6 +186,9 @@ class Logins:
         """Answer after a while, and close."""
         client = context.client
         logger.info("failed login from %s on listener %s: %s", client.host, client.listener_name, reason)
+        traffic = self.traffic_of(client.listener_name)
+        traffic.failed_repeated_logins += login.machine.is_repeated
+        traffic.failed_logins += not login.machine.is_repeated
         login.machine.fail()
         login.stop_timer()
         client.has_logged_in = False

@@ -21,7 +21,7 @@ def brokers_behind(connect: str) -> list[str]:
         address = parse_connect(connect)
     except ValueError:
         return []
-    if not any(_answers(host, port) for host, port in address.servers):
+    if not any(answers(host, port) for host, port in address.servers):
         return []  # at once: a ZooKeeper client would go on trying
     try:
         return asyncio.run(_read_brokers(address))
@@ -44,7 +44,7 @@ async def _read_brokers(address: ZooKeeperAddress) -> list[str]:
     return [f"{tree.bracketed(end.host)}:{end.port}" for end in endpoints]
 
 
-def _answers(host: str, port: int) -> bool:
+def answers(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), CONNECT_SECONDS_MAX):
             return True

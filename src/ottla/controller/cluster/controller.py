@@ -52,6 +52,7 @@ PARTS: Final = (
     "broker_configs",
     "group_configs",
     "client_metrics_configs",
+    "user_configs",
     "features",
     "cluster_id",
     "damaged",

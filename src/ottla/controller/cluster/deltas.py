@@ -27,6 +27,7 @@ TOPIC: Final = 2  # resource types, as in DescribeConfigs
 BROKER: Final = 4
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
+USER: Final = 64  # ours: users have APIs of their own for each kind of setting
 
 Configs = Mapping[str, Mapping[str, str]]
 
@@ -57,6 +58,7 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     delta.configs += changed_configs(BROKER, old.broker_configs, new.broker_configs)
     delta.configs += changed_configs(GROUP, old.group_configs, new.group_configs)
     delta.configs += changed_configs(CLIENT_METRICS, old.client_metrics_configs, new.client_metrics_configs)
+    delta.configs += changed_configs(USER, old.user_configs, new.user_configs)
     if (old.features, old.features_epoch) != (new.features, new.features_epoch):
         delta.features = to_delta_features(new.features)
     if old.damaged != new.damaged:
@@ -206,6 +208,7 @@ def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -
     """All settings but those of topics, which go with their topics."""
     groups: dict[str, dict[str, str]] = {}
     subscriptions: dict[str, dict[str, str]] = {}
+    users: dict[str, dict[str, str]] = {}
     for config in configs:
         settings = {setting.name: setting.value for setting in config.settings}
         if config.resource_type == BROKER:
@@ -214,8 +217,12 @@ def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -
             groups[config.resource_name] = settings
         elif config.resource_type == CLIENT_METRICS:
             subscriptions[config.resource_name] = settings
+        elif config.resource_type == USER:
+            users[config.resource_name] = settings
     if groups:
         image = image.with_group_configs(groups)
+    if users:
+        image = image.with_user_configs(users)
     return image.with_client_metrics_configs(subscriptions) if subscriptions else image
 
 

@@ -1,6 +1,6 @@
 """What a query must know of a cluster: which partitions there are, where they start and end, what lies at a time.
 
-Two kinds of clients can tell it: our own wire client, and confluent-kafka where TLS or a login is needed.
+Two kinds of clients can tell it: our own wire client, and confluent-kafka where TLS is needed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, refusal
+from ottla.client.login_settings import login_of
 from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from ottla.pipelines.source.bounds import EARLIEST, LATEST, Offsets
 from ottla.pipelines.source.losses import SourceError
@@ -61,7 +62,11 @@ class WireCluster:
     """Asks through our own wire client."""
 
     def __init__(self, options: Options) -> None:
-        self.client = Client(options.bootstrap, client_id=options.properties.get("client.id", CLIENT_ID))
+        self.client = Client(
+            options.bootstrap,
+            client_id=options.properties.get("client.id", CLIENT_ID),
+            login=login_of(options.properties),
+        )
         self.retries = options.retries
         self.retry_interval_s = options.retry_interval_ms / 1000
         self.isolation_level = READ_COMMITTED if options.is_committed_only else READ_UNCOMMITTED

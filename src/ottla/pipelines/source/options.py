@@ -119,7 +119,8 @@ class Options:
 
     @property
     def is_plaintext(self) -> bool:
-        return self.properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
+        """Whether our own wire client reads, with or without a login; TLS is confluent-kafka's."""
+        return is_without_tls(self.properties)
 
 
 def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Options:
@@ -163,6 +164,10 @@ def refuse_unknown(texts: Mapping[str, str], names: Sequence[str], what: str) ->
         close = difflib.get_close_matches(name, [*known, KAFKA + BOOTSTRAP], n=1, cutoff=0.5)
         cure = f"did you mean {known.get(close[0], close[0])}?" if close else f"known are {', '.join(names)}"
         raise OptionError(f"the {what} ottla has no option {name}: {cure}")
+
+
+def is_without_tls(properties: Mapping[str, str]) -> bool:
+    return properties.get("security.protocol", "PLAINTEXT").strip().upper() in ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 def client_properties(texts: Mapping[str, str], refused: Mapping[str, str]) -> dict[str, str]:

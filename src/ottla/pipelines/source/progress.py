@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.groups import commit_offsets
+from ottla.client.login_settings import login_of
 from ottla.pipelines.source.cluster import CLIENT_ID
+from ottla.pipelines.source.options import is_without_tls
 
 TIMEOUT_MS = 10_000
 
@@ -23,7 +25,7 @@ def commit_progress(
 ) -> None:
     """Commit {topic: {partition: offset}} for a group without members; raises ClientError.
 
-    `properties` are those of a Kafka client: with a security.protocol other than PLAINTEXT, confluent-kafka commits.
+    `properties` are those of a Kafka client: with a security.protocol of TLS, confluent-kafka commits.
     """
     wanted = {
         TopicPartition(topic, int(partition)): offset
@@ -32,10 +34,11 @@ def commit_progress(
     }
     if not wanted:
         return
-    if (properties or {}).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+    if not is_without_tls(properties or {}):
         from ottla.pipelines.source.confluent import commit  # noqa: PLC0415 (a library that few need here)
 
         commit({**(properties or {}), "bootstrap.servers": bootstrap}, group, wanted)
         return
-    with Client(bootstrap, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS) as client:
+    login = login_of(properties or {})
+    with Client(bootstrap, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, login=login) as client:
         commit_offsets(client, group, wanted)

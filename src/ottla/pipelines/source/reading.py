@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import KafkaError
 from ottla.client.client import Client
+from ottla.client.login_settings import login_of
 from ottla.pipelines.source.batches import FetchedDataError, pieces
 from ottla.pipelines.source.cluster import CLIENT_ID, PATIENCE_MS
 from ottla.pipelines.source.columns import ColumnBuilder
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CLIENTS_MAX = 4
 
 # Spark uses a worker process for one task after the other: the connections of the last ones are kept.
-_clients: dict[tuple[str, str], Client] = {}
+_clients: dict[tuple[str, str, frozenset[tuple[str, str]]], Client] = {}
 
 
 def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
@@ -35,8 +36,11 @@ def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
 def _read_by_wire(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     builder = ColumnBuilder(wanted.topic, wanted.partition, options.columns)
     name = f"{wanted.topic}-{wanted.partition}"
-    key = (options.bootstrap, options.properties.get("client.id", CLIENT_ID))
-    client = _clients.pop(key, None) or Client(key[0], client_id=key[1], patience_ms=PATIENCE_MS)
+    properties = options.properties
+    key = (options.bootstrap, properties.get("client.id", CLIENT_ID), frozenset(properties.items()))
+    client = _clients.pop(key, None) or Client(
+        key[0], client_id=key[1], patience_ms=PATIENCE_MS, login=login_of(properties)
+    )
     is_finished = False
     try:
         for records, aborted, first in RangeFetcher(client, wanted, options):
