@@ -1,6 +1,6 @@
 """Listeners over TLS as clients meet them: librdkafka, kafka-python, aiokafka, Apache Kafka's tools and ours.
 
-One broker has three listeners side by side: plain, TLS, and TLS for those who show a certificate.
+One broker has four listeners side by side: plain, TLS, TLS for those who show a certificate, TLS with a login.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from conftest import Broker, BrokerFactory, free_port
 pytestmark = pytest.mark.needs_ottla
 WAIT_SECONDS = 30
 RECORDS = 500
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Scene:
@@ -36,15 +37,18 @@ class Scene:
         self.authority = Authority()
         self.server = self.authority.issue("broker", is_rsa=True)
         self.alice = self.authority.issue("alice", is_rsa=True)
-        self.plain, self.tls, self.mutual = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.plain, self.tls, self.mutual, self.sasl = (f"127.0.0.1:{free_port()}" for _ in range(4))
         self.trusted = self.authority.certificate_pem(folder / "ca.pem")
         self.own = self.alice.pem(folder / "alice.pem")
         self.broker = Broker(folder / "broker", self.settings())
 
     def settings(self) -> dict[str, str]:
         return {
-            "listeners": f"PLAINTEXT://{self.plain},SSL://{self.tls},MUTUAL://{self.mutual}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL",
+            "listeners": f"PLAINTEXT://{self.plain},SSL://{self.tls},MUTUAL://{self.mutual},SASL_SSL://{self.sasl}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL",
+            "ssl.client.auth": "requested",  # not on SASL_SSL, where a login says who it is
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{LOGIN_MODULE} required user_alice="secret of alice";',
             "ssl.keystore.location": self.server.pem(self.folder / "server.pem"),
             "ssl.truststore.location": self.trusted,
             "listener.name.mutual.ssl.client.auth": "required",
@@ -128,6 +132,19 @@ def test_librdkafka_produces_and_consumes(scene: Scene, version: str) -> None:
 
 def test_librdkafka_with_a_certificate_of_its_own(scene: Scene) -> None:
     round_trip(scene.librdkafka(scene.mutual, **scene.with_certificate(scene.alice)), "librdkafka-mutual")
+
+
+def test_a_login_over_tls(scene: Scene) -> None:
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+    round_trip(scene.librdkafka(scene.sasl, **login, **{"sasl.password": "secret of alice"}), "sasl-ssl")
+    with pytest.raises(KafkaException):
+        AdminClient(scene.librdkafka(scene.sasl, **login, **{"sasl.password": "x"})).list_topics(timeout=3)
+    with pytest.raises(KafkaException):
+        AdminClient(scene.librdkafka(scene.sasl)).list_topics(timeout=3)  # TLS alone is no login
+    jaas = f'{LOGIN_MODULE} required username="alice" password="secret of alice";'
+    config = scene.properties(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=jaas)
+    listed = run_tool("kafka-topics.sh", "--bootstrap-server", scene.sasl, "--command-config", config, "--list")
+    assert "sasl-ssl" in listed.stdout.splitlines()
 
 
 def test_kafka_python_produces_and_consumes(scene: Scene) -> None:

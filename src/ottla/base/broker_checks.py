@@ -172,17 +172,6 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     return None
 
 
-def _protocol_problem(settings: BrokerSettings) -> str | None:
-    """Brokers of a cluster must be able to reach each other; one that is alone needs nobody."""
-    protocol = settings.security_inter_broker_protocol
-    if not settings.zookeeper_connect or any(item.protocol == protocol for item in settings.advertised_listeners):
-        return None
-    return (
-        f"security.inter.broker.protocol is {protocol}, and no listener speaks it: set inter.broker.listener.name to "
-        f"one of {', '.join(item.name for item in settings.advertised_listeners)}, which brokers use among themselves"
-    )
-
-
 def _connection_problem(settings: BrokerSettings) -> str | None:
     overrides = parse_connection_overrides(settings.max_connections_per_ip_overrides)
     if settings.max_connections_per_ip == 0 and not overrides:

@@ -6,8 +6,9 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from ottla.network.peer_error import Rounds
 from ottla.network.tls_handshake import OutgoingTls, shake_hands
 from ottla.network.tls_transport import TlsRounds
 from ottla.network.transport import PlainTransport, Transport
@@ -17,16 +18,6 @@ SILENCE_MS_MAX: Final = 10_000
 KEEPALIVE_IDLE_SECONDS: Final = 4
 KEEPALIVE_INTERVAL_SECONDS: Final = 2
 KEEPALIVE_COUNT: Final = 3
-
-
-class Rounds(Protocol):
-    """The poller, as a peer sees it."""
-
-    def watch(self, descriptor: int, watched: Any) -> None: ...
-
-    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
-
-    def unwatch(self, descriptor: int) -> None: ...
 
 
 async def open_transport(

@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -50,7 +49,6 @@ UNDER_WAY_MAX: Final = 1_000
 LIFETIME_SHARE: Final = 0.85  # of a login's life after which its connection is replaced
 LET_GO_SECONDS_MAX: Final = 5.0
 RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
-REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 R = TypeVar("R")
 Locate = Callable[[], tuple[str, int]]
@@ -253,18 +251,13 @@ class Peer:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                self._descriptor, transport, self._rounds = await open_transport(
-                    self.host, self.port, self._poller, self._tls
-                )
+                opened = await open_transport(self.host, self.port, self._poller, self._tls)
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
         except OSError as problem:
-            raise PeerError(
-                f"cannot connect to {self.address}: {problem.strerror or problem}",
-                is_refused=problem.errno in REFUSALS,
-            ) from None
-        self._transport = transport
+            raise unreachable(self.address, problem) from None
+        self._descriptor, self._transport, self._rounds = opened
         self._move_to(PeerState.GREETING)
         self.connections += 1
         self._slow_attempts = 0

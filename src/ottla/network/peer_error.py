@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ottla.protocol.apis import ALL_APIS
 
+REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+
 
 class PeerError(Exception):
     """A call that was not answered.

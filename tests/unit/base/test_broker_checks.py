@@ -62,10 +62,6 @@ def test_what_one_broker_can_run_with(texts: dict[str, str]) -> None:
             "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",
         ),
         ({"zookeeper.connect": "zoo", "process.roles": "broker,controller"}, "set only one of them"),
-        (
-            {"listeners": "SSL://:9093", "zookeeper.connect": "localhost:2181", "broker.id": "1"},
-            "security.inter.broker.protocol is PLAINTEXT, and no listener speaks it: set inter.broker.listener.name to",
-        ),
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "none that clients could use"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot use the nonroutable meta-address 0.0.0.0"),
         ({"advertised.listeners": "SSL://x:5"}, "listener names must be equal to or a subset"),

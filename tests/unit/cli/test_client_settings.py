@@ -81,5 +81,7 @@ def test_a_file_can_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.M
 def test_the_client_takes_what_the_properties_say() -> None:
     client = make_client("a:1", {"client.id": "me", "request.timeout.ms": "500"})
     assert (client.client_id, client.timeout_ms) == ("me", 500)
-    with pytest.raises(ToolError, match="SASL_SSL"):
-        make_client("a:1", {"security.protocol": "SASL_SSL"})
+    with pytest.raises(ToolError, match=r"security\.protocol=TLS is not known: it is one of PLAINTEXT, SSL"):
+        make_client("a:1", {"security.protocol": "TLS"})
+    assert make_client("a:1").tls is None
+    assert make_client("a:1", {"security.protocol": "SSL"}).tls is not None
