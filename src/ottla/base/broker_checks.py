@@ -161,7 +161,13 @@ def _listener_problem(settings: BrokerSettings) -> str | None:
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:
-        return _protocol_problem(settings)
+        protocol = settings.security_inter_broker_protocol
+        if settings.zookeeper_connect and all(each.protocol != protocol for each in settings.advertised_listeners):
+            return (
+                f"security.inter.broker.protocol is {protocol}, and no listener has it: set it to the protocol of a "
+                f"listener that brokers use among themselves, or inter.broker.listener.name to one of {','.join(names)}"
+            )
+        return None
     if "security.inter.broker.protocol" in settings.texts:
         return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
     if inter_broker.upper() not in names:

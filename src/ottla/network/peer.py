@@ -24,8 +24,8 @@ from ottla import __version__
 from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
-from ottla.network.connecting import Rounds, open_transport
-from ottla.network.peer_error import PeerError, api_name
+from ottla.network.connecting import open_transport
+from ottla.network.peer_error import REFUSALS, PeerError, Rounds, api_name, unreachable
 from ottla.network.peer_state import LEADS_TO, PeerState
 from ottla.network.tls_handshake import OutgoingTls
 from ottla.network.transport import Transport
@@ -267,7 +267,7 @@ class Peer:
         if self._log_in is not None:
             seconds = await self._log_in(self) / 1000
             self._good_until = self._loop.time() + seconds * LIFETIME_SHARE if seconds > 0 else None
-        if self._transport is not transport:
+        if self._transport is not opened[1]:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)

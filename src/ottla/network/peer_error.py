@@ -1,6 +1,9 @@
-"""What a peer tells of calls that failed."""
+"""What a peer tells of calls that failed, and what it needs of the poller."""
 
 from __future__ import annotations
+
+import errno
+from typing import Any, Final, Protocol
 
 from ottla.protocol.apis import ALL_APIS
 
@@ -22,6 +25,22 @@ class PeerError(Exception):
         self.is_refused = is_refused
         self.is_timeout = is_timeout
         self.is_sent = is_sent
+
+
+def unreachable(address: str, problem: OSError) -> PeerError:
+    """No connection could be made."""
+    reason = problem.strerror or problem
+    return PeerError(f"cannot connect to {address}: {reason}", is_refused=problem.errno in REFUSALS)
+
+
+class Rounds(Protocol):
+    """The poller, as a peer sees it."""
+
+    def watch(self, descriptor: int, watched: Any) -> None: ...
+
+    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
+
+    def unwatch(self, descriptor: int) -> None: ...
 
 
 def api_name(key: int) -> str:

@@ -31,8 +31,8 @@ from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
-from ottla.network.connecting import Rounds
 from ottla.network.peer import LogIn
+from ottla.network.peer_error import Rounds
 from ottla.network.tls_handshake import OutgoingTls
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet

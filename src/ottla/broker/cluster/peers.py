@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 from ottla.base.broker_settings import BrokerSettings
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
-from ottla.network.connecting import Rounds, connect
-from ottla.network.peer import Locate, LogIn, Peer, PeerError
+from ottla.network.connecting import connect
+from ottla.network.peer import Locate, LogIn, Peer
+from ottla.network.peer_error import PeerError, Rounds
 from ottla.network.tls_handshake import OutgoingTls
 
 logger = logging.getLogger(__name__)
