@@ -31,13 +31,13 @@ from ottla.base.broker_keys.tls import TlsKeys
 from ottla.base.broker_keys.topics import TopicDefaultKeys
 from ottla.base.broker_keys.transactions import TransactionKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
-from ottla.base.config_providers import ProviderError, fill_in
 from ottla.base.environment import settings_of_container, settings_of_script
 from ottla.base.legacy_keys import is_heard_of, nearest_key, translate_legacy_keys
 from ottla.base.listener_keys import listener_key, split_listener_key, without_mechanism
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
 from ottla.base.settings_file import read_settings_file, secret_file_warnings
+from ottla.base.value_references import ProviderError, fill_in
 
 _NOTHING: Mapping[str, str] = {}
 # Keys that say the same: a layer that sets one of them is stronger than an earlier layer that sets another.

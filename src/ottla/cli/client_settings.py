@@ -6,8 +6,8 @@ import os
 from argparse import Namespace
 from collections.abc import Iterable
 
-from ottla.base.config_providers import ProviderError, fill_in
 from ottla.base.properties import PropertiesError, read_properties
+from ottla.base.value_references import ProviderError, fill_in
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.client.client import TIMEOUT_MS, Client

@@ -33,8 +33,6 @@ JAVA_NAMES: Final = {
     "zookeeper.client.secure": "zookeeper.ssl.client.enable",
     "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
     "zookeeper.ssl.keyStore.password": "zookeeper.ssl.keystore.password",
-    "zookeeper.ssl.keyStore.type": "zookeeper.ssl.keystore.type",
-    "zookeeper.ssl.trustStore.type": "zookeeper.ssl.truststore.type",
     "zookeeper.ssl.trustStore.location": "zookeeper.ssl.truststore.location",
     "zookeeper.ssl.trustStore.password": "zookeeper.ssl.truststore.password",
     "zookeeper.ssl.protocol": "zookeeper.ssl.protocol",

@@ -89,7 +89,5 @@ def test_settings_under_kafka_pythons_names() -> None:
         "linger_ms": 5,
         "enable_idempotence": False,
         "max_request_size": 1000,
-        "ssl_cafile": "ca.pem",
-        "ssl_check_hostname": False,
     }
     assert unknown == ["sticky.partitioning.linger.ms"]

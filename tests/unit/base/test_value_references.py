@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.base.broker_settings import load_broker_settings
-from ottla.base.config_providers import ProviderError, fill_in
 from ottla.base.settings import SettingsError
+from ottla.base.value_references import ProviderError, fill_in
 
 
 @pytest.fixture
