@@ -20,6 +20,8 @@ from ottla.security.certificate_authority import Issued, issue, new_authority, w
 
 ADMIN: Final = "admin"
 BROKER: Final = "broker"
+ZOOKEEPER: Final = "zookeeper"
+DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 PASSWORD_BYTES: Final = 24
 FOLDER_MODE: Final = 0o700
 AUTHORITY: Final = "ca.pem"
@@ -97,6 +99,15 @@ class SecureFolder:
         elif self.has_tls:
             settings |= self._tls_settings(ADMIN, ADMIN)
         return settings
+
+    def zookeeper_login_file(self) -> Path:
+        """For ZooKeeper, which then admits nobody but the brokers, and for the brokers."""
+        password = self.password(ZOOKEEPER)
+        server = f'Server {{ {DIGEST_MODULE} required user_{BROKER}="{password}"; }};\n'
+        client = f'Client {{ {DIGEST_MODULE} required username="{BROKER}" password="{password}"; }};\n'
+        path = self.path / "zookeeper.jaas"
+        write_secret(path, (server + client).encode())
+        return path
 
     def write_settings(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.path / name

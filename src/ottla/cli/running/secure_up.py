@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,6 +37,11 @@ def secure_folder(data: Path, *, is_wanted: bool) -> SecureFolder | None:
 def secure_config(folder: SecureFolder, broker: int) -> Path:
     """A file of settings for this broker: passwords are not shown to whoever looks at the processes of a machine."""
     return folder.write_settings(f"broker-{broker}.properties", folder.broker_settings(broker))
+
+
+def zookeeper_login(folder: SecureFolder) -> dict[str, str]:
+    """What a broker's environment names for its login at ZooKeeper, as Kafka's scripts do."""
+    return {"KAFKA_OPTS": f"-Djava.security.auth.login.config={shlex.quote(str(folder.zookeeper_login_file()))}"}
 
 
 def client_lines(folder: SecureFolder, bootstrap: str) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.broker_processes import PROC, find_brokers
-from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config
+from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, zookeeper_login
 from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.security.secure_folder import SecureFolder
@@ -84,6 +84,8 @@ class ClusterPlan:
             "group.initial.rebalance.delay.ms": "0",
             METRICS_PORT_KEY: "0",  # any free one: a port that somebody else has is no reason not to start
         }
+        if self.security is not None:
+            settings["zookeeper.set.acl"] = "true"
         settings |= self.overrides
         if settings[METRICS_PORT_KEY].isdecimal() and int(settings[METRICS_PORT_KEY]):
             settings[METRICS_PORT_KEY] = str(int(settings[METRICS_PORT_KEY]) + index)  # one cannot serve them all
@@ -100,10 +102,11 @@ class ClusterPlan:
 def children(plan: ClusterPlan) -> list[Child]:
     """ZooKeeper, and the brokers that need it."""
     zookeeper = Child("ZooKeeper", zookeeper_command(plan), good_codes=STOPPED_JAVA)
+    login = None if plan.security is None else zookeeper_login(plan.security)
     return [
         zookeeper,
         *(
-            Child(f"broker {index + 1}", plan.command(index), is_one_of_many=True, needs=zookeeper)
+            Child(f"broker {index + 1}", plan.command(index), is_one_of_many=True, needs=zookeeper, environment=login)
             for index in range(plan.brokers)
         ),
     ]
@@ -119,6 +122,8 @@ def broker_command(settings: Mapping[str, str], config: Path | None = None) -> l
 def zookeeper_command(plan: ClusterPlan) -> list[str]:
     folder = str(plan.data.resolve() / ZOOKEEPER_FOLDER)
     options = ["--host", HOST, "--port", str(plan.zookeeper_port), "--data", folder, "--log-level", "ERROR"]
+    if plan.security is not None:
+        options += ["--jaas", str(plan.security.zookeeper_login_file())]
     return [sys.executable, "-m", "ottla.cli.main", "zookeeper", *options]
 
 
