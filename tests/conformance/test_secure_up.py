@@ -87,7 +87,7 @@ def test_secrets_are_for_the_owner_only_and_on_no_command_line(secured: Secured)
     assert not any(password in secured.banner for password in passwords)
 
 
-def test_a_user_is_made_logs_in_and_may_do_nothing_yet(secured: Secured) -> None:
+def test_a_user_is_made_logs_in_and_may_do_what_it_was_given(secured: Secured) -> None:
     run("ottla", "topics", "create", "invoices", *secured.admin)
     made = run("ottla", "users", "add", "alice", "--write", str(secured.folder / "alice.properties"), *secured.admin)
     assert (made.code, made.out.splitlines()[0]) == (0, "alice can log in with SCRAM-SHA-512.")
@@ -97,6 +97,12 @@ def test_a_user_is_made_logs_in_and_may_do_nothing_yet(secured: Secured) -> None
     denied = run("ottla", "produce", "invoices", "an invoice", *secured.options("alice.properties"))
     assert denied.code == 1
     assert "authorized" in denied.err.lower()
+    given = ("--allow", "User:alice", "--producer", "--topic", "invoices")
+    assert run("ottla", "acls", "add", *given, *secured.admin).code == 0
+    assert run("ottla", "produce", "invoices", "an invoice", *secured.options("alice.properties")).code == 0
+    assert run("ottla", "topics", "list", *secured.options("alice.properties")).out == "invoices\n"
+    question = ("--principal", "User:alice", "--operation", "write", "--topic", "invoices")
+    assert "alice" in run("ottla", "acls", "explain", *question, *secured.admin).out
     assert run("ottla", "users", "remove", "alice", "--yes", *secured.admin).code == 0
     refused = run("ottla", "topics", "list", *secured.options("alice.properties"))
     assert refused.code == 1

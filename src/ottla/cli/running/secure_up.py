@@ -59,5 +59,5 @@ def client_lines(folder: SecureFolder, bootstrap: str) -> list[str]:
         f'  "sasl.username": "{ADMIN}", "sasl.password": {read_password}',
         "Somebody else, with rights of his own:",
         f"  ottla users add alice --write alice.properties --bootstrap-server {bootstrap}",
-        f"  ottla acls add --allow-principal User:alice --producer --topic orders --bootstrap-server {bootstrap}",
+        f"  ottla acls add --allow User:alice --producer --topic orders --bootstrap-server {bootstrap}",
     ]
