@@ -74,6 +74,13 @@ PLAIN: dict[str, Any] = {
     "cursor": None,
     "topic_regex": None,
     "path": "/nowhere",
+    "resource_type_filter": 2,
+    "pattern_type_filter": 3,
+    "resource_pattern_type": 3,
+    "operation": 3,
+    "permission_type": 3,
+    "principal": "User:alice",
+    "host": "*",
 }
 TOPIC_FIELDS = {"topic", "topic_name", "resource_name", "subscribed_topic_names", "topic_names"}
 TOPIC_ARRAYS = {"topics", "topic_data", "forgotten_topics_data", "v3_and_below_topics"}  # whose `name` is one

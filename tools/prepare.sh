@@ -10,7 +10,14 @@ command -v cc >/dev/null || missing+=(gcc libc6-dev)
 if [ "$purpose" = tests ]; then
   command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)  # a JDK: the Java client test is compiled as it runs
   command -v mvn >/dev/null || missing+=(maven)
-compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null || missing+=(postgresql)
+  command -v krb5kdc >/dev/null || [ -x /usr/sbin/krb5kdc ] || missing+=(krb5-kdc)  # Kerberos: a realm of its own for each test
+  command -v kadmin.local >/dev/null || [ -x /usr/sbin/kadmin.local ] || missing+=(krb5-admin-server)
+  command -v kinit >/dev/null || missing+=(krb5-user)
+  command -v krb5-config >/dev/null || missing+=(libkrb5-dev)  # the package gssapi is compiled with it
+  command -v faketime >/dev/null || missing+=(faketime)  # clocks that differ
+  command -v kcat >/dev/null || missing+=(kcat)
+  compgen -G '/usr/lib/*/sasl2/libgssapiv2.so*' >/dev/null || missing+=(libsasl2-modules-gssapi-mit)  # kcat's logins by Kerberos
+  compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null || missing+=(postgresql)
 fi
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

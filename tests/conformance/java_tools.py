@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 PROGRAM = Path(__file__).parent / "java" / "Tools.java"
 CLASSES = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

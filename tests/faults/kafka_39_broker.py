@@ -13,7 +13,9 @@ STOP_SECONDS_MAX = 90.0
 class Kafka39Broker:
     """Started on the address that the broker had whose folder it is."""
 
-    def __init__(self, folder: Path, jars: Path, broker_id: int, address: str, data: Path, connect: str) -> None:
+    def __init__(
+        self, folder: Path, jars: Path, broker_id: int, address: str, data: Path, connect: str, java_option: str = ""
+    ) -> None:
         self.folder = folder
         self.jars = jars
         self.log = folder / "kafka.log"
@@ -29,6 +31,7 @@ class Kafka39Broker:
             "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.enable": "false",
         }
+        self._java_options = java_option.split()
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self) -> None:
@@ -36,7 +39,8 @@ class Kafka39Broker:
         (self.folder / "log4j.properties").write_text(LOGGING)
         (self.folder / "server.properties").write_text("".join(f"{k}={v}\n" for k, v in self.settings.items()))
         logging = f"-Dlog4j.configuration=file:{self.folder / 'log4j.properties'}"
-        command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", logging, "-cp", f"{self.jars}/*"]
+        command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", logging, *self._java_options]
+        command += ["-cp", f"{self.jars}/*"]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, "kafka.Kafka", str(self.folder / "server.properties")], stdout=output, stderr=output

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ottla.base.listener_keys import CHANGEABLE, split_listener_key
-from ottla.base.listeners import LOOPBACK
+from ottla.base.listener_keys import acts_on_listener, split_listener_key, without_mechanism
+from ottla.base.listeners import LOOPBACK, Listener
 from ottla.base.setting_types import BadValueError, parse_int
 
 if TYPE_CHECKING:
@@ -48,14 +48,28 @@ def check_broker_settings(settings: BrokerSettings) -> None:
 def broker_warnings(settings: BrokerSettings) -> list[str]:
     """What is allowed but doubtful."""
     found = [type(settings).advertised_listeners.host_warning(settings)]
-    open_to_all = [str(listener) for listener in settings.listeners if not is_loopback(listener.host)]
+    unguarded = [listener for listener in settings.listeners if not _asks_who(settings, listener)]
+    open_to_all = [str(listener) for listener in unguarded if not is_loopback(listener.host)]
     if open_to_all:
         found.append(
             f"{', '.join(open_to_all)}: everybody who can reach this machine can read and write, without a password; "
             f"listen on {LOOPBACK} to keep it to this machine"
         )
+    found.extend(_login_warnings(settings))
     found.extend(_listener_key_warnings(settings))
     return [warning for warning in found if warning is not None]
+
+
+def _login_warnings(settings: BrokerSettings) -> Iterator[str]:
+    for listener in settings.listeners:
+        mechanisms = settings.of_listener(listener.name, "sasl.enabled.mechanisms")
+        if listener.protocol == "SASL_PLAINTEXT" and "PLAIN" in mechanisms and not is_loopback(listener.host):
+            yield f"{listener}: passwords cross the network as they are: use SASL_SSL, or SCRAM instead of PLAIN"
+    if "sasl.jaas.config" in settings.explicit:
+        yield (
+            "sasl.jaas.config: has no effect: set listener.name.<listener>.<mechanism>.sasl.jaas.config, "
+            "written small, or a JAAS file"
+        )
 
 
 def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
@@ -67,10 +81,16 @@ def _listener_key_warnings(settings: BrokerSettings) -> Iterator[str]:
             continue
         if key.listener not in names:
             yield f"{name}: has no effect: no listener is called {key.listener} (written small)"
-        elif key.base not in CHANGEABLE:
-            declared = settings.keys.get(key.base)
+        elif not acts_on_listener(key.base):
+            declared = settings.keys.get(without_mechanism(key.base))
             reason = declared.unused if declared is not None else None
             yield f"{name}: has no effect, because {reason or 'all listeners share this setting'}"
+
+
+def _asks_who(settings: BrokerSettings, listener: Listener) -> bool:
+    if listener.protocol == "SSL":
+        return bool(settings.of_listener(listener.name, "ssl.client.auth") == "required")
+    return listener.protocol.startswith("SASL_")
 
 
 def is_loopback(host: str) -> bool:
@@ -138,12 +158,15 @@ def _role_problem(settings: BrokerSettings) -> str | None:
 def _listener_problem(settings: BrokerSettings) -> str | None:
     if not settings.listeners:
         return "listeners has none that clients could use: add one, such as PLAINTEXT://:9092"
-    for listener in settings.listeners:
-        if listener.protocol != "PLAINTEXT":
-            return f"listener {listener} needs {listener.protocol}, which is not built yet: use a PLAINTEXT listener"
     names = [listener.name for listener in settings.advertised_listeners]
     inter_broker = settings.inter_broker_listener_name
     if inter_broker is None:
+        protocol = settings.security_inter_broker_protocol
+        if settings.zookeeper_connect and all(each.protocol != protocol for each in settings.advertised_listeners):
+            return (
+                f"security.inter.broker.protocol is {protocol}, and no listener has it: set it to the protocol of a "
+                f"listener that brokers use among themselves, or inter.broker.listener.name to one of {','.join(names)}"
+            )
         return None
     if "security.inter.broker.protocol" in settings.texts:
         return "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."

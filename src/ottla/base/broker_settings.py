@@ -10,7 +10,7 @@ brokers, the file with its overrides, and the defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike, environ, fspath
 from typing import Any, Final
 
 from ottla.base.broker_checks import broker_warnings, check_broker_settings
@@ -33,10 +33,11 @@ from ottla.base.broker_keys.transactions import TransactionKeys
 from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
 from ottla.base.environment import settings_of_container, settings_of_script
 from ottla.base.legacy_keys import is_heard_of, nearest_key, translate_legacy_keys
-from ottla.base.listener_keys import listener_key, split_listener_key
+from ottla.base.listener_keys import listener_key, split_listener_key, without_mechanism
 from ottla.base.setting_types import BadValueError
 from ottla.base.settings import Setting, SettingsError
 from ottla.base.settings_file import read_settings_file, secret_file_warnings
+from ottla.base.value_references import ProviderError, fill_in
 
 _NOTHING: Mapping[str, str] = {}
 # Keys that say the same: a layer that sets one of them is stronger than an earlier layer that sets another.
@@ -94,12 +95,11 @@ class BrokerSettings(
         number = {"node.id": str(node_id), "broker.id": str(node_id)}
         return BrokerSettings({**self.explicit, **number}, self.cluster_default, self.own, self.warnings)
 
-    def of_listener(self, listener: str, base: str) -> int:
-        """A number that one listener may have for itself; else it is the broker's."""
+    def of_listener(self, listener: str, base: str) -> Any:
+        """A value that one listener may have for itself; else it is the broker's."""
         name = listener_key(listener, base)
         key = self.keys[base]
-        value: int = key.value(self.texts[name]) if name in self.texts else key.effective(self)
-        return value
+        return key.value(self.texts[name]) if name in self.texts else key.effective(self)
 
     def __repr__(self) -> str:
         changes = len(self.cluster_default) + len(self.own)
@@ -111,7 +111,7 @@ def find_key(name: str) -> Setting[Any] | None:
     key = BrokerSettings.keys.get(name)
     if key is None:
         of_listener = split_listener_key(name)
-        return BrokerSettings.keys.get(of_listener.base) if of_listener is not None else None
+        return BrokerSettings.keys.get(without_mechanism(of_listener.base)) if of_listener is not None else None
     return key
 
 
@@ -135,13 +135,14 @@ def load_broker_settings(
     _read_environment(environment, is_container, texts, places, warnings)
     _put_layer(texts, places, [(name, value, f"--override {name}") for name, value in (overrides or {}).items()])
     translate_legacy_keys(texts, places, warnings, BrokerSettings.keys)
+    _fill_in(texts, places)
     _check_values(texts, places)
     settings = BrokerSettings(texts)
     try:
         check_broker_settings(settings)
     except BadValueError as bad:
         raise SettingsError(f"{path or 'settings'}: {bad}") from None
-    if path is not None and any(name in settings.keys and settings.keys[name].is_sensitive for name in texts):
+    if path is not None and any(key is not None and key.is_sensitive for key in map(find_key, texts)):
         warnings.extend(secret_file_warnings(fspath(path)))
     return BrokerSettings(texts, warnings=(*warnings, *broker_warnings(settings)))
 
@@ -171,6 +172,14 @@ def _put_layer(texts: dict[str, str], places: dict[str, str], layer: Sequence[tu
     for name, value, place in layer:
         texts[name] = value
         places[name] = place
+
+
+def _fill_in(texts: dict[str, str], places: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        try:
+            texts[name] = fill_in(text, environ)
+        except ProviderError as problem:
+            raise SettingsError(f"{places.get(name, 'settings')}: {name}: {problem}") from None
 
 
 def _check_values(texts: Mapping[str, str], places: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Keys of older times: what they became, or why they mean nothing now. Each use is one warning line.
 
 Old tutorials and appliances are full of them, so nothing here stops the broker, except what would run it differently
-from what the file asks for (ZooKeeper, TLS).
+from what the file asks for (TLS).
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ RENAMED: Final = {
 # Keys that become others only together with what else is set.
 REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.name", "port", "ssl.mode.enable"})
 
-_ACCESS = "there are no access rights yet"
 _CLIENT = "it is a setting of clients"
 _FORMAT = "there is one message format"
-_ZOOKEEPER = "the connection to ZooKeeper needs no other settings than zookeeper.connect and its time-outs"
+_ZOOKEEPER = "the connection to ZooKeeper has no such setting"
 RETIRED: Final = {
-    "allow.everyone.if.no.acl.found": _ACCESS,
     "control.plane.listener.name": "there is no separate control plane",
     "enable.idempotence": _CLIENT,
     "enable.zookeeper": "it is set by zookeeper.connect alone",
@@ -50,12 +48,6 @@ RETIRED: Final = {
     "replica.lag.max.messages": "use replica.lag.time.max.ms",
     "request.required.acks": _CLIENT,
     "security.protocol": _CLIENT,
-    "super.users": _ACCESS,
-}
-# Switches of protection: whoever asks for it must not run without it.
-NOT_BUILT: Final = {
-    "zookeeper.set.acl": "access rights on the nodes in ZooKeeper",
-    "zookeeper.ssl.client.enable": "TLS to ZooKeeper",
 }
 RETIRED_PREFIXES: Final = {
     "password.encoder.": "no passwords are kept in the metadata",
@@ -117,16 +109,10 @@ def nearest_key(name: str, known: Collection[str]) -> str:
 
 
 def _refuse_what_is_not_built(file: _File) -> None:
-    for name, wish in NOT_BUILT.items():
-        if trim(file.texts.get(name, "false")).lower() == "true":
-            raise SettingsError(
-                f"{file.places[name]}: {name}=true asks for {wish}, which is not built yet: "
-                "remove the line, and keep ZooKeeper's port to machines that you trust"
-            )
     if trim(file.texts.pop("ssl.mode.enable", "false")).lower() == "true":
         raise SettingsError(
-            f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS, which is not built yet: "
-            "remove the line to serve PLAINTEXT"
+            f"{file.places['ssl.mode.enable']}: ssl.mode.enable=true asks for TLS: remove the line, "
+            "and give listeners one with SSL:// or SASL_SSL://, and ssl.keystore.location its certificate"
         )
 
 

@@ -3,7 +3,8 @@
 Rules:
 1. Whoever logs never waits: lines are handed to a thread that writes them. A full disk or a terminal that nobody reads
    costs lines, which are counted, and never time.
-2. `server.log` has every line; `controller.log` and `log-cleaner.log` have those of their own parts once more.
+2. `server.log` has every line; `controller.log`, `log-cleaner.log` and `kafka-authorizer.log` have those of their own
+   parts once more.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from ottla.base.log_files import LogFile, Rotation
 from ottla.base.log_formats import LEVELS, JsonFormatter, TextFormatter
 
 PACKAGE: Final = "ottla"
+AUTHORIZER: Final = "kafka.authorizer.logger"  # the name that Kafka has given it
 SERVER_FILE: Final = "server.log"
 FILES: Final = {  # file name -> the loggers that write to it, too
     "controller.log": ("ottla.controller",),
+    "kafka-authorizer.log": (AUTHORIZER,),
     "log-cleaner.log": ("ottla.broker.logs.cleaning", "ottla.broker.logs.cleaner", "ottla.storage.clean"),
 }
+PACKAGES: Final = (PACKAGE, AUTHORIZER)
 WAITING_MAX: Final = 10_000  # lines
 STOP_SECONDS_MAX: Final = 2.0
 
@@ -126,10 +130,11 @@ class Logging:
         if self.folder is not None:
             self.writers.append(LineWriter("log-files", self.folder.write))
         formatter = JsonFormatter(options.node_id) if options.is_json else TextFormatter()
-        root = logging.getLogger(PACKAGE)
-        root.handlers[:] = [QueueingHandler(formatter, self.writers)]
-        root.setLevel(LEVELS[options.level.upper()])
-        root.propagate = False
+        for package in PACKAGES:
+            root = logging.getLogger(package)
+            root.handlers[:] = [QueueingHandler(formatter, self.writers)]
+            root.setLevel(LEVELS[options.level.upper()])
+            root.propagate = False
         for name, level in options.levels.items():
             logging.getLogger(name).setLevel(LEVELS[level])
 
@@ -138,7 +143,8 @@ class Logging:
         return sum(writer.dropped for writer in self.writers) + (self.folder.lost if self.folder is not None else 0)
 
     def stop(self) -> None:
-        logging.getLogger(PACKAGE).handlers.clear()
+        for package in PACKAGES:
+            logging.getLogger(package).handlers.clear()
         for writer in self.writers:
             writer.stop()
 
@@ -183,7 +189,8 @@ def _after_fork() -> None:
         _current.clear()
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(TextFormatter())
-        logging.getLogger(PACKAGE).handlers[:] = [handler]
+        for package in PACKAGES:
+            logging.getLogger(package).handlers[:] = [handler]
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -39,5 +39,72 @@ class ResourceType(IntEnum):
     USER = 7
 
 
+# What can be done to what: the operations that a rule about such a resource can be about, besides ALL.
+OPERATIONS_OF = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
+}
 CLUSTER_NAME = "kafka-cluster"
 ANONYMOUS = "User:ANONYMOUS"
+
+
+class PatternType(IntEnum):
+    """How the name of an access rule's resource is to be read; only the last two are no filters."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Permission(IntEnum):
+    """What an access rule says."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+WILDCARD = "*"  # as a literal name, and as a host: any
+ANYBODY = "User:*"
+SEPARATOR = ":"  # between the type and the name of a principal
+
+
+def word_of(member: IntEnum) -> str:
+    """The name as Kafka writes it in files and on command lines: TransactionalId, DescribeConfigs, Allow."""
+    return "".join(part.capitalize() for part in member.name.split("_"))
+
+
+OPERATIONS_BY_WORD = {word_of(member): member for member in Operation}
+RESOURCE_TYPES_BY_WORD = {word_of(member): member for member in ResourceType}
+PERMISSIONS_BY_WORD = {word_of(member): member for member in Permission}
+PATTERN_TYPES_BY_WORD = {word_of(member): member for member in PatternType}

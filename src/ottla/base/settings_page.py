@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.legacy_keys import NOT_BUILT, RENAMED, RETIRED, RETIRED_PREFIXES
+from ottla.base.legacy_keys import RENAMED, RETIRED, RETIRED_PREFIXES
 from ottla.base.resource_keys import ClientMetricsKeys, GroupResourceKeys
 from ottla.base.settings import Mode, Setting, Settings
 from ottla.base.topic_keys import BROKER_SYNONYMS, TopicKeys
@@ -39,8 +39,8 @@ DIFFERENCES: Final = """\
   command or an address is changed in the file; DescribeConfigs shows these keys as read-only. So a typing error is
   refused and not stored.
 * Of the keys of single listeners (`listener.name.NAME.*`, the name written small) `max.connections` and
-  `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is taken; the others
-  belong to TLS and SASL.
+  `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is taken; those of TLS
+  and SASL (`listener.name.NAME.ssl.keystore.location`) count from the start on.
 * `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
   controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
   ZooKeeper (`zookeeper.connect`), as Kafka did until 3.9.
@@ -48,7 +48,8 @@ DIFFERENCES: Final = """\
   `reserved.broker.max.id`, which is kept in `meta.properties`.
 * The keys of ZooKeeper are those of Kafka 3.9, and are shown only where they are set. `zookeeper.session.timeout.ms` is
   6000, not 18000: a broker that stands still is replaced after that time, a dead one at once.
-* Only PLAINTEXT listeners are opened so far. A listener of another protocol stops the start.
+* Key stores are JKS, PKCS12 or PEM, whatever `ssl.keystore.type` says: the first bytes of a file tell. Files that
+  change are read anew within seconds; TLS 1.1 and older is not served.
 * A host name that does not resolve does not stop the start: 127.0.0.1 is advertised then, with a warning.
 * `min.insync.replicas` in the file counts when a cluster is new: from then on all brokers have one value, which is
   changed at run time (`ottla configs`), as in Kafka 4.3 with eligible leader replicas.
@@ -160,9 +161,7 @@ def _old_keys() -> Iterator[str]:
     yield "| `port`, `host.name` | taken as `listeners=PLAINTEXT://host:port` |"
     yield "| `advertised.port`, `advertised.host.name` | taken as `advertised.listeners=PLAINTEXT://host:port` |"
     yield "| `log.dir` | used when `log.dirs` is not set |"
-    yield "| `ssl.mode.enable` | `true` asks for TLS and stops the start until TLS is built; `false` has no effect |"
-    for old, wish in NOT_BUILT.items():
-        yield f"| `{old}` | `true` asks for {wish} and stops the start until that is built; `false` has no effect |"
+    yield "| `ssl.mode.enable` | `true` stops the start: TLS is asked for in `listeners`; `false` has no effect |"
     for old, new in RENAMED.items():
         yield f"| `{old}` | taken as `{new}` |"
     for old, reason in (*RETIRED.items(), *((f"{prefix}*", why) for prefix, why in RETIRED_PREFIXES.items())):

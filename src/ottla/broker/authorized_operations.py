@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.base.security import CLUSTER_NAME, OPERATIONS_OF, ResourceType
 from ottla.broker.context import Context
-
-TOPIC_OPERATIONS: Final = (
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
-CLUSTER_OPERATIONS: Final = (
-    Operation.CREATE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-)
-GROUP_OPERATIONS: Final = (
-    Operation.READ,
-    Operation.DELETE,
-    Operation.DESCRIBE,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-)
 
 
 def topic_operations(context: Context, topic: str) -> int:
-    return sum(1 << op for op in TOPIC_OPERATIONS if context.may(op, ResourceType.TOPIC, topic))
+    return operations(context, ResourceType.TOPIC, topic)
 
 
 def cluster_operations(context: Context) -> int:
-    return sum(1 << op for op in CLUSTER_OPERATIONS if context.may(op, ResourceType.CLUSTER, CLUSTER_NAME))
+    return operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def group_operations(context: Context, group: str) -> int:
-    return sum(1 << op for op in GROUP_OPERATIONS if context.may(op, ResourceType.GROUP, group))
+    return operations(context, ResourceType.GROUP, group)
+
+
+def operations(context: Context, kind: ResourceType, name: str) -> int:
+    return sum(1 << operation for operation in OPERATIONS_OF[kind] if context.is_granted(operation, kind, name))

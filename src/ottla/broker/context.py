@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.responder import Responder
 from ottla.network.connection import ClientFacts
+from ottla.protocol.apis import ALL_APIS
 
 if TYPE_CHECKING:
     from ottla.broker.parts import BrokerParts
@@ -49,9 +50,37 @@ class Context:
         return self.client.principal
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this client may do that; everybody may everything while the broker has no authorizer."""
+        """Whether this client may do that; everybody may everything while the broker has no authorizer.
+
+        A denial is noted: ask only about what was asked for.
+        """
         authorizer = self.broker.authorizer
-        return authorizer is None or authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
+        if authorizer is None:
+            return True
+        client = self.client
+        if authorizer.is_granted(client.principal, client.host, operation, resource_type, name):
+            return True
+        api = ALL_APIS[self.api_key].name
+        return not authorizer.refuses(client.principal, client.host, operation, resource_type, name, api)
+
+    def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """The same about one of many that nobody has named: what is left out of a list is no denial."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.is_permissive or self.is_granted(operation, resource_type, name)
+
+    def is_granted(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """What the rules say, in permissive mode too: for a right that is as good as another one."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.is_granted(
+            self.client.principal, self.client.host, operation, resource_type, name
+        )
+
+    def is_any_granted(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """The same about some resource of a type, whether it exists or not (KIP-679)."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.is_any_granted(
+            self.client.principal, self.client.host, operation, resource_type
+        )
 
     def __repr__(self) -> str:
         return f"<Context api {self.api_key} v{self.api_version} of {self.client_id!r} from {self.client_host}>"

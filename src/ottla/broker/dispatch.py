@@ -21,7 +21,7 @@ from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
 from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long, uncollected
 from ottla.broker.parts import BrokerParts
-from ottla.broker.responder import Answering, Responder
+from ottla.broker.responder import Answering, Responder, TokenResponder
 from ottla.broker.served_api import ServedApi
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import SendProbe
@@ -34,6 +34,7 @@ from ottla.protocol.headers import RequestHeader, decode_request_header
 logger = logging.getLogger(__name__)
 
 API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
 UNMEASURED: Final = 0
 ITEMS_AT_ONCE: Final = 1_000  # array items of a request that is decoded on the loop
 ROWS_AT_ONCE: Final = 250  # the same where each of them is a partition to be read from or written to
@@ -108,6 +109,8 @@ class Dispatcher:
     # ---- FrameHandler
 
     def on_frame(self, connection: Connection, frame: memoryview) -> bool:
+        if connection.client.sends_tokens:
+            return self._on_token(connection, frame)
         try:
             header = decode_request_header(frame)
         except ProtocolError as error:
@@ -141,17 +144,30 @@ class Dispatcher:
         if request is None:
             responder.run(self._decode_and_handle(served, bytearray(frame), header.body_position, context))
         else:
-            answer = served.handle(request, context)
-            if served.is_eager:
-                responder.run_eagerly(answer)
-            elif served.is_async or (not served.overlaps and asyncio.iscoroutine(answer)):
-                responder.run(answer)
-            else:
-                responder.settle(answer)
-                assert responder.is_done or responder.is_kept, f"{served.api.name} forgets its request"
+            self._take(served, served.handle(request, context), responder)
         served.meter.count_request(version)
         if started_ns != UNMEASURED:
             self._sample(served, responder, connection, len(frame), started_ns)
+        return not connection.is_closed
+
+    def _take(self, served: Served, answer: Any, responder: Responder) -> None:
+        """What a handler has returned is the answer, or will come to it."""
+        if served.is_eager:
+            responder.run_eagerly(answer)
+        elif served.is_async or (not served.overlaps and asyncio.iscoroutine(answer)):
+            responder.run(answer)
+        else:
+            responder.settle(answer)
+            assert responder.is_done or responder.is_kept, f"{served.api.name} forgets its request"
+
+    def _on_token(self, connection: Connection, frame: memoryview) -> bool:
+        """A frame that is no request, but a token of a login."""
+        if not connection.may_start(overlaps=False):
+            return False
+        served = self._served[SASL_AUTHENTICATE]
+        responder = TokenResponder(connection, served.answering, 0, 0, self._poller.answered_ns)
+        context = Context(self._parts, responder, connection.client, served.key, 0, 0, None)
+        self._take(served, served.handle(served.request(auth_bytes=bytes(frame)), context), responder)
         return not connection.is_closed
 
     def _sample(

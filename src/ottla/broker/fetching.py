@@ -20,7 +20,6 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
-from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.fetch_data import (
     NO_RECORDS,
@@ -38,7 +37,7 @@ from ottla.broker.fetch_data import (
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
 from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
-from ottla.broker.replicas.replica_reading import FetchingReplica
+from ottla.broker.replicas.replica_reading import FetchingReplica, may_fetch
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica
 from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, in_slices
@@ -400,14 +399,11 @@ class Fetch:
             asked.partition.traffic.refuse_read(error)
 
     def _partition(self, asked: FetchPartition) -> Partition:
+        if self.context.broker.authorizer is not None and not may_fetch(self.context, self.replica, asked):
+            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         partition = asked.partition
         if partition is None or partition.is_deleted:
             partition = asked.partition = self._look_up(asked)
-        if self.replica is not None:
-            if not self.replica.is_allowed:
-                raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
-        elif not self.context.may(Operation.READ, ResourceType.TOPIC, partition.name.topic):
-            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         return partition
 
     def _look_up(self, asked: FetchPartition) -> Partition:

@@ -13,12 +13,12 @@ Refused = dict[tuple[str, int], Error]
 
 
 async def refused_partitions(
-    places: Iterable[tuple[str, int]], operation: Operation, context: Context, turn: Turn
+    places: Iterable[tuple[str, int]], operation: Operation | None, context: Context, turn: Turn
 ) -> Refused:
-    """Of these (topic, index) the ones that must not pass, with the error to tell."""
+    """Of these (topic, index) the ones that must not pass, with the error to tell; None: rights do not matter."""
     refused: Refused = {}
     async for topic, index in in_slices(places, turn):
-        if not context.may(operation, ResourceType.TOPIC, topic):
+        if operation is not None and not context.may(operation, ResourceType.TOPIC, topic):
             refused[topic, index] = Error.TOPIC_AUTHORIZATION_FAILED
         elif context.broker.image.partition(topic, index) is None:
             refused[topic, index] = Error.UNKNOWN_TOPIC_OR_PARTITION

@@ -24,12 +24,14 @@ from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
+from ottla.broker.authorizing import start_authorizer
 from ottla.broker.cluster.automatic_id import with_node_id
 from ottla.broker.cluster.drain_before_stop import drain_before_stop
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.connection_limits import connection_limits
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.file_limits import raise_file_limit
+from ottla.broker.first_steps import StartError, bind_addresses, check_metadata_store, make_tls
 from ottla.broker.handlers.api_versions import unsupported_version
 from ottla.broker.handlers.table import APIS
 from ottla.broker.log_options import start_broker_logging
@@ -44,23 +46,24 @@ from ottla.broker.monitoring.start import start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
+from ottla.broker.security.opening import LoginSettingsError, check_logins, open_logins, open_peer_login
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.controller.service import ControllerService
-from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.embedded import EmbeddedStore
 from ottla.controller.stores.store import StoreError
-from ottla.network.listener import ConnectionSet, Listener, listen
+from ottla.network.listener import ConnectionSet, Listener
 from ottla.network.poller import Poller
+from ottla.network.tls_handshake import Handshakes, OutgoingTls
 from ottla.replication.replica_set import ReplicaSet
-from ottla.storage.broker_epoch_file import has_lived_in_cluster
 from ottla.storage.errors import LogDirError
 from ottla.storage.log_dirs import LogDirs
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.monitoring.monitor import Monitor
+    from ottla.broker.security.tls import BrokerTls
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +74,6 @@ START_SECONDS_FOREVER = 1e9
 
 class BrokerFailedError(Exception):
     """Why a broker that was running ends by itself: one line."""
-
-
-class StartError(Exception):
-    """Why the broker does not start: one line with cause and cure."""
 
 
 def run_broker(settings: BrokerSettings) -> int:
@@ -89,10 +88,10 @@ def run_broker(settings: BrokerSettings) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         loop.run_until_complete(broker.run())
-    except (StartError, BrokerFailedError, StoreError, LogDirError) as error:
+    except (StartError, BrokerFailedError, LoginSettingsError, StoreError, LogDirError) as error:
         stop_logging()  # the reason is the last line, and not in the middle of another one
         print(f"ottla broker: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, LoginSettingsError) else 1
     finally:
         loop.close()
         stop_logging()
@@ -110,6 +109,8 @@ class Broker:
         self._failure: str | None = None
         self._monitor: Monitor | None = None
         self._cluster: Clustering | None = None  # None: this broker is alone
+        self._tls: BrokerTls | None = None  # None: no listener speaks it
+        self._handshakes = Handshakes()
         self._sockets: list[socket.socket] = []  # one for each listener
         self._workers = Workers(settings.num_io_threads)
 
@@ -117,6 +118,8 @@ class Broker:
         """Start, serve, stop."""
         self._watch_signals()
         settings = self._file_settings = await with_node_id(self._file_settings, self._clock)
+        self._tls = make_tls(settings, self._clock, self._workers)
+        check_logins(settings, os.environ, self._clock, self._workers)
         self._sockets = bind_addresses(settings)
         log_dirs = LogDirs.open(
             settings.log_dirs,
@@ -154,7 +157,11 @@ class Broker:
         if settings.zookeeper_connect:
             from ottla.broker.cluster.clustering import Clustering  # noqa: PLC0415 (a broker alone starts without it)
 
-            self._cluster = Clustering(settings.zookeeper_connect, node, replicas, publisher, self._poller)
+            outgoing = self._tls.outgoing if self._tls is not None else None
+            tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
+            log_in = open_peer_login(settings, os.environ, self._workers)
+            address = settings.zookeeper_connect
+            self._cluster = Clustering(address, node, replicas, publisher, self._poller, tls, log_in)
             controller: ControllerService = self._cluster.controller
         else:
             store = EmbeddedStore(Path(settings.log_dirs[0]))
@@ -173,20 +180,32 @@ class Broker:
             message = "the start took longer than server.max.startup.time.ms allows: raise it"
             raise StartError(message) from None
 
+    def _open_connections(self, parts: BrokerParts, dispatcher: Dispatcher) -> ConnectionSet:
+        """All of them go through TLS and the login that their listener asks for."""
+        limits = connection_limits(self._file_settings)
+        tls = self._tls.listeners if self._tls is not None else {}
+        connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
+        images = parts.node.images
+        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
+        connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
+        self._follow_settings(parts, connections)
+        return connections
+
     async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
         settings = self._file_settings
         cluster = self._cluster
         parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
-        connections = ConnectionSet(connection_limits(settings), dispatcher, self._poller)
-        self._follow_settings(parts, connections)
+        tls = self._tls
+        connections = self._open_connections(parts, dispatcher)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
             for listener, bound in zip(settings.listeners, self._sockets, strict=True)
         ]
         self._monitor = monitor = await open_monitor(assembly.observed(connections, self._poller))
         await self._get_image(parts, advertised_endpoints(settings, listeners))
+        parts.authorizer = start_authorizer(node)
         failed_folders = self._watch_folders(parts)
         loading = LogLoading(node, parts.replicas, parts.publisher, parts.coordinators.on_recovered)
         await loading.run(self._stopping)
@@ -203,6 +222,8 @@ class Broker:
         housekeeping.start()
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
+        if tls is not None:
+            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         for listener in listeners:
@@ -229,6 +250,8 @@ class Broker:
         live, log_dirs = parts.node.live, parts.replicas.log_dirs
         live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
+        if self._tls is not None:
+            live.on_change(self._tls.follow)
         cordon_folders(log_dirs, self._file_settings)
         live.on_change(lambda changed: cordon_folders(log_dirs, changed))
 
@@ -302,24 +325,6 @@ class Broker:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
 
 
-def check_metadata_store(settings: BrokerSettings, log_dirs: LogDirs) -> None:
-    """Partitions without the store that knows them would all be taken for strays: rather not start."""
-    failure = log_dirs.dirs[0].failure
-    if failure is not None:
-        raise StartError(f"{failure}. This folder, the first of log.dirs, holds the metadata store.")
-    store = Path(settings.log_dirs[0]) / METADATA_FILE
-    if not store.exists() and has_lived_in_cluster(log_dirs.dirs):
-        raise StartError(
-            f"{settings.log_dirs[0]} belongs to a broker of a cluster, but zookeeper.connect is not set. Set it to the "
-            "cluster's ZooKeeper, or give this broker a folder of its own."
-        )
-    if log_dirs.found and not store.exists():
-        raise StartError(
-            f"{store} is gone, but the log folders hold {len(log_dirs.found)} partitions. Put it back from a backup: "
-            "without it nobody knows which topics these are. To start empty, move the partitions' folders away."
-        )
-
-
 def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
     """Tell which folders get no new partitions."""
     named = settings.cordoned_log_dirs
@@ -351,22 +356,6 @@ async def open_monitor(observed: Observed) -> Monitor | None:
             f"the metrics endpoint cannot listen on {settings.ottla_metrics_host}:{settings.ottla_metrics_port}: "
             f"{error.strerror or error}. Stop whatever uses that address, or choose another ottla.metrics.port."
         ) from error
-
-
-def bind_addresses(settings: BrokerSettings) -> list[socket.socket]:
-    """Bind every address before anything else is touched: a port in use must not leave traces."""
-    bound: list[socket.socket] = []
-    for listener in settings.listeners:
-        try:
-            bound.append(listen(listener.host, listener.port, connection_limits(settings)))
-        except OSError as error:
-            for earlier in bound:
-                earlier.close()
-            raise StartError(
-                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror or error}. "
-                "Stop whatever uses that address, or choose another one in listeners."
-            ) from error
-    return bound
 
 
 def advertised_endpoints(settings: BrokerSettings, listeners: list[Listener]) -> dict[str, Endpoint]:

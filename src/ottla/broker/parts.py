@@ -5,12 +5,11 @@ Handlers only: whatever else a broker consists of gets the few parts that it use
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
-from ottla.base.security import Operation, ResourceType
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.coordinators.coordinators import Coordinators
@@ -21,6 +20,7 @@ from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
+from ottla.broker.security.logins import Logins
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.controller.decisions.liveness import Liveness, Rules
@@ -28,6 +28,7 @@ from ottla.controller.image import MetadataImage
 from ottla.controller.service import ControllerService
 from ottla.metrics.counters import BrokerCounters
 from ottla.replication.replica_set import ReplicaSet
+from ottla.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -35,14 +36,6 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.replicas.replication_quota import ReplicationQuota
     from ottla.controller.cluster.membership import Membership
-
-
-class Authorizer(Protocol):
-    """Decides who may do what; a broker without one lets everybody do everything."""
-
-    def allows(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
-    ) -> bool: ...
 
 
 class BrokerParts:
@@ -78,7 +71,8 @@ class BrokerParts:
         self.client_metrics = client_metrics
         self.index_rebuilds = index_rebuilds
         self.metadata_topics = MetadataTopics()
-        self.authorizer: Authorizer | None = None
+        self.logins = Logins({}, node.clock, node.workers)
+        self.authorizer: Authorizer | None = None  # None: everybody may do everything
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
         self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None
         self._clustering = clustering

@@ -153,6 +153,14 @@ class Responder:
         else:
             place.complete(output)
 
+    def answer_last(self, response: Any, reason: str) -> None:
+        """Send this response and close the connection; what does not fit into the socket at once is not waited for."""
+        assert self.is_kept, "whatever is answered now is sent later, when this would be gone"
+        if not self._connection.is_closed:
+            self.answer(response)
+            self._connection.abandon(reason)
+        self.is_done = True
+
     def end(self) -> Responder:
         """The client wants no answer (acks=0)."""
         assert not self.is_done, f"a request ends once: {self!r}"
@@ -210,6 +218,19 @@ class Responder:
     def __repr__(self) -> str:
         state = "done" if self.is_done else "kept" if self._place is not None else "new"
         return f"<Responder {self._api.name} v{self.version} {state}>"
+
+
+class TokenResponder(Responder):
+    """For a token of a login that came without a request around it (SaslHandshake v0): so goes the answer."""
+
+    def answer_last(self, response: Any, reason: str) -> None:  # noqa: ARG002 - there is no way to tell it
+        self.fail(reason)
+
+    def _encode(self, response: Any) -> Encoded:
+        token: bytes = response.auth_bytes
+        output = Encoded(len(token).to_bytes(4, "big") + token)
+        output.holes = []
+        return output
 
 
 class InnerResponder(Responder):

@@ -19,6 +19,7 @@ SCRIPTS = {
     "kafka-console-consumer.sh": "ottla.cli.kafka.consume",
     "kafka-producer-perf-test.sh": "ottla.cli.kafka.perf_produce",
     "kafka-consumer-perf-test.sh": "ottla.cli.kafka.perf_consume",
+    "kafka-acls.sh": "ottla.cli.kafka.acls",
     "kafka-dump-log.sh": "ottla.cli.kafka.dump_log",
     "kafka-configs.sh": "ottla.cli.kafka.configs",
     "kafka-consumer-groups.sh": "ottla.cli.kafka.groups",
@@ -41,6 +42,7 @@ SCRIPTS = {
     "zookeeper-server-start.sh": "ottla.cli.kafka.zookeeper_start",
     "zookeeper-server-stop.sh": "ottla.cli.kafka.zookeeper_stop",
     "zookeeper-shell.sh": "ottla.cli.kafka.zookeeper_shell",
+    "zookeeper-security-migration.sh": "ottla.cli.kafka.zookeeper_security_migration",
 }
 
 

@@ -1,6 +1,7 @@
 """confluent-kafka (librdkafka) for our tools: made when needed, its trouble told to a person.
 
-What librdkafka does not know is left out with a warning, as a Java client would do.
+What librdkafka does not know is left out with a warning, as a Java client would do. Where it was built without
+Kerberos, kafka-python takes its place for such logins.
 """
 
 from __future__ import annotations
@@ -12,19 +13,26 @@ from typing import Any
 
 from ottla.cli.terminal import ToolError, warn
 from ottla.client.java_properties import make_without_unknown
+from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make, wants_kerberos
+from ottla.security.jaas import JaasError
 
 METADATA_SECONDS = 1.0
 START_SECONDS = 1.0
 QUIET_SECONDS = 60.0
+MEASURES_ITSELF = (
+    "this tool measures librdkafka, and confluent-kafka's is built without Kerberos: measure at a listener with "
+    "another mechanism, or with the tools of Apache Kafka"
+)
 SERIOUS = frozenset({"_ALL_BROKERS_DOWN", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"})
 
 
-def make_producer(settings: Mapping[str, Any]) -> Any:
-    return _make("Producer", settings)
+def make_producer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
+    """`is_measured`: figures are wanted, so nothing may take the place of librdkafka."""
+    return _make("Producer", settings, is_measured)
 
 
-def make_consumer(settings: Mapping[str, Any]) -> Any:
-    return _make("Consumer", settings)
+def make_consumer(settings: Mapping[str, Any], *, is_measured: bool = False) -> Any:
+    return _make("Consumer", settings, is_measured)
 
 
 def hurry_metadata(client: Any, topic: str | None) -> None:
@@ -42,15 +50,26 @@ def library() -> Any:
     return confluent_kafka
 
 
-def _make(kind: str, settings: Mapping[str, Any]) -> Any:
+def _make(kind: str, settings: Mapping[str, Any], is_measured: bool) -> Any:
     module = library()
     wanted = dict(settings)
     wanted["log_level"] = wanted.get("log_level", 2)  # librdkafka's own log lines are for developers
     wanted["error_cb"] = ErrorReporter()
+    if wants_kerberos(wanted) and not has_kerberos(module):
+        if is_measured:
+            raise ToolError(MEASURES_ITSELF)
+        return _make_kafka_python(kind, wanted)
     try:
         return make_without_unknown(getattr(module, kind), wanted, module.KafkaException, _warn_unknown)
     except module.KafkaException as problem:
         raise ToolError(f"the client cannot be configured like this: {problem.args[0].str()}") from None
+
+
+def _make_kafka_python(kind: str, settings: Mapping[str, Any]) -> Any:
+    try:
+        return make(kind, library(), settings, _warn_unknown)
+    except (KafkaPythonError, JaasError) as problem:
+        raise ToolError(str(problem)) from None
 
 
 def _warn_unknown(name: str) -> None:

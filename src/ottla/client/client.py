@@ -12,9 +12,10 @@ Rules:
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import Error
@@ -25,12 +26,16 @@ from ottla.client.versions import best_version, offered_versions
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import layout_of
 
+if TYPE_CHECKING:
+    from ottla.security.sasl.client_logins import ClientLogin
+
 TIMEOUT_MS = 30_000
 CONNECT_TIMEOUT_MS = 10_000
 PATIENCE_MS = 1_000
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 1_000
 NO_CONTROLLER_TEXT = "the cluster has no controller: its ZooKeeper may be away, and ottla doctor tells more"
+LIFETIME_SHARE = 0.85  # of a login's life after which a connection is replaced
 LOSSES_MAX = 3  # a listener that hangs up again and again wants something else, such as TLS
 
 R = TypeVar("R")
@@ -48,6 +53,8 @@ class Client:
         client_id: str = "ottla",
         timeout_ms: int = TIMEOUT_MS,
         patience_ms: int = PATIENCE_MS,
+        login: ClientLogin | None = None,
+        tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -55,6 +62,8 @@ class Client:
         self.client_id = client_id
         self.timeout_ms = timeout_ms
         self.patience_ms = patience_ms
+        self.login = login  # None: the listeners ask for none
+        self.tls = tls  # None: the listeners speak plain
         self.clock = clock or SystemClock()
         self.sleep = sleep
         self.connections: dict[Address, Connection] = {}
@@ -163,8 +172,9 @@ class Client:
 
     def _any_broker(self) -> Connection:
         for address in self.bootstrap:
-            if address in self.connections:
-                return self.connections[address]
+            connection = self._open_to(address)
+            if connection is not None:
+                return connection
         deadline_ms = self.clock.monotonic_ms() + self.patience_ms
         while True:
             problems: list[ClientError] = []
@@ -188,7 +198,7 @@ class Client:
             if broker.node_id == broker_id:
                 address = Address(broker.host, broker.port)
                 try:
-                    return self.connections.get(address) or self._connect(address)
+                    return self._open_to(address) or self._connect(address)
                 except ClientError as problem:
                     if len(self.cluster().brokers) > 1 and problem.error is Error.BROKER_NOT_AVAILABLE:
                         # It has just died: another one takes its place in a moment, and fresh metadata will tell.
@@ -197,14 +207,36 @@ class Client:
         raise ClientError(f"broker {broker_id} is not in the cluster", Error.BROKER_NOT_AVAILABLE)
 
     def _connect(self, address: Address) -> Connection:
-        connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms))
+        self.connections[address] = connection = self.open_connection(address)
+        return connection
+
+    def open_connection(self, address: Address) -> Connection:
+        """A connection of one's own, logged in; whoever asks for it closes it."""
+        connection = Connection(address, self.client_id, min(CONNECT_TIMEOUT_MS, self.timeout_ms), self.tls)
         try:
             connection.versions = offered_versions(connection, self.timeout_ms)
+            if self.login is not None:
+                self._log_in(connection, self.login)
         except ClientError:
             connection.close()
             raise
-        self.connections[address] = connection
         return connection
+
+    def _log_in(self, connection: Connection, login: ClientLogin) -> None:
+        from ottla.client.login import log_in  # noqa: PLC0415 (most tools need none)
+
+        lifetime_ms = log_in(connection, login, self.timeout_ms)
+        if lifetime_ms > 0:
+            connection.good_until_ms = self.clock.monotonic_ms() + int(lifetime_ms * LIFETIME_SHARE)
+
+    def _open_to(self, address: Address) -> Connection | None:
+        """The connection to an address, unless there is none or its login is about to expire."""
+        connection = self.connections.get(address)
+        until_ms = connection.good_until_ms if connection is not None else None
+        if connection is None or until_ms is None or self.clock.monotonic_ms() < until_ms:
+            return connection
+        self.connections.pop(address).close()
+        return None
 
     def __repr__(self) -> str:
         return f"<Client {','.join(map(str, self.bootstrap))} connections={len(self.connections)}>"

@@ -2,6 +2,7 @@
 
 Rules:
 1. Whatever the socket does wrong comes out as ClientError; after one the connection is closed and must not be used.
+   Over TLS it is the same: a certificate that is not trusted is such a thing.
 2. A response may be as long as it likes up to RESPONSE_BYTES_MAX, but past FIRST_BYTES_MAX memory
    grows only with bytes that really came.
 """
@@ -9,10 +10,12 @@ Rules:
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
 from ottla.base.errors import Error
+from ottla.base.tls_problems import tls_problem
 from ottla.client.addresses import Address
 from ottla.client.errors import ClientError
 from ottla.protocol.codec import ProtocolError, decode, encode
@@ -29,12 +32,16 @@ T = TypeVar("T")
 class Connection:
     """A connected socket and the counter of its requests."""
 
-    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
+    def __init__(self, address: Address, client_id: str, timeout_ms: int, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self.client_id = client_id
         self.correlation_id = 0
         self.versions: dict[int, tuple[int, int]] = {}  # what the broker offers, by API key
+        self.good_until_ms: int | None = None  # its login must be renewed then; None: never
+        self.is_secure = tls is not None
         self.socket = _connect(address, timeout_ms)
+        if tls is not None:
+            self.socket = _shake_hands(address, self.socket, tls)
 
     def call(self, request: object, response: type[R], version: int, timeout_ms: int) -> R:
         """Send `request` in the given version and decode the answer to it."""
@@ -80,7 +87,13 @@ class Connection:
             raise ClientError(f"{self.address} did not answer within {seconds:g} s", Error.REQUEST_TIMED_OUT) from None
         except OSError as problem:
             self.close()
-            raise _lost(self.address, problem.strerror or str(problem)) from None
+            raise self._lost(tls_problem(problem)) from None
+
+    def _lost(self, cause: str) -> ClientError:
+        hint = "" if self.is_secure else " Is it a Kafka listener without TLS or login?"
+        return ClientError(
+            f"lost the connection to {self.address}: {cause[:1].lower()}{cause[1:]}.{hint}", Error.NETWORK_EXCEPTION
+        )
 
     def _body(self, frame: memoryview, key: int, version: int) -> memoryview:
         try:
@@ -109,7 +122,7 @@ class Connection:
                 count = self.socket.recv_into(room[filled:])
             if not count:
                 self.close()
-                raise _lost(self.address, "it closed the connection")
+                raise self._lost("it closed the connection")
             filled += count
         return received
 
@@ -134,6 +147,20 @@ def _connect(address: Address, timeout_ms: int) -> socket.socket:
     return connected
 
 
+def _shake_hands(address: Address, connected: socket.socket, tls: ssl.SSLContext) -> socket.socket:
+    """TLS on a connected socket, with its time-out; not tried again, since it would fail again."""
+    try:
+        return tls.wrap_socket(connected, server_hostname=address.host)
+    except TimeoutError:
+        cause = "no answer in time. Is it a listener over TLS?"
+    except ssl.SSLEOFError:
+        cause = "it closed the connection. Is it a listener over TLS, and does it want a certificate?"
+    except (OSError, ValueError) as problem:  # ValueError: a host name that cannot stand in a certificate
+        cause = tls_problem(problem)
+    connected.close()
+    raise ClientError(f"no TLS with {address}: {cause}")
+
+
 def unreachable(address: object, cause: str) -> ClientError:
     return ClientError(
         f"cannot reach {address}: {cause}. Is the broker running? Start one with: ottla up", Error.BROKER_NOT_AVAILABLE
@@ -142,11 +169,3 @@ def unreachable(address: object, cause: str) -> ClientError:
 
 def not_kafka(address: Address) -> ClientError:
     return ClientError(f"{address} does not speak Kafka's protocol: is it the right port?")
-
-
-def _lost(address: Address, cause: str) -> ClientError:
-    return ClientError(
-        f"lost the connection to {address}: {cause[:1].lower()}{cause[1:]}. "
-        "Is it a Kafka listener without TLS or login?",
-        Error.NETWORK_EXCEPTION,
-    )

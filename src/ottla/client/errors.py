@@ -97,3 +97,7 @@ def refusal(code: int, message: str | None = None) -> RefusedError:
     error = error_of(code)
     words = message or SENTENCES.get(error) or error.name.replace("_", " ").lower()
     return RefusedError(words, error, message)
+
+
+class BadPropertyError(ClientError):
+    """Properties of which no client can be made; nobody was asked yet."""

@@ -1,8 +1,8 @@
 """Properties of the Java client as librdkafka knows them.
 
 Kafka's tools, Spark and their users speak of Java properties. Most have the same name in librdkafka; the tables below
-have the others. Logins come as JAAS text in Java and as name and password in librdkafka. Key stores must be PEM files:
-Java's own formats are not for others.
+have the others. Logins come as JAAS text in Java and as name and password in librdkafka. Key stores that are no PEM
+files (JKS, PKCS12) are read here, and librdkafka gets what is in them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.client.errors import ClientError
+from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, client_protocol
+
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "sasl.mechanism": "sasl.mechanisms",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 # Java classes and limits of the Java client that have no meaning here.
@@ -42,10 +47,27 @@ PEM_STORES = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+# Instead of these files librdkafka gets the text.
+STAND_INS = {
+    "ssl.ca.pem": "ssl.ca.location",
+    "ssl.certificate.pem": "ssl.certificate.location",
+    "ssl.key.pem": "ssl.key.location",
+}
 STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 JAAS = "sasl.jaas.config"
+OAUTH_OPTIONS = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+KERBEROS_OPTIONS = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+    "ticketCache": "sasl.kerberos.ticket.cache",  # not librdkafka's: read by kafka_python.py
+}
+UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100
-_JAAS_OPTION = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([^\s;]+))')
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
 
 
@@ -57,15 +79,17 @@ def translate(properties: Mapping[str, str]) -> dict[str, Any]:
             continue
         if name == "buffer.memory" and value.strip().isdecimal():
             found["queue.buffering.max.kbytes"] = max(1, int(value) // 1024)
-        elif name == JAAS:
-            found |= _login(value)
+        elif name in (JAAS, PROPERTY, TLS_PROPERTY):
+            continue
         elif name in PEM_STORES:
             found |= _store(name, value.strip(), properties)
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value.strip() or "none"
         else:
             found[RENAMED.get(name, name)] = value.strip()
-    return found
+    if PROPERTY in properties or TLS_PROPERTY in properties:
+        found[PROPERTY] = client_protocol(properties)
+    return _with_java_stores(found | _login(properties), properties)
 
 
 def make_without_unknown(
@@ -90,11 +114,29 @@ def make_without_unknown(
     return make(wanted)
 
 
-def _login(jaas: str) -> dict[str, str]:
-    """Name and password in a JAAS text; other logins, such as Kerberos, have settings of their own in librdkafka."""
-    found = {}
-    for name, *quoted in _JAAS_OPTION.findall(jaas):
-        found[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", next(filter(None, quoted), ""))
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    """What JAAS says, a text or a file, under librdkafka's names; Kerberos has settings of its own there."""
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+    is_asked_for = client_protocol(properties).startswith("SASL_")
+    if JAAS not in properties and (not is_asked_for or "sasl.username" in properties):
+        return {}
+    from ottla.security.jaas import JaasError, client_module  # noqa: PLC0415 (most tools need no login)
+
+    try:
+        module = client_module(properties, mechanism)
+    except JaasError as problem:
+        raise ClientError(str(problem)) from None
+    options = module.options if module is not None else {}
+    if module is not None and "Krb5LoginModule" in module.short_name:
+        return {name: options[option] for option, name in KERBEROS_OPTIONS.items() if option in options}
+    found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+    if mechanism.upper() == "OAUTHBEARER":
+        found |= {name: options[option] for option, name in OAUTH_OPTIONS.items() if option in options}
+        if "sasl.oauthbearer.token.endpoint.url" in properties:
+            found["sasl.oauthbearer.method"] = "oidc"
+        elif UNSECURED_SUBJECT in options:
+            found["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+            found["sasl.oauthbearer.config"] = f"principal={options[UNSECURED_SUBJECT]}"
     return found
 
 
@@ -105,3 +147,21 @@ def _store(name: str, value: str, properties: Mapping[str, str]) -> dict[str, st
         if password := properties.get("ssl.key.password"):
             found["ssl.key.password"] = password
     return found
+
+
+def _with_java_stores(found: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    if not any(name.startswith("ssl.") for name in properties):
+        return found
+    from ottla.security.client_tls import for_librdkafka  # noqa: PLC0415 (most tools need no TLS)
+    from ottla.security.tls import TlsError  # noqa: PLC0415
+
+    try:
+        read = for_librdkafka(properties)
+    except TlsError as problem:
+        raise ClientError(str(problem)) from None
+    for name in ("ssl.truststore.password", *(STAND_INS[item] for item in read if item in STAND_INS)):
+        found.pop(name, None)
+    if "ssl.key.pem" in read:
+        found.pop("ssl.keystore.password", None)
+        found.pop("ssl.key.password", None)
+    return found | read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,11 +11,9 @@ from ottla.client.client import Client
 from ottla.client.errors import RefusedError, refusal
 from ottla.protocol.messages import client_quotas as quota_wire
 from ottla.protocol.messages import scram_credentials as scram_wire
+from ottla.security.scram import MECHANISMS, NUMBERS, SALT_BYTES, salted_password
 
 EXACTLY, DEFAULT, ANY = 0, 1, 2  # how DescribeClientQuotas matches a name
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_HASHES = {1: "sha256", 2: "sha512"}
-SALT_BYTES = 24
 
 
 class Quota(NamedTuple):
@@ -77,7 +74,6 @@ def describe_scram(client: Client, users: Sequence[str]) -> dict[str, list[tuple
     answer = client.call(request, scram_wire.DescribeUserScramCredentialsResponse)
     if answer.error_code:
         raise refusal(answer.error_code, answer.error_message)
-    mechanisms = {number: name for name, number in MECHANISMS.items()}
     found: dict[str, list[tuple[str, int]] | RefusedError] = {}
     for result in answer.results:
         if result.error_code == Error.RESOURCE_NOT_FOUND:
@@ -86,14 +82,14 @@ def describe_scram(client: Client, users: Sequence[str]) -> dict[str, list[tuple
             found[result.user] = refusal(result.error_code, result.error_message)
         else:
             infos = result.credential_infos
-            found[result.user] = [(mechanisms.get(info.mechanism, "UNKNOWN"), info.iterations) for info in infos]
+            found[result.user] = [(MECHANISMS.get(info.mechanism, "UNKNOWN"), info.iterations) for info in infos]
     return found
 
 
 def alter_scram(client: Client, user: str, changed: Sequence[Upsertion], deleted: Sequence[str]) -> None:
     """Give and take passwords of one user. The password itself does not leave this process."""
     request = scram_wire.AlterUserScramCredentialsRequest(
-        deletions=[scram_wire.ScramCredentialDeletion(name=user, mechanism=MECHANISMS[name]) for name in deleted],
+        deletions=[scram_wire.ScramCredentialDeletion(name=user, mechanism=NUMBERS[name]) for name in deleted],
         upsertions=[_upsertion(user, item) for item in changed],
     )
     answer = client.call_controller(request, scram_wire.AlterUserScramCredentialsResponse)
@@ -103,12 +99,11 @@ def alter_scram(client: Client, user: str, changed: Sequence[Upsertion], deleted
 
 
 def _upsertion(user: str, item: Upsertion) -> scram_wire.ScramCredentialUpsertion:
-    mechanism = MECHANISMS[item.mechanism]
     salt = secrets.token_bytes(SALT_BYTES)
     return scram_wire.ScramCredentialUpsertion(
         name=user,
-        mechanism=mechanism,
+        mechanism=NUMBERS[item.mechanism],
         iterations=item.iterations,
         salt=salt,
-        salted_password=hashlib.pbkdf2_hmac(_HASHES[mechanism], item.password, salt, item.iterations),
+        salted_password=salted_password(item.mechanism, item.password, salt, item.iterations),
     )

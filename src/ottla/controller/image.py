@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
+from ottla.security.acls import Acls, Entries, ResourcePattern
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
@@ -72,8 +73,11 @@ class MetadataImage:
     """One moment of the cluster. Never change what it holds: derive a new one with `with_*`."""
 
     __slots__ = (
+        "acl_versions",
+        "acls",
         "broker_configs",
         "brokers",
+        "changed_acls",
         "changed_topics",
         "client_metrics_configs",
         "cluster_id",
@@ -89,6 +93,7 @@ class MetadataImage:
         "topic_configs",
         "topics",
         "topics_by_id",
+        "user_configs",
     )
 
     def __init__(
@@ -103,6 +108,9 @@ class MetadataImage:
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
         group_configs: Mapping[str, Mapping[str, str]] | None = None,
         client_metrics_configs: Mapping[str, Mapping[str, str]] | None = None,
+        acls: Acls | None = None,
+        acl_versions: Mapping[ResourcePattern, int] | None = None,
+        user_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -117,6 +125,9 @@ class MetadataImage:
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs or {}  # "" is the default of all brokers
         self.group_configs: Mapping[str, Mapping[str, str]] = group_configs or {}
         self.client_metrics_configs: Mapping[str, Mapping[str, str]] = client_metrics_configs or {}  # by subscription
+        self.acls: Acls = acls or {}  # access rules; no resource without any
+        self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
+        self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -124,6 +135,7 @@ class MetadataImage:
         self.lineage = object()  # images that derive from one another share it
         self.generation = 0  # +1 with every change within a lineage
         self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
+        self.changed_acls: frozenset[ResourcePattern] = frozenset()  # the same
 
     def __repr__(self) -> str:
         return (
@@ -209,6 +221,31 @@ class MetadataImage:
         new.client_metrics_configs = without_empty({**self.client_metrics_configs, **changed})
         return new
 
+    def with_acls(
+        self, changed: Mapping[ResourcePattern, Entries], versions: Mapping[ResourcePattern, int] | None = None
+    ) -> MetadataImage:
+        """Whole new sets of access rules by resource; an empty one removes what the resource has.
+
+        `versions` has those of their nodes, for as many as have one.
+        """
+        acls = {**self.acls, **changed}
+        for pattern, entries in changed.items():
+            if not entries:
+                acls.pop(pattern, None)
+        new = self._next()
+        new.acls, new.changed_acls = acls, frozenset(changed)
+        if versions is not None:
+            kept = {pattern: version for pattern, version in self.acl_versions.items() if pattern not in changed}
+            new.acl_versions = {**kept, **versions}
+        return new
+
+    def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
+        """Whole new sets of settings by user, None for one that is gone. An empty one stays, as its node does."""
+        new = self._next()
+        merged = {**self.user_configs, **changed}
+        new.user_configs = {name: config for name, config in merged.items() if config is not None}
+        return new
+
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
         new = self._next()
         new.damaged = frozenset(damaged)
@@ -241,6 +278,15 @@ class MetadataImage:
         names = self.topics.keys() | old.topics.keys()
         return frozenset(name for name in names if self._differs(old, name))
 
+    def changed_acls_since(self, old: MetadataImage) -> frozenset[ResourcePattern]:
+        """The resources whose access rules differ between two images."""
+        if old.acls is self.acls:
+            return frozenset()
+        if old.lineage is self.lineage and old.generation == self.generation - 1:
+            return self.changed_acls
+        changed = {pattern for pattern, entries in self.acls.items() if old.acls.get(pattern) is not entries}
+        return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
+
     def _differs(self, old: MetadataImage, name: str) -> bool:
         return self.topics.get(name) != old.topics.get(name) or self.topic_configs.get(name) != old.topic_configs.get(
             name
@@ -252,6 +298,7 @@ class MetadataImage:
             setattr(new, slot, getattr(self, slot))
         new.generation = self.generation + 1
         new.changed_topics = frozenset()
+        new.changed_acls = frozenset()
         return new
 
 

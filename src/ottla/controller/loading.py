@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from ottla.controller import tree
+from ottla.controller.acl_nodes import load_acl_versions, load_acls
 from ottla.controller.decisions.broker_epochs import bound_of, returned, without_lost
 from ottla.controller.image import (
     DAMAGED_EPOCH,
@@ -89,6 +90,9 @@ def _load(nodes: Mapping[str, Node], reader: Reader) -> MetadataImage:
         broker_configs=load_configs(nodes, tree.BROKER_CONFIG, reader),
         group_configs=load_configs(nodes, tree.GROUP_CONFIG, reader),
         client_metrics_configs=load_configs(nodes, tree.CLIENT_METRICS_CONFIG, reader),
+        acls=load_acls(nodes, reader.read),
+        acl_versions=load_acl_versions(nodes),
+        user_configs=load_configs(nodes, tree.USER_CONFIG, reader),
         features=read(tree.FEATURE, tree.decode_feature, {}, dict(known.features)),
         features_epoch=feature.version if feature else 0,
         damaged=reader.damaged.keys() - {tree.CONTROLLER, tree.CONTROLLER_EPOCH},  # an election mends those
@@ -125,7 +129,7 @@ def load_configs(
     prefix = f"{tree.CONFIG}/{entity_type}/"
     configs: dict[str, Mapping[str, str]] = {}
     for path, node in nodes.items():
-        if path.startswith(prefix):
+        if path.startswith(prefix) and "/" not in path[len(prefix) :]:  # clients of users stand below these
             entity = tree.config_entity(entity_type, path.removeprefix(prefix))
             configs[entity] = load_config(path, node, entity_type, entity, reader)
     return configs
@@ -141,6 +145,7 @@ def load_config(path: str, node: Node, entity_type: str, entity: str, reader: Re
         tree.BROKER_CONFIG: known.broker_configs,
         tree.GROUP_CONFIG: known.group_configs,
         tree.CLIENT_METRICS_CONFIG: known.client_metrics_configs,
+        tree.USER_CONFIG: known.user_configs,
     }[entity_type]
     return last_known.get(entity, KEEP_ALL.get(entity_type, {}))
 

@@ -43,7 +43,8 @@ class ProducerIds:
 def decide_producer_ids(image: MetadataImage, node: Node | None, broker: int) -> Decision[range]:
     """The block after the newest one."""
     try:
-        start = 0 if node is None else tree.decode_producer_id_block(node.data).block_end + 1
+        # Kafka of ZooKeeper mode makes the node empty when it starts: then no ids were given either.
+        start = 0 if node is None or not node.data else tree.decode_producer_id_block(node.data).block_end + 1
     except tree.DamagedNodeError as damage:
         message = f"{damage}. Restore it: without it nobody knows which producer ids were given."
         raise KafkaError(Error.KAFKA_STORAGE_ERROR, message) from damage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import tree
+from ottla.controller import acl_nodes, tree
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import decide_leaders
@@ -29,7 +29,9 @@ def decide_start(
     The epoch inside `broker` is not known yet: it is the number of this very transaction. `minimum` is what the
     broker's file says about min.insync.replicas.
     """
-    operations: list[StoreOperation] = [CreateNode(path) for path in tree.SKELETON if path not in nodes]
+    operations: list[StoreOperation] = [
+        CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON) if path not in nodes
+    ]
     if tree.CLUSTER_ID not in nodes:
         image = image.with_cluster_id(new_cluster_id)
         operations.append(CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(new_cluster_id)))

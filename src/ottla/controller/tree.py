@@ -30,11 +30,13 @@ REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"  # there while another
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+TOPS: Final = ("/brokers", CONFIG, "/admin", "/cluster", FEATURE, CONTROLLER, CONTROLLER_EPOCH)  # what an image is of
 
 TOPIC_CONFIG: Final = "topics"
 BROKER_CONFIG: Final = "brokers"
 GROUP_CONFIG: Final = "groups"
 CLIENT_METRICS_CONFIG: Final = "client-metrics"
+USER_CONFIG: Final = "users"
 FREELY_NAMED: Final = frozenset({GROUP_CONFIG, CLIENT_METRICS_CONFIG})  # their names may hold any character
 DEFAULT_ENTITY: Final = "<default>"
 
@@ -128,7 +130,9 @@ def partition_state_path(topic: str, partition: int) -> str:
 
 
 def config_path(entity_type: str, entity_name: str) -> str:
-    """`entity_name` is "" for the default of all brokers."""
+    """`entity_name` is "" for the default of all brokers, or of all users."""
+    if entity_type == USER_CONFIG and entity_name:
+        return f"{CONFIG}/{USER_CONFIG}/{sanitize(entity_name)}"
     if entity_type in FREELY_NAMED:
         from urllib.parse import quote  # noqa: PLC0415 (rarely needed, and slow to import)
 
@@ -138,11 +142,18 @@ def config_path(entity_type: str, entity_name: str) -> str:
 
 def config_entity(entity_type: str, node_name: str) -> str:
     """The name of whom a node of settings belongs to: the other way of config_path."""
-    if entity_type in FREELY_NAMED:
+    if entity_type in FREELY_NAMED or (entity_type == USER_CONFIG and node_name != DEFAULT_ENTITY):
         from urllib.parse import unquote  # noqa: PLC0415
 
         return unquote(node_name)
     return "" if node_name == DEFAULT_ENTITY else node_name
+
+
+def sanitize(name: str) -> str:
+    """The name of a user as Kafka makes a node's name of it; "." and ".." are none, not even in Kafka."""
+    from urllib.parse import quote  # noqa: PLC0415
+
+    return quote(name, safe="").replace("~", "%7E") if name not in (".", "..") else name.replace(".", "%2E")
 
 
 def delete_topic_path(topic: str) -> str:

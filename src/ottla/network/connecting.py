@@ -1,4 +1,4 @@
-"""Sockets from broker to broker."""
+"""Sockets from broker to broker, plain or over TLS."""
 
 from __future__ import annotations
 
@@ -8,11 +8,28 @@ import ipaddress
 import socket
 from typing import Any, Final
 
+from ottla.network.peer_error import Rounds
+from ottla.network.tls_handshake import OutgoingTls, shake_hands
+from ottla.network.tls_transport import TlsRounds
+from ottla.network.transport import PlainTransport, Transport
+
 # Without a packet from the other side for so long a connection is lost, also while nobody waits for anything.
 SILENCE_MS_MAX: Final = 10_000
 KEEPALIVE_IDLE_SECONDS: Final = 4
 KEEPALIVE_INTERVAL_SECONDS: Final = 2
 KEEPALIVE_COUNT: Final = 3
+
+
+async def open_transport(
+    host: str, port: int, poller: Rounds, tls: OutgoingTls | None
+) -> tuple[int, Transport, Rounds]:
+    """A connection: its descriptor, how bytes cross it, and who tells when they can. OSError if there is none."""
+    sock = await connect(host, port)
+    descriptor = sock.fileno()
+    if tls is None:
+        return descriptor, PlainTransport(sock), poller
+    transport = await shake_hands(tls, sock, host, poller)
+    return descriptor, transport, TlsRounds(transport, poller, asyncio.get_running_loop())
 
 
 async def connect(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ottla.base.file_range import FileRange
 from ottla.base.security import ANONYMOUS
@@ -62,13 +62,13 @@ class ClientFacts:
     """What is known about who is at the other end."""
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
-        self.host = host
-        self.port = port
+        self.host, self.port = host, port
         self.listener_name = listener_name
         self.principal = ANONYMOUS
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
-        self.software_name = "unknown"  # until the client tells it (KIP-511); it proves nothing
-        self.software_version = "unknown"
+        self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
+        self.login: Any = None  # how far that is, on such a listener; not ours to look into
+        self.software_name = self.software_version = "unknown"  # until the client tells (KIP-511); it proves nothing
 
 
 class Probe(Protocol):
@@ -215,7 +215,7 @@ class Connection:
         while end - position >= SIZE_BYTES:
             size: int = _size.unpack_from(view, position)[0]
             if size < 0 or size > self.frame_bytes_max:
-                self.abandon(f"a frame of {size} bytes (socket.request.max.bytes is {self.frame_bytes_max})")
+                self.abandon(f"a frame of {size} bytes ({self.frame_bytes_max} are allowed)")
                 return
             start = position + SIZE_BYTES
             frame_end = start + size

@@ -6,16 +6,18 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 
 from ottla.base import tasks
 from ottla.base.log_limiter import LogLimiter
 from ottla.network.buffers import Buffers
-from ottla.network.connection import ClientFacts, Connection, FrameHandler
+from ottla.network.connection import ClientFacts, Connection, FrameHandler, Rounds
 from ottla.network.limits import ConnectionLimits, RateLimit
 from ottla.network.poller import Poller
+from ottla.network.tls_handshake import Handshake, Handshakes, ListenerTls
+from ottla.network.tls_transport import TlsRounds, TlsTransport
 from ottla.network.traffic import ListenerTraffic
-from ottla.network.transport import PlainTransport
+from ottla.network.transport import PlainTransport, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +28,27 @@ RETRY_SECONDS = 0.1  # after running out of descriptors; doubled with every fail
 RETRY_SECONDS_MAX = 1.0
 COMPLAINT_SECONDS = 60.0  # between two messages about that
 WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
+REFUSAL_SECONDS = 1.0  # between two messages about handshakes that failed
+HANDSHAKE = "handshake"
+_NO_TLS: Mapping[str, ListenerTls] = {}
 
 
 class ConnectionSet:
     """All open connections of a broker, over all its listeners: counted, swept when idle, closed at the end."""
 
-    def __init__(self, limits: ConnectionLimits, handler: FrameHandler, poller: Poller) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        handler: FrameHandler,
+        poller: Poller,
+        tls: Mapping[str, ListenerTls] = _NO_TLS,
+        handshakes: Handshakes | None = None,
+    ) -> None:
+        """`tls` has the listeners that speak it, by their names."""
         self.limits = limits
+        self.tls = tls
+        self._handshakes = handshakes or Handshakes()
+        self._refusals = LogLimiter(REFUSAL_SECONDS)
         self.poller = poller
         self.loop = asyncio.get_running_loop()
         self.buffers = Buffers()
@@ -43,6 +59,7 @@ class ConnectionSet:
         self._rate = RateLimit(limits.creation_rate, self.loop.time())
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
+        self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
@@ -72,10 +89,18 @@ class ConnectionSet:
         if self.limits.send_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
         descriptor = sock.fileno()
+        tls = self.tls.get(listener_name)
+        transport: Transport
+        rounds: Rounds = self.poller
+        if tls is None:
+            transport = PlainTransport(sock)
+        else:
+            transport = TlsTransport(sock, self._handshakes.scratch)
+            rounds = TlsRounds(transport, self.poller, self.loop)
         connection = Connection(
-            PlainTransport(sock),
+            transport,
             descriptor,
-            self.poller,
+            rounds,
             self.loop,
             self.buffers,
             self._handler,
@@ -87,7 +112,43 @@ class ConnectionSet:
         self.traffic_of(listener_name).opened += 1
         self.per_host[host] = self.per_host.get(host, 0) + 1
         self.per_listener[listener_name] = self.per_listener.get(listener_name, 0) + 1
+        if tls is not None:
+            assert isinstance(transport, TlsTransport)
+            self._shake_hands(connection, transport, tls)
+            return
+        if self.on_open is not None:
+            self.on_open(connection)
         self.poller.watch(descriptor, connection)
+
+    def _shake_hands(self, connection: Connection, transport: TlsTransport, tls: ListenerTls) -> None:
+        """Let the connection begin when both sides have agreed on keys and we know who is there."""
+
+        def on_done(certificate: bytes | None) -> None:
+            connection.watchers.pop(HANDSHAKE)
+            try:
+                connection.client.principal = tls.principal(certificate)
+            except ValueError as problem:
+                on_failed(str(problem))
+                return
+            rounds = connection.poller
+            assert isinstance(rounds, TlsRounds)
+            connection.last_active_tick = -1
+            if self.on_open is not None:
+                self.on_open(connection)
+            rounds.watch(connection.descriptor, connection)
+
+        def on_failed(reason: str) -> None:
+            client = connection.client
+            self.traffic_of(client.listener_name).failed_handshakes += 1
+            if self._refusals.is_due(self.loop.time()):
+                logger.info(
+                    "refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason
+                )
+            connection.abandon(reason)
+
+        handshake = Handshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)
+        connection.watchers[HANDSHAKE] = handshake.stop
+        handshake.start()
 
     def _on_closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -169,6 +230,7 @@ class ConnectionSet:
         self._sweeper.cancel()
         for connection in list(self.connections):
             connection.abandon("the broker is shutting down")
+        self._handshakes.close()
 
     def __repr__(self) -> str:
         return f"<ConnectionSet {len(self.connections)} open>"

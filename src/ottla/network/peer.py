@@ -8,72 +8,52 @@ Rules:
    sent loses it: after a cut no packet says that the other side is gone.
 4. The records of an answer are views of the frame that was received; they may be kept.
 5. Who calls faster than the other side reads waits.
+6. A login that does not last is not renewed: before it expires another connection takes the place of this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from ottla import __version__
 from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.network.calls_under_way import Call, CallsUnderWay
-from ottla.network.connecting import connect
+from ottla.network.connecting import open_transport
+from ottla.network.peer_error import REFUSALS, PeerError, Rounds, api_name, unreachable
 from ottla.network.peer_state import LEADS_TO, PeerState
+from ottla.network.tls_handshake import OutgoingTls
+from ottla.network.transport import Transport
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.codec import Encoded, ProtocolError, encode_onto
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import layout_of
 
+__all__ = ["Locate", "LogIn", "Peer", "PeerError", "Rounds"]
+
 logger = logging.getLogger(__name__)
 
 SOFTWARE_NAME: Final = "ottla-broker"
-API_VERSIONS: Final = 18
 API_VERSIONS_VERSION: Final = 3  # the first in which we can say who we are
 CONNECT_MS: Final = 10_000
 CONNECT_MS_MAX: Final = 30_000
 TIMEOUT_MS: Final = 30_000
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 UNDER_WAY_MAX: Final = 1_000
+LIFETIME_SHARE: Final = 0.85  # of a login's life after which its connection is replaced
+LET_GO_SECONDS_MAX: Final = 5.0
 RECEIVED_BYTES_PER_TURN: Final = 4 * 1024 * 1024
-REFUSALS: Final = frozenset({errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 R = TypeVar("R")
 Locate = Callable[[], tuple[str, int]]
-
-
-class PeerError(Exception):
-    """A call that was not answered.
-
-    is_refused: the other side refused, reset or closed the connection: most likely nobody runs there any more.
-    is_timeout: no answer in time; the request may still be carried out.
-    is_sent: the request may have reached the other side.
-    """
-
-    def __init__(
-        self, reason: str, *, is_refused: bool = False, is_timeout: bool = False, is_sent: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.is_refused = is_refused
-        self.is_timeout = is_timeout
-        self.is_sent = is_sent
-
-
-class Rounds(Protocol):
-    """The poller, as a peer sees it."""
-
-    def watch(self, descriptor: int, watched: Any) -> None: ...
-
-    def interest(self, descriptor: int, readable: bool, writable: bool) -> None: ...
-
-    def unwatch(self, descriptor: int) -> None: ...
+LogIn = Callable[["Peer"], Awaitable[int]]
+"""Logs a new connection in with `greet`; how long that is good for, in ms, 0 for ever. Raises PeerError."""
 
 
 class Peer:
@@ -87,8 +67,10 @@ class Peer:
         poller: Rounds,
         locate: Locate | None = None,
         *,
+        log_in: LogIn | None = None,
         connect_ms: int = CONNECT_MS,
         connect_ms_max: int = CONNECT_MS_MAX,
+        tls: OutgoingTls | None = None,
     ) -> None:
         """`locate` tells the address anew before each connection, for a broker that may come back elsewhere.
 
@@ -103,9 +85,14 @@ class Peer:
         self.connections = 0  # how often one was made
         self._state = PeerState.IDLE
         self._poller = poller
+        self._rounds: Rounds = poller  # or, over TLS, what stands before it
         self._locate = locate
+        self._tls = tls
+        self._log_in = log_in
+        self._good_until: float | None = None  # by the loop's clock; None: its login does not expire
         self._loop = asyncio.get_running_loop()
-        self._socket: socket.socket | None = None
+        self._transport: Transport | None = None
+        self._descriptor = -1
         self._opening: asyncio.Task[None] | None = None
         self._connect_ms = connect_ms
         self._connect_ms_max = connect_ms_max
@@ -124,7 +111,7 @@ class Peer:
     ) -> R:
         """Ask and wait for the answer, in the given version or else the highest that both sides know."""
         deadline = self._loop.time() + timeout_ms / 1000
-        if not self.is_connected:
+        if not self.is_connected or self._is_login_old():
             await self._become_ready(deadline)
         while self._unsent_bytes > UNSENT_BYTES_MAX or len(self._calls) >= UNDER_WAY_MAX:
             await self._wait_for_room(deadline)
@@ -133,10 +120,13 @@ class Peer:
         if version is None:
             version = self.version_of(key)
         call = self._send(request, response, key, version)
+        answer: R = await self._answered(call, deadline)
+        return answer
+
+    async def _answered(self, call: Call, deadline: float) -> Any:
         timer = self._loop.call_at(deadline, self._on_late, call)
         try:
-            answer: R = await call.future
-            return answer
+            return await call.future
         finally:
             timer.cancel()
 
@@ -187,7 +177,7 @@ class Peer:
         if call.future.done():
             return
         call.future.set_exception(
-            PeerError(f"{self.address} did not answer {_name(call.key)} in time", is_timeout=True, is_sent=True)
+            PeerError(f"{self.address} did not answer {api_name(call.key)} in time", is_timeout=True, is_sent=True)
         )
         if self.received_bytes == call.received_before and call in self._calls:
             self._lose("it is silent", is_refused=False, is_timeout=True)
@@ -232,7 +222,20 @@ class Peer:
     def _on_opened(self, _: asyncio.Task[None]) -> None:
         self._opening = None
 
+    def _is_login_old(self) -> bool:
+        return self._good_until is not None and self._loop.time() >= self._good_until
+
+    async def _let_go(self) -> None:
+        """What is under way is answered first, unless that takes too long."""
+        deadline = self._loop.time() + LET_GO_SECONDS_MAX
+        with suppress(PeerError):
+            while self.is_connected and len(self._calls):
+                await self._wait_for_room(deadline)
+        self._lose("its login is about to expire", is_refused=False)
+
     async def _open(self) -> None:
+        if self.is_connected:
+            await self._let_go()
         if self._locate is not None:
             self.host, self.port = self._locate()
         self._move_to(PeerState.CONNECTING)
@@ -242,55 +245,59 @@ class Peer:
             if self._state is PeerState.CONNECTING:
                 self._move_to(PeerState.IDLE)
             elif self._state is PeerState.GREETING:
-                self._lose("it does not tell its versions", is_refused=False)
+                self._lose("it does not tell its versions, or does not let us in", is_refused=False)
 
     async def _connect(self) -> None:
         limit_ms = min(self._connect_ms << min(self._slow_attempts, 10), self._connect_ms_max)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                sock = await connect(self.host, self.port)
+                opened = await open_transport(self.host, self.port, self._poller, self._tls)
         except TimeoutError:
             self._slow_attempts += 1
             raise PeerError(f"{self.address} cannot be reached in time", is_timeout=True) from None
         except OSError as problem:
-            raise PeerError(
-                f"cannot connect to {self.address}: {problem.strerror or problem}",
-                is_refused=problem.errno in REFUSALS,
-            ) from None
-        self._socket = sock
+            raise unreachable(self.address, problem) from None
+        self._descriptor, self._transport, self._rounds = opened
         self._move_to(PeerState.GREETING)
         self.connections += 1
         self._slow_attempts = 0
-        self._poller.watch(sock.fileno(), self)
+        self._rounds.watch(self._descriptor, self)
         await self._ask_versions()
-        if self._socket is not sock:
+        self._good_until = None
+        if self._log_in is not None:
+            seconds = await self._log_in(self) / 1000
+            self._good_until = self._loop.time() + seconds * LIFETIME_SHARE if seconds > 0 else None
+        if self._transport is not opened[1]:
             raise PeerError(f"the connection to {self.address} was lost", is_refused=True)
         self._move_to(PeerState.READY)
         logger.debug("connected to %s as %s", self.address, self.client_id)
 
     async def _ask_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        call = self._send(request, ApiVersionsResponse, API_VERSIONS, API_VERSIONS_VERSION)
-        timer = self._loop.call_later(self._connect_ms / 1000, self._on_late, call)
-        try:
-            answer: ApiVersionsResponse = await call.future
-        finally:
-            timer.cancel()
+        answer = await self.greet(request, ApiVersionsResponse, API_VERSIONS_VERSION)
         if answer.error_code != Error.NONE:
             raise PeerError(f"{self.address} answers ApiVersions with error {answer.error_code}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    async def greet(self, request: Any, response: type[R], version: int) -> R:
+        """Ask while the connection is being made."""
+        key = layout_of(type(request)).api_key
+        assert key is not None, "parts of messages are not sent"
+        call = self._send(request, response, key, version)
+        answer: R = await self._answered(call, self._loop.time() + self._connect_ms / 1000)
+        return answer
 
     # ---- receiving: called by the poller
 
     def on_readable(self) -> None:
         budget = RECEIVED_BYTES_PER_TURN
         while budget > 0:
-            sock = self._socket
-            if sock is None:
+            transport = self._transport
+            if transport is None:
                 return
             room = self._calls.room()
             try:
-                count = sock.recv_into(room)
+                count = transport.receive_into(room)
             except BlockingIOError:
                 return
             except OSError as problem:
@@ -318,20 +325,20 @@ class Peer:
     # ---- sending
 
     def on_writable(self) -> None:
-        if self._socket is not None:
+        if self._transport is not None:
             self._flush_out()
 
     def flush(self) -> None:
         """Nothing is held back for the end of a round."""
 
     def _flush_out(self) -> None:
-        sock, out = self._socket, self._out
-        if sock is None:
+        transport, out = self._transport, self._out
+        if transport is None:
             return
         try:
             while out:
                 chunk = out[0]
-                sent = sock.send(chunk)
+                sent = transport.send(chunk, False)
                 self._unsent_bytes -= sent
                 self.sent_bytes += sent
                 if sent == len(chunk):
@@ -346,7 +353,7 @@ class Peer:
         should_write = len(out) > 0
         if should_write != self._is_writing:
             self._is_writing = should_write
-            self._poller.interest(sock.fileno(), True, should_write)
+            self._rounds.interest(self._descriptor, True, should_write)
         if not should_write:
             self._tell_room()
 
@@ -358,15 +365,14 @@ class Peer:
 
     def _lose(self, reason: str, *, is_refused: bool, is_timeout: bool = False) -> None:
         """The connection is gone; everybody who waits is told. The next call makes a new one."""
-        sock = self._socket
-        if sock is None:
+        transport = self._transport
+        if transport is None:
             return
         if self._state is not PeerState.CLOSED:
             self._move_to(PeerState.IDLE)
-        self._socket = None
-        self._is_writing = False
-        self._poller.unwatch(sock.fileno())
-        sock.close()
+        self._transport, self._is_writing = None, False
+        self._rounds.unwatch(self._descriptor)
+        transport.close()
         self._out.clear()
         self._unsent_bytes = 0
         calls = self._calls.give_up()
@@ -390,9 +396,5 @@ class Peer:
         self._state = state
 
     def __repr__(self) -> str:
-        unsent = f"{self._unsent_bytes} bytes unsent"
-        return f"<Peer {self.address} {self._state.value}, {len(self._calls)} under way, {unsent}>"
-
-
-def _name(key: int) -> str:
-    return ALL_APIS[key].name if key in ALL_APIS else f"API {key}"
+        under_way, unsent = len(self._calls), self._unsent_bytes
+        return f"<Peer {self.address} {self._state.value}, {under_way} under way, {unsent} bytes unsent>"

@@ -11,6 +11,11 @@ class ListenerTraffic:
         self.closed = 0
         self.refused = 0  # over max.connections.per.ip
         self.expired = 0  # closed by us after connections.max.idle.ms
+        self.failed_handshakes = 0  # of TLS
+        self.logins = 0
+        self.failed_logins = 0
+        self.repeated_logins = 0  # on connections that had one (KIP-368)
+        self.failed_repeated_logins = 0
         self.received_bytes = 0  # of closed connections
         self.sent_bytes = 0
 

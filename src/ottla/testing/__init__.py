@@ -10,5 +10,6 @@ pytest finds the fixtures of `pytest_plugin.py` by itself.
 
 from ottla.testing.broker import Broker, broker
 from ottla.testing.child import BrokerError
+from ottla.testing.kdc import Kdc
 
-__all__ = ["Broker", "BrokerError", "broker"]
+__all__ = ["Broker", "BrokerError", "Kdc", "broker"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from ottla.testing.child import BrokerError, Child
 from ottla.testing.folders import Folder
+from ottla.testing.security import Security, secured
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
@@ -46,7 +47,8 @@ class Broker:
     `settings` are a broker's, under Kafka's names. `topics` are made at the start: names alone, names with a number of
     partitions, or names with settings of the topic (`partitions` among them); where no number is given, it is the
     broker's num.partitions. The data folder is made in `folder`. A setting that no broker has is an error, unless
-    `ignores_unknown`. `environment` are variables of the process, on top of ours.
+    `ignores_unknown`. `environment` are variables of the process, on top of ours. `security` is SSL, SASL_PLAINTEXT or
+    SASL_SSL: its clients need the settings in `broker.security`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Broker:
         start_seconds_max: float = START_SECONDS_MAX,
         ignores_unknown: bool = False,
         environment: Mapping[str, str] | None = None,
+        security: str | Security | None = None,
     ) -> None:
         if settings and not ignores_unknown:
             check_names(settings)
@@ -65,14 +68,19 @@ class Broker:
         self.start_seconds_max = start_seconds_max
         self._folder = Folder(folder)
         self._child = Child(self._folder.path / OUTPUT, environment)
+        self.security = secured(security, self._folder.path) if isinstance(security, str | None) else security
+        listener = "PLAINTEXT" if self.security is None else self.security.protocol
         self.settings = {
-            "listeners": f"PLAINTEXT://{self._child.reserved_address}",
+            "listeners": f"{listener}://{self._child.reserved_address}",
             "log.dirs": str(self.data_folder),
             **DEFAULTS,
             **{key: as_text(value) for key, value in (settings or {}).items()},
         }
         if "broker.id" in self.settings:  # the older name of the same setting
             self.settings.pop("node.id")
+        if self.security is not None:
+            broker_id = self.settings.get("broker.id") or self.settings["node.id"]
+            self._child.config = self.security.broker_file(int(broker_id))
         self._last_output = ""
         self._was_started = False
 
@@ -190,10 +198,11 @@ class Broker:
     @contextlib.contextmanager
     def _admin(self, complaint: str) -> Iterator[Admin]:
         from ottla.client.admin import Admin  # noqa: PLC0415 (many tests let their client make the topics)
-        from ottla.client.client import Client  # noqa: PLC0415
         from ottla.client.errors import ClientError  # noqa: PLC0415
+        from ottla.client.opening import open_client  # noqa: PLC0415
 
-        with Client(self.bootstrap_servers, client_id="ottla-testing") as client:
+        properties = {} if self.security is None else self.security.properties
+        with open_client(self.bootstrap_servers, properties, "ottla-testing") as client:
             try:
                 yield Admin(client)
             except ClientError as problem:
@@ -219,9 +228,10 @@ def broker(
     topics: Topics = (),
     folder: Path | None = None,
     start_seconds_max: float = START_SECONDS_MAX,
+    security: str | None = None,
 ) -> Broker:
     """A broker for one `with` or `async with` block."""
-    return Broker(settings, topics=topics, folder=folder, start_seconds_max=start_seconds_max)
+    return Broker(settings, topics=topics, folder=folder, start_seconds_max=start_seconds_max, security=security)
 
 
 def check_names(settings: Settings) -> None:

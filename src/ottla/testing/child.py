@@ -39,6 +39,7 @@ class Child:
     def __init__(self, output: Path, environment: Mapping[str, str] | None = None) -> None:
         self.output = output
         self.environment = dict(environment or {})  # on top of ours
+        self.config: Path | None = None  # settings that others on this machine are not to see
         self.address = ""
         self.is_paused = False
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,6 +79,8 @@ class Child:
     def launch(self, settings: Mapping[str, str]) -> None:
         self._position = self.size()
         overrides = [word for key, value in settings.items() for word in ("--override", f"{key}={value}")]
+        if self.config is not None:
+            overrides += ["--config", str(self.config)]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(  # noqa: S603 (our own command line)
                 [sys.executable, "-P", "-m", "ottla.cli.main", "broker", "--stop-on-eof", *overrides],

@@ -16,7 +16,9 @@ Rules:
 3. Nothing outlives the test: neither processes nor folders. What was said is printed when the test fails, and stays in
    `logs_folder` if there is one.
 4. Every wait has a deadline, and says what it has waited for.
-5. With `has_links` the brokers talk to each other and to ZooKeeper through doors that a test can cut: `cluster.links`.
+5. With `security` ("SSL", "SASL_PLAINTEXT", "SASL_SSL") brokers and clients need certificates or logins, and rights:
+   `cluster.security` has the settings of clients who may do everything.
+6. With `has_links` the brokers talk to each other and to ZooKeeper through doors that a test can cut: `cluster.links`.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from ottla.testing.cluster_broker import ClusterBroker
 from ottla.testing.cluster_view import ClusterView
 from ottla.testing.folders import Folder
 from ottla.testing.links import HOST, ZOOKEEPER, Links
+from ottla.testing.security import secured
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 if TYPE_CHECKING:
@@ -63,13 +66,14 @@ class Cluster(ClusterView):
         has_links: bool = False,
         each: Mapping[int, Settings] | None = None,
         environments: Mapping[int, Mapping[str, str]] | None = None,
+        security: str | None = None,
         **named: Value,
     ) -> None:
         self._folder = Folder(folder)
         self.folder = self._folder.path
         self.logs_folder = logs_folder
         self.topics = topics
-        super().__init__(ZooKeeperProcess(self.folder / "zookeeper"))
+        super().__init__(ZooKeeperProcess(self.folder / "zookeeper"), secured(security, self.folder))
         self.links = Links(self._pids) if has_links else None
         self._reservations: list[socket.socket] = []
         self._settings = {**(settings or {}), **{name.replace("_", "."): value for name, value in named.items()}}
@@ -177,10 +181,10 @@ class Cluster(ClusterView):
     def admin(self) -> Iterator[Admin]:
         """Administration through any broker that lives."""
         from ottla.client.admin import Admin  # noqa: PLC0415 (start-up)
-        from ottla.client.client import Client  # noqa: PLC0415
+        from ottla.client.opening import open_client  # noqa: PLC0415
 
         bootstrap = ",".join(broker.bootstrap_servers for broker in self.live_brokers)
-        with Client(bootstrap, client_id="ottla-testing", timeout_ms=ADMIN_TIMEOUT_MS) as client:
+        with open_client(bootstrap, self.client_properties, "ottla-testing", timeout_ms=ADMIN_TIMEOUT_MS) as client:
             yield Admin(client)
 
     def _create_topics(self) -> None:
@@ -220,7 +224,7 @@ class Cluster(ClusterView):
             **self._settings,
             **more,
         }
-        broker = ClusterBroker(self, broker_id, settings, self._environments.get(broker_id, {}))
+        broker = ClusterBroker(self, broker_id, settings, self._environments.get(broker_id, {}), self.security)
         if self.links is not None:
             broker.settings |= self._linked_settings(self.links, broker)
         self._brokers[broker_id] = broker

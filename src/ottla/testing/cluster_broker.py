@@ -9,6 +9,7 @@ from typing import Protocol, Self
 
 from ottla.testing.broker import OUTPUT, Broker, Settings
 from ottla.testing.child import BrokerError
+from ottla.testing.security import Security
 
 
 class Doors(Protocol):
@@ -24,10 +25,17 @@ class Doors(Protocol):
 class ClusterBroker(Broker):
     """One broker of a cluster: start(), stop(), kill(), pause(), resume() and restart() as with any test broker."""
 
-    def __init__(self, cluster: Doors, broker_id: int, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        cluster: Doors,
+        broker_id: int,
+        settings: Settings,
+        environment: Mapping[str, str],
+        security: Security | None = None,
+    ) -> None:
         self.id = broker_id
         self.cluster = cluster
-        super().__init__(settings, folder=cluster.folder, environment=environment)
+        super().__init__(settings, folder=cluster.folder, environment=environment, security=security)
         self._was_started = True  # it is the cluster that makes topics, and that closes a broker which does not start
 
     @property

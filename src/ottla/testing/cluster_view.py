@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.testing.child import BrokerError
 from ottla.testing.cluster_broker import ClusterBroker
+from ottla.testing.security import Security
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ T = TypeVar("T")
 class ClusterView:
     """Every wait has a deadline, and says what it has waited for."""
 
-    def __init__(self, zookeeper: ZooKeeperProcess) -> None:
+    def __init__(self, zookeeper: ZooKeeperProcess, security: Security | None = None) -> None:
         self.zookeeper = zookeeper
+        self.security = security
         self._brokers: dict[int, ClusterBroker] = {}
         self._store: Any = None
 
@@ -43,12 +45,17 @@ class ClusterView:
     def broker(self, broker_id: int) -> ClusterBroker:
         return self._brokers[broker_id]
 
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """How a client that may do everything connects, in Java's names; empty without security."""
+        return {} if self.security is None else self.security.properties
+
     # ---- what it is like now
 
     def metadata(self, topic: str | None = None) -> dict[int, MetadataResponse]:
         """What each broker that answers tells about a topic, or about all."""
-        from ottla.client.client import Client  # noqa: PLC0415 (start-up)
-        from ottla.client.errors import ClientError  # noqa: PLC0415
+        from ottla.client.errors import ClientError  # noqa: PLC0415 (start-up)
+        from ottla.client.opening import open_client  # noqa: PLC0415
         from ottla.protocol.messages.metadata import (  # noqa: PLC0415
             MetadataRequest,
             MetadataRequestTopic,
@@ -61,7 +68,9 @@ class ClusterView:
         for broker in self.live_brokers:
             with (
                 contextlib.suppress(ClientError),
-                Client(broker.bootstrap_servers, timeout_ms=ASK_TIMEOUT_MS, patience_ms=0) as client,
+                open_client(
+                    broker.bootstrap_servers, self.client_properties, timeout_ms=ASK_TIMEOUT_MS, patience_ms=0
+                ) as client,
             ):
                 answers[broker.id] = client.call(request, MetadataResponse)
         return answers

@@ -5,6 +5,7 @@
 
 * `ottla_broker` has the scope that `--ottla-scope` or the ini option `ottla_scope` names; `function` by default.
 * `ottla_broker_module` and `ottla_broker_session` have the scope that they are named after.
+* `ottla_kdc` is a Kerberos realm with its KDC; the test, its brokers and its programs live in it (KRB5_CONFIG).
 * `ottla_broker_factory` makes as many as a test wants: `ottla_broker_factory({"num.partitions": 3})`.
 * The mark `ottla` counts where the fixture lives: on a test, on a module (`pytestmark`). A mark on a test whose broker
   is shared would be ignored, so it is an error.
@@ -27,6 +28,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.broker import Broker, Settings, Topics
+    from ottla.testing.kdc import Kdc
 
 SCOPES = ("function", "class", "module", "package", "session")
 SHARED_FIXTURES = frozenset({"ottla_broker", "ottla_broker_module", "ottla_broker_session"})
@@ -112,6 +114,17 @@ def ottla_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     yield make
     for broker in made:
         _end(broker)
+
+
+@pytest.fixture
+def ottla_kdc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kdc]:
+    """A Kerberos realm: `ottla_kdc.keytab("alice")` makes a principal and its keytab."""
+    from ottla.testing.kdc import Kdc  # noqa: PLC0415 (only tests with Kerberos pay for it)
+
+    with Kdc() as kdc:
+        for name, value in kdc.environment.items():
+            monkeypatch.setenv(name, value)
+        yield kdc
 
 
 def _marked_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:

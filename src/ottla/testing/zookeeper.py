@@ -3,6 +3,9 @@
     with ZooKeeperProcess() as zookeeper:
         store = ZooKeeperStore(zookeeper.connect)
 
+    with ZooKeeperProcess(users={"kafka": "secret"}) as zookeeper:  # nobody else gets in
+        environment = {"KAFKA_OPTS": zookeeper.login_option("kafka")}
+
 It needs Java, and ZooKeeper's jars as `ottla zookeeper` finds them (those inside PySpark, for instance).
 The port stays reserved while the server is down, so that it comes back at the same address with the same data.
 """
@@ -11,13 +14,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.testing.folders import Folder
+from ottla.testing.parent import die_with_parent, is_main_thread
 
 HOST = "127.0.0.1"
 READY = "ottla zookeeper ready on "
@@ -32,7 +34,6 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.01
 TAIL_CHARACTERS = 4000
-SET_PARENT_DEATH_SIGNAL = 1
 HEAP = "-Xmx192m"
 
 
@@ -41,7 +42,11 @@ class ZooKeeperError(Exception):
 
 
 class ZooKeeperProcess:
-    """One server. `options` are more words for `ottla zookeeper`, `environment` more variables for it."""
+    """One server. `options` are more words for `ottla zookeeper`, `environment` more variables for it.
+
+    `users` (names and passwords) are those who may log in, and nobody gets in without. `properties` are lines of its
+    configuration; with `is_tls` its only port is for TLS, and `ssl.keyStore.location` is to be among them.
+    """
 
     def __init__(
         self,
@@ -50,13 +55,22 @@ class ZooKeeperProcess:
         port: int = 0,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        is_tls: bool = False,
     ) -> None:
         self._own_folder = Folder() if folder is None else None
         self.folder = folder or (self._own_folder.path if self._own_folder else Path())
         self.folder.mkdir(parents=True, exist_ok=True)
         self.output = self.folder / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._users = dict(users or {})
         self._options = tuple(options)
+        if properties:
+            self._options += ("--config", str(self._write("zookeeper.properties", _lines(properties))), "--host", HOST)
+        if self._users:
+            self._options += ("--jaas", str(self._write("server_jaas.conf", _section("Server", _users(self._users)))))
+        self._port_option = "--secure-port" if is_tls else "--port"
         self._environment = dict(environment or {})
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,6 +81,11 @@ class ZooKeeperProcess:
     def connect(self) -> str:
         """What `zookeeper.connect` is set to; a chroot can be appended."""
         return f"{HOST}:{self.port}"
+
+    def login_option(self, name: str) -> str:
+        """For KAFKA_OPTS of whoever logs in as one of the users."""
+        options = f'username="{_escaped(name)}" password="{_escaped(self._users[name])}"'
+        return f"-Djava.security.auth.login.config={self._write('client_jaas.conf', _section('Client', options))}"
 
     @property
     def is_running(self) -> bool:
@@ -83,7 +102,7 @@ class ZooKeeperProcess:
         if self.is_running:
             return self
         position = self._size()
-        words = ["--port", str(self.port), "--data", str(self.folder / "data"), *self._options]
+        words = [self._port_option, str(self.port), "--data", str(self.folder / "data"), *self._options]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(  # noqa: S603 (our own command line)
                 [sys.executable, "-P", "-m", "ottla.cli.main", "zookeeper", *words],
@@ -92,7 +111,7 @@ class ZooKeeperProcess:
                 stderr=output,
                 env={**os.environ, "KAFKA_HEAP_OPTS": HEAP, **self._environment},
                 process_group=0,
-                preexec_fn=_die_with_parent if _is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
+                preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
             )
         atexit.register(self.kill)
         if wait:
@@ -168,6 +187,13 @@ class ZooKeeperProcess:
         finally:
             self.process = None
 
+    def _write(self, name: str, text: str) -> Path:
+        """A file that may hold secrets."""
+        file = self.folder / name
+        file.touch(0o600)
+        file.write_text(text, encoding="utf-8")
+        return file
+
     def _size(self) -> int:
         return self.output.stat().st_size if self.output.exists() else 0
 
@@ -177,12 +203,17 @@ class ZooKeeperProcess:
             return file.read().decode("utf-8", "replace")
 
 
-def _is_main_thread() -> bool:
-    """The kernel takes the thread that starts a process for its parent: one that ends would take the server with it."""
-    return threading.current_thread() is threading.main_thread()
+def _section(name: str, options: str) -> str:
+    return f"{name} {{ org.apache.zookeeper.server.auth.DigestLoginModule required {options}; }};\n"
 
 
-def _die_with_parent() -> None:
-    """Also when the test run is killed, and also when the server is paused then (Linux only)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+def _users(users: Mapping[str, str]) -> str:
+    return " ".join(f'user_{name}="{_escaped(password)}"' for name, password in users.items())
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _lines(properties: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in properties.items())

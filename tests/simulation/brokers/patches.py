@@ -115,7 +115,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(peers, "connect", sockets.connect)
         put(session, "threading", SimpleNamespace(Thread=InlineThread))
 
-        def make_client(address: Any, timeout_ms: int, loop: Any, identity: Any = None) -> Any:
+        def make_client(address: Any, timeout_ms: int, loop: Any, identity: Any, security: Any) -> Any:
             client = FakeClient(sockets.network, server, loop, timeout_ms, identity)
             return client, client.connection
 

@@ -30,6 +30,7 @@ class FakeConnection:
 
     problem = ""
     has_ended = False
+    is_refused = False
 
     def __init__(self, client: FakeClient) -> None:
         self._client = client

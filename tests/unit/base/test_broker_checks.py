@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.base.broker_checks import check_broker_settings, parse_connection_overrides
-from ottla.base.broker_settings import BrokerSettings
+from ottla.base.broker_checks import broker_warnings, check_broker_settings, parse_connection_overrides
+from ottla.base.broker_settings import BrokerSettings, find_key
 from ottla.base.setting_types import BadValueError
 
 ONE_NODE = {
@@ -62,13 +62,16 @@ def test_what_one_broker_can_run_with(texts: dict[str, str]) -> None:
             "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",
         ),
         ({"zookeeper.connect": "zoo", "process.roles": "broker,controller"}, "set only one of them"),
-        ({"listeners": "SSL://:9093"}, "needs SSL, which is not built yet"),
         ({"listeners": "CONTROLLER://:1", "controller.listener.names": "CONTROLLER"}, "none that clients could use"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot use the nonroutable meta-address 0.0.0.0"),
         ({"advertised.listeners": "SSL://x:5"}, "listener names must be equal to or a subset"),
         (
             {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
             "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.",
+        ),
+        (
+            {"listeners": "SASL_PLAINTEXT://x:1", "zookeeper.connect": "z:1"},
+            "security.inter.broker.protocol is PLAINTEXT, and no listener has it",
         ),
         ({"inter.broker.listener.name": "C"}, "inter.broker.listener.name must be a listener name defined in"),
         ({"log.retention.hours": "0"}, "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
@@ -102,3 +105,27 @@ def test_limits_of_single_addresses() -> None:
     assert parse_connection_overrides("127.0.0.1:5, ::1:7,") == {"127.0.0.1": 5, "::1": 7}
     with pytest.raises(BadValueError):
         parse_connection_overrides("host:many")
+
+
+def test_what_is_doubtful_about_logins() -> None:
+    def said(**texts: str) -> str:
+        return " | ".join(
+            broker_warnings(BrokerSettings({key.replace("_", "."): value for key, value in texts.items()}))
+        )
+
+    clear = "passwords cross the network as they are"
+    listeners = "listener.name.a"
+    assert clear in said(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="PLAIN")
+    assert clear not in said(listeners="SASL_PLAINTEXT://127.0.0.1:9092", sasl_enabled_mechanisms="PLAIN")
+    assert clear not in said(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="SCRAM-SHA-512")
+    assert "everybody who can reach" not in said(listeners="SASL_PLAINTEXT://:9092")
+    assert "sasl.jaas.config: has no effect" in said(sasl_jaas_config="x")
+    own = {f"{listeners}.plain.sasl.jaas.config": "geheim", f"{listeners}.sasl.enabled.mechanisms": "PLAIN"}
+    protocols = {"listeners": "A://127.0.0.1:1", "listener.security.protocol.map": "A:SASL_PLAINTEXT"}
+    assert broker_warnings(BrokerSettings({**protocols, **own})) == []
+
+
+def test_the_login_of_a_listener_is_a_secret() -> None:
+    key = find_key("listener.name.a.scram-sha-512.sasl.jaas.config")
+    assert key is not None
+    assert key.is_sensitive

@@ -33,7 +33,15 @@ FETCHERS = "unit/broker/test_replica_fetcher.py"
 REPLICA_FETCHES = f"{FETCHERS}::test_requests_are_as_the_settings_say"
 QUOTA = "unit/broker/test_replication_quota.py"
 UPKEEP = "unit/controller/test_upkeep.py"
+TICKETS = "conformance/test_kerberos_tickets.py"
 PEERS = "unit/broker/test_peers.py"
+LOGINS = "unit/broker/test_logins.py"
+OAUTH = "unit/security/test_oauth.py"
+OAUTH_SETTINGS = f"{OAUTH}::test_the_settings_arrive"
+OAUTH_KEYS = f"{OAUTH}::test_old_keys_stay_good_while_the_provider_is_away"
+OAUTH_CLIENT = f"{OAUTH}::test_the_time_for_the_login_server_is_the_longer_of_the_two"
+OAUTH_REFRESH = f"{OAUTH}::test_the_refresh_window_is_a_share_of_a_token_s_life"
+RIGHTS = "unit/security/test_authorizer.py"
 
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/cleaning/test_log.py",
@@ -68,12 +76,42 @@ TOPIC_KEYS = {
     "test_an_unclean_election_takes_whoever_is_there_and_says_so",
 }
 BROKER_KEYS = {
+    "connection.failed.authentication.delay.ms": f"{LOGINS}::test_a_failed_login_is_told_after_a_while_and_closed",
+    "connections.max.reauth.ms": f"{LOGINS}::test_a_login_that_expires_closes_who_goes_on_as_before",
+    "sasl.enabled.mechanisms": f"{LOGINS}::test_each_listener_has_its_own_mechanisms",
+    "sasl.jaas.config": f"{LOGINS}::test_a_login_opens_the_gate",
+    "sasl.login.connect.timeout.ms": OAUTH_CLIENT,
+    "sasl.login.read.timeout.ms": OAUTH_CLIENT,
+    "sasl.login.refresh.window.factor": OAUTH_REFRESH,
+    "sasl.mechanism.inter.broker.protocol": "unit/broker/test_peer_login.py::"
+    "test_a_broker_logs_in_as_its_listener_says",
+    "sasl.oauthbearer.client.credentials.client.id": OAUTH_REFRESH,
+    "sasl.oauthbearer.client.credentials.client.secret": OAUTH_REFRESH,
+    "sasl.oauthbearer.clock.skew.seconds": f"{OAUTH}::test_the_clock_skew_is_forgiven",
+    "sasl.oauthbearer.expected.audience": OAUTH_SETTINGS,
+    "sasl.oauthbearer.expected.issuer": OAUTH_SETTINGS,
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": f"{OAUTH}::test_keys_are_read_once_and_again_when_they_are_old",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": OAUTH_KEYS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": OAUTH_KEYS,
+    "sasl.oauthbearer.jwks.endpoint.url": OAUTH_SETTINGS,
+    "sasl.oauthbearer.scope": OAUTH_CLIENT,
+    "sasl.oauthbearer.scope.claim.name": f"{OAUTH}::test_what_a_broker_may_expect",
+    "sasl.oauthbearer.sub.claim.name": OAUTH_SETTINGS,
+    "sasl.oauthbearer.token.endpoint.url": f"{OAUTH}::test_where_a_token_comes_from",
+    "sasl.server.callback.handler.class": f"{OAUTH}::"
+    "test_unsecured_tokens_count_only_where_kafka_s_class_for_them_is_named",
+    "sasl.server.max.receive.size": f"{LOGINS}::test_a_large_frame_before_the_login_closes_the_connection",
     "auto.leader.rebalance.enable": f"{UPKEEP}::test_leadership_stays_where_it_is_if_that_is_wanted",
     "leader.imbalance.check.interval.seconds": f"{UPKEEP}::test_leadership_goes_back_by_the_clock",
     "leader.imbalance.per.broker.percentage": f"{UPKEEP}::test_a_little_imbalance_is_left_alone",
     "add.partitions.to.txn.retry.backoff.max.ms": PARTICIPATION,
     "add.partitions.to.txn.retry.backoff.ms": PARTICIPATION,
     "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
+    "allow.everyone.if.no.acl.found": f"{RIGHTS}::test_a_resource_without_rules_may_be_everybodys",
+    "authorizer.class.name": "conformance/test_access_rights.py",
+    "ottla.authorizer.mode": "conformance/test_acl_tools.py::"
+    "test_a_rehearsal_allows_everything_and_tells_which_rules_are_missing",
+    "super.users": f"{RIGHTS}::test_super_users_may_do_what_rules_deny",
     "auto.create.topics.enable": "conformance/test_limits.py::test_topics_are_not_created_by_use_when_that_is_off",
     "broker.id": "unit/base/test_broker_settings.py::test_node_id_and_broker_id_stand_for_each_other",
     "broker.rack": "conformance/test_metadata.py",
@@ -155,6 +193,12 @@ BROKER_KEYS = {
     "replica.socket.timeout.ms": REPLICA_FETCHES,
     "request.timeout.ms": f"{PEERS}::test_an_answer_is_waited_for_as_long_as_the_settings_say",
     "reserved.broker.max.id": "cluster/test_broker_ids.py::test_a_number_in_the_folders_stays",
+    "sasl.kerberos.kinit.cmd": f"{TICKETS}::test_a_ticket_cache_is_renewed_by_the_command_that_is_named",
+    "sasl.kerberos.min.time.before.relogin": f"{TICKETS}::test_when_a_ticket_is_renewed",
+    "sasl.kerberos.principal.to.local.rules": "conformance/test_kerberos.py::test_a_principal_without_a_short_name",
+    "sasl.kerberos.service.name": "cluster/test_kerberos.py::test_brokers_log_in_with_their_keytab_and_replicate",
+    "sasl.kerberos.ticket.renew.jitter": f"{TICKETS}::test_when_a_ticket_is_renewed",
+    "sasl.kerberos.ticket.renew.window.factor": f"{TICKETS}::test_a_new_ticket_is_got_before_the_old_one_ends",
     "security.inter.broker.protocol": f"{PEERS}::test_brokers_meet_at_the_listener_that_is_named_or_has_the_protocol",
     "server.max.startup.time.ms": f"{EFFECTS}::test_a_start_that_takes_too_long_is_given_up",
     "socket.connection.setup.timeout.max.ms": f"{PEERS}::test_connecting_may_take_longer_and_longer",
@@ -163,6 +207,7 @@ BROKER_KEYS = {
     "socket.receive.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
     "socket.request.max.bytes": "conformance/test_limits.py::test_a_smaller_limit_of_frames",
     "socket.send.buffer.bytes": "unit/network/test_listener.py::test_buffers_have_the_size_that_is_set",
+    "ssl.principal.mapping.rules": "unit/security/test_certificates.py::test_mapping_rules",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMES,
     "transaction.max.timeout.ms": GROUPS,
     "transaction.partition.verification.enable": f"{COORDINATORS}::test_older_producers_may_be_trusted",
@@ -172,6 +217,7 @@ BROKER_KEYS = {
     "transaction.state.log.replication.factor": MACHINES,
     "transaction.state.log.segment.bytes": MACHINES,
     "transactional.id.expiration.ms": TIMES,
+    "zookeeper.set.acl": "cluster/test_zookeeper_security.py::test_nodes_belong_to_who_made_them",
 }
 # Whole families whose tests have a file of their own.
 FAMILIES = {
@@ -180,7 +226,9 @@ FAMILIES = {
     "metrics.": "conformance/test_monitoring.py",
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
+    "ssl.": "unit/security/test_tls.py",
     "telemetry.": "conformance/test_client_metrics.py",
+    "zookeeper.ssl.": "unit/security/test_zookeeper_security.py",
     "zookeeper.": "cluster/test_zookeeper_store.py",
 }
 

@@ -40,9 +40,8 @@ def test_renamed_keys_are_taken_under_their_new_names() -> None:
     ("key", "reason"),
     [
         ("request.required.acks", "it is a setting of clients"),
-        ("allow.everyone.if.no.acl.found", "there are no access rights yet"),
         ("zookeeper.connection.timeout.ms", "no zookeeper.connect is set"),
-        ("zookeeper.sync.time.ms", "the connection to ZooKeeper needs no other settings"),
+        ("zookeeper.sync.time.ms", "the connection to ZooKeeper has no such setting"),
         ("quota.producer.default", "quotas are not enforced yet"),
         ("replica.lag.max.messages", "use replica.lag.time.max.ms"),
     ],
@@ -96,15 +95,8 @@ def test_a_broker_of_a_cluster_without_a_number_waits_for_one(given: dict[str, s
     assert (numbered.node_id, numbered.broker_id, numbered.zookeeper_connect) == (1001, 1001, "localhost:2181")
 
 
-@pytest.mark.parametrize("key", ["zookeeper.set.acl", "zookeeper.ssl.client.enable"])
-def test_protection_that_is_not_built_stops_the_start(key: str) -> None:
-    with pytest.raises(SettingsError, match=f"{key}=true asks for .* not built yet"):
-        warnings_of({"zookeeper.connect": "localhost:2181", "broker.id": "1", key: "true"})
-    assert len(warnings_of({"zookeeper.connect": "localhost:2181", "broker.id": "1", key: "false"})) == 1
-
-
 def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
-    with pytest.raises(SettingsError, match="TLS, which is not built yet"):
+    with pytest.raises(SettingsError, match="asks for TLS: remove the line, and give listeners one with SSL://"):
         warnings_of({"ssl.mode.enable": "true"})
     assert warnings_of({"ssl.mode.enable": "false"}) == ()
 
@@ -118,7 +110,6 @@ def test_ssl_mode_stops_the_start_only_when_it_is_on() -> None:
         ("advertised.port", "9999"),
         ("log.dir", "/data"),
         ("request.required.acks", "-1"),
-        ("allow.everyone.if.no.acl.found", "false"),
         ("security.protocol", "SASL_PLAINTEXT"),
         ("group.id", "g"),
         ("enable.idempotence", "true"),

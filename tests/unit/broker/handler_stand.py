@@ -66,6 +66,11 @@ class Client:
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return (operation, resource_type, name) not in self.denied
 
+    sees = is_granted = may
+
+    def is_any_granted(self, *_: object) -> bool:
+        return not self.denied
+
     async def ask(self, handle: Callable[[Any, Any], Any], request: Any, version: int) -> Any:
         self.api_version = version
         answer = handle(request, self)

@@ -84,6 +84,8 @@ class FakeContext:
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return (operation, resource_type, name) not in self.refused
 
+    sees = is_granted = may
+
     # ---- the three handlers, for one resource
 
     def describe(self, resource_type: int, name: str, *keys: str, documentation: bool = False) -> DescribeConfigsResult:

@@ -24,6 +24,7 @@ from ottla.protocol.messages.inter_broker import (
     EnvelopeResponse,
 )
 from ottla.replication.leading import IsrProposal
+from ottla.security.authorizer import Authorizer
 from unit.broker.two_brokers import ASKER, AskingBroker, ControllerBroker, with_two_brokers
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -173,12 +174,8 @@ def test_leaderships_are_moved_before_a_broker_stops(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [7, 56, 58, 67])
 def test_what_only_brokers_use_is_refused_to_others(tmp_path: Path, key: int) -> None:
-    class Nobody:
-        def allows(self, principal: str, host: str, operation: Any, kind: Any, name: str) -> bool:
-            return (operation.name, kind.name, name) != ("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
-
     async def play(one: ControllerBroker, two: AskingBroker) -> None:
-        one.parts.authorizer = Nobody()
+        one.parts.authorizer = Authorizer({})
         one.cluster.controller = duties = Duties()
         request, response = REQUESTS[key]
         answer = await two.peers.call(1, request, response)

@@ -60,7 +60,7 @@ def test_nothing_is_created_against_the_settings_or_without_the_right(tmp_path: 
     async def play(broker: Broker) -> None:
         denied = ((Operation.CREATE, CLUSTER, CLUSTER_NAME), (Operation.CREATE, TOPIC, "a"))
         answer = await Client(broker, *denied).ask(metadata.handle, request("a", "b", auto=True), 13)
-        assert errors(answer) == {"a": Error.UNKNOWN_TOPIC_OR_PARTITION, "b": 0}
+        assert errors(answer) == {"a": Error.TOPIC_AUTHORIZATION_FAILED, "b": 0}
 
     async def play_without(broker: Broker) -> None:
         answer = await Client(broker).ask(metadata.handle, request("c", auto=True), 13)

@@ -67,6 +67,8 @@ class Asking:
     def may(self, *_: object) -> bool:
         return True
 
+    sees = is_granted = may
+
 
 @pytest.fixture
 def replicas(tmp_path: Path) -> Iterator[Replicas]:
@@ -243,6 +245,8 @@ class Refused(Asking):
 
     def may(self, *_: object) -> bool:
         return False
+
+    sees = is_granted = may
 
 
 def test_who_calls_himself_a_broker_may_not_write_markers_for_that() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.cluster.peers import Peers, PurposeCalls, inter_broker_endpoint
 from ottla.controller.image import BrokerImage, Endpoint
-from ottla.network import peer as peer_module
+from ottla.network import connecting
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from unit.broker.two_brokers import AskingBroker, ControllerBroker, with_two_brokers
@@ -78,7 +78,7 @@ def test_connecting_may_take_longer_and_longer(tmp_path: Path, monkeypatch: pyte
     async def play(_: ControllerBroker, two: AskingBroker) -> None:
         wanted = settings(socket_connection_setup_timeout_ms="40", socket_connection_setup_timeout_max_ms="100")
         peers = Peers(wanted, two.images, two.peers._poller)
-        monkeypatch.setattr(peer_module, "connect", hang)
+        monkeypatch.setattr(connecting, "connect", hang)
         for _ in range(4):
             with pytest.raises(PeerError) as caught:
                 await peers.call(1, QUESTION, AllocateProducerIdsResponse)

@@ -84,7 +84,12 @@ def test_deletion_needs_a_right_and_an_id_gives_no_name_away(tmp_path: Path) -> 
     async def play(broker: Broker) -> None:
         await broker.controller.create_topics([NewTopic("a"), NewTopic("b")])
         ids = {name: topic.topic_id for name, topic in broker.image.topics.items()}
-        denied = [(Operation.DELETE, TOPIC, "a"), (Operation.DELETE, TOPIC, "b"), (Operation.DESCRIBE, TOPIC, "b")]
+        denied = [
+            (Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME),
+            (Operation.DELETE, TOPIC, "a"),
+            (Operation.DELETE, TOPIC, "b"),
+            (Operation.DESCRIBE, TOPIC, "b"),
+        ]
         answer = await Client(broker, *denied).ask(
             delete_topics.handle, deletion((None, ids["a"]), (None, ids["b"])), 6
         )

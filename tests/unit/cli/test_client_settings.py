@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.client_settings import load_properties, make_client, parse_pairs
-from ottla.cli.terminal import ToolError
+from ottla.cli.client_settings import command_properties, load_properties, make_client, parse_pairs
+from ottla.cli.terminal import ToolError, UsageError
 
 
 def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
@@ -49,8 +49,39 @@ def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
         parse_pairs(["=x"])
 
 
+def test_a_login_is_what_the_properties_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_OPTS", raising=False)
+    sasl = {"security.protocol": "sasl_plaintext", "sasl.username": "a", "sasl.password": "geheim"}
+    for name in ("PLAIN", "SCRAM-SHA-256", "scram-sha-512"):
+        login = make_client("a:1", {**sasl, "sasl.mechanism": name}).login
+        assert login is not None
+        assert login.mechanism == name.upper()
+        assert "geheim" not in repr(login)
+    assert make_client("a:1", {**sasl, "security.protocol": "PLAINTEXT"}).login is None
+    for properties, said in (
+        ({**sasl, "sasl.mechanism": "NTLM"}, "sasl.mechanism=NTLM is not known here"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}, "PLAIN needs a username"),
+        ({**sasl, "sasl.mechanism": "PLAIN", "sasl.jaas.config": "x"}, r"sasl\.jaas\.config: line 1"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            make_client("a:1", properties)
+
+
+def test_a_file_can_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("client.id=one\n")
+    second.write_text("client.id=two\n")
+    monkeypatch.delenv("OTTLA_COMMAND_CONFIG", raising=False)
+    assert command_properties(None) == {}
+    monkeypatch.setenv("OTTLA_COMMAND_CONFIG", str(first))
+    assert command_properties(None) == {"client.id": "one"}
+    assert command_properties(str(second)) == {"client.id": "two"}
+
+
 def test_the_client_takes_what_the_properties_say() -> None:
     client = make_client("a:1", {"client.id": "me", "request.timeout.ms": "500"})
     assert (client.client_id, client.timeout_ms) == ("me", 500)
-    with pytest.raises(ToolError, match="SASL_SSL"):
-        make_client("a:1", {"security.protocol": "SASL_SSL"})
+    with pytest.raises(ToolError, match=r"security\.protocol=TLS is not known: it is one of PLAINTEXT, SSL"):
+        make_client("a:1", {"security.protocol": "TLS"})
+    assert make_client("a:1").tls is None
+    assert make_client("a:1", {"security.protocol": "SSL"}).tls is not None

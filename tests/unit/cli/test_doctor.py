@@ -15,6 +15,7 @@ from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
 from ottla.cli.doctor.facts import BrokerFacts, Facts, GroupFacts
 from ottla.cli.doctor.findings import Finding, Severity, some
+from ottla.cli.doctor.logins import login_fault
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.doctor.store import StoreFacts, compare_store
 from ottla.cli.transactions.hanging import OpenTransaction
@@ -340,3 +341,45 @@ def test_all_cases_of_the_list_are_known() -> None:
 def test_long_lists_are_cut() -> None:
     assert some("abc") == "a, b, c"
     assert some("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+# ---- logins
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        # our broker
+        ("failed login from 10.0.0.9 on listener S: authentication with GSSAPI: ... kvno 2 in keytab", "kvno"),
+        ("failed login from 10.0.0.9 on listener S: wrong password, or nobody is called 'a'", "password"),
+        ("failed login from 10.0.0.9 on listener S: UNSUPPORTED_SASL_MECHANISM after a handshake", "mechanism"),
+        # Java
+        ("javax.security.auth.login.LoginException: Unable to obtain password from user", "keytab"),
+        ("KrbException: Clock skew too great (37)", "clock"),
+        ("GSSException: No valid (Server not found in Kerberos database (7) - LOOKING_UP_SERVER)", "service name"),
+        ("LoginException: Pre-authentication information was invalid (24)", "password"),
+        ("GSSException: Failure (Mechanism level: Specified version of key is not available (44))", "kvno"),
+        ("Failed to find any Kerberos tgt", "ticket"),
+        # librdkafka
+        ("SASL authentication error: Authentication failed: Invalid username or password", "password"),
+        ("Cannot contact any KDC for realm 'EXAMPLE.COM'", "kdc"),
+    ],
+)
+def test_what_is_said_about_a_login_names_its_fault(said: str, word: str) -> None:
+    fault = login_fault(said)
+    assert fault is not None
+    assert fault.word == word
+    assert [sign.case for sign in signs_in([said])] == ["F10"]
+
+
+def test_the_doctor_tells_the_cause_of_a_failed_login_in_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "failed login from 10.0.0.9 on listener S: the clocks of the two machines differ too much (Clock skew)\n"
+    )
+    assert doctor.run(["--log", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "F10: A client cannot log in" in shown
+    assert "set both clocks by NTP" in shown

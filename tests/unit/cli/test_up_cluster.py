@@ -21,6 +21,7 @@ from ottla.cli.zookeeper.lock import lock_folder
 
 def plan(data: Path, brokers: int = 3, **details: object) -> ClusterPlan:
     given = {"data": str(data), "port": 21_700, "brokers": brokers, "no_auto_create": False, "override": []}
+    given["secure"] = False
     return ClusterPlan(argparse.Namespace(**(given | {"zookeeper_port": 21_790} | details)))
 
 

@@ -51,11 +51,31 @@ def test_servers_of_an_ensemble_are_numbered_from_one() -> None:
     assert config.server_id == 2
 
 
+def test_a_port_for_tls_stands_alone_unless_another_one_is_asked_for() -> None:
+    config = make_config(Wish(data="/d", secure_port=2281), None)
+    assert (config.host, config.port, config.is_tls, config.asks_who) == ("127.0.0.1", 2281, True, True)
+    assert "clientPort" not in config.properties
+    assert config.properties["secureClientPortAddress"] == "127.0.0.1"
+    assert config.properties["serverCnxnFactory"].endswith("NettyServerCnxnFactory")
+    config = make_config(Wish(data="/d", port=2181, secure_port=2281), {"ssl.clientAuth": "none"})
+    assert (config.port, config.is_tls, config.asks_who) == (2181, False, False)
+    assert not make_config(Wish(data="/d", secure_port=2281), {"ssl.clientAuth": "none"}).asks_who
+
+
+def test_a_file_of_users_means_that_nobody_else_gets_in() -> None:
+    config = make_config(ALONE._replace(jaas="jaas.conf"), None)
+    assert config.asks_who
+    assert config.properties["sessionRequireClientSASLAuth"] == "true"
+    assert "authProvider.sasl" in config.properties
+    assert not make_config(ALONE._replace(jaas="jaas.conf"), {"sessionRequireClientSASLAuth": "false"}).asks_who
+
+
 @pytest.mark.parametrize(
     ("wish", "file", "problem"),
     [
         (Wish(), {"clientPort": "2181"}, "there is no dataDir"),
         (ALONE, {"clientPort": "abc"}, "clientPort=abc is no port"),
+        (ALONE, {"secureClientPort": "0"}, "secureClientPort=0 is no port"),
         (ALONE._replace(ensemble="a:1"), None, "is not host:port:port"),
         (ALONE._replace(ensemble=":1:2"), None, "is not host:port:port"),
         (ALONE._replace(ensemble="a:1:2,a:1:2"), None, "names a server twice"),
@@ -89,6 +109,9 @@ def test_the_heap_of_kafkas_scripts_counts() -> None:
         ["zookeeper", "--data", "x", "--port", "99999"],
         ["zookeeper", "--data", "x", "--ensemble", "nonsense"],
         ["zookeeper", "--data", "x", "--server-id", "1"],
+        ["zookeeper", "--data", "x", "--secure-port", "2281"],
+        ["zookeeper", "--data", "x", "--jaas", "/no/such/file"],
+        ["zookeeper", "--data", "x", "--jaas", "/dev/null"],
         ["zookeeper", "--config", "/no/such/file"],
         ["zookeeper", "--config", "/dev/null"],
         ["zookeeper", "--nonsense"],

@@ -64,7 +64,7 @@ class Cluster:
         brokers = [MetadataResponseBroker(node_id=node, host="host", port=9090 + node) for node in (1, 2)]
         return MetadataResponse(brokers=brokers, controller_id=self.controller_id)
 
-    def connect(self, address: Address, _client_id: str, _timeout_ms: int) -> FakeConnection:
+    def connect(self, address: Address, *_: object) -> FakeConnection:
         if address.port in self.refused_ports:
             raise ClientError(f"cannot reach {address}", Error.BROKER_NOT_AVAILABLE)
         return FakeConnection(self, address)
@@ -78,6 +78,7 @@ class FakeConnection:
         self.cluster = cluster
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
+        self.good_until_ms: int | None = None
 
     def call(self, request: object, _response: type, _version: int, _timeout_ms: int) -> object:
         self.cluster.asked.append((self.address.port, request))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ottla.client.errors import ClientError
 from ottla.client.java_properties import make_without_unknown, translate
 
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -20,6 +23,39 @@ LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 def test_a_login_is_read_from_jaas(options: str, name: str, password: str) -> None:
     found = translate({"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{LOGIN} {options};"})
     assert found == {"sasl.mechanisms": "PLAIN", "sasl.username": name, "sasl.password": password}
+
+
+def test_damaged_jaas_is_told() -> None:
+    with pytest.raises(ClientError, match="line 1: the text ends") as caught:
+        translate({"sasl.jaas.config": f"{LOGIN} password=geheim"})
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_login_is_read_from_the_file_that_java_would_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "jaas.conf"
+    path.write_text(f"KafkaClient {{ {LOGIN} username=ann password=secret; }};")
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={path}")
+    found = translate({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
+    assert (found["sasl.username"], found["sasl.password"]) == ("ann", "secret")
+    assert "sasl.username" not in translate({"security.protocol": "PLAINTEXT"})
+    own = {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "bob", "sasl.password": "b"}
+    assert translate(own) == own
+
+
+def test_tokens_are_asked_for_by_librdkafka_itself() -> None:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    url = {"sasl.oauthbearer.token.endpoint.url": "https://x/"}
+    jaas = {"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": f"{module} clientId=me clientSecret=s scope=r;"}
+    assert translate({**jaas, **url}) == {
+        "sasl.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "r",
+        **url,
+    }
+    unsecured = {**jaas, "sasl.jaas.config": f"{module} unsecuredLoginStringClaim_sub=dev;"}
+    assert translate(unsecured)["sasl.oauthbearer.config"] == "principal=dev"
 
 
 def test_pem_stores() -> None:

@@ -85,6 +85,7 @@ def assert_same(loaded: MetadataImage, promised: MetadataImage) -> None:
     assert loaded.topics_by_id == promised.topics_by_id
     assert loaded.topic_configs == promised.topic_configs
     assert loaded.broker_configs == promised.broker_configs
+    assert (loaded.acls, loaded.acl_versions) == (promised.acls, promised.acl_versions)
     assert loaded.names_by_collision_key == promised.names_by_collision_key
     assert (loaded.cluster_id, loaded.controller_id) == (promised.cluster_id, promised.controller_id)
     assert (loaded.controller_epoch, loaded.features) == (promised.controller_epoch, promised.features)

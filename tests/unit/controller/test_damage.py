@@ -434,6 +434,16 @@ def test_producer_ids_are_not_given_from_a_block_that_cannot_be_read() -> None:
     run(play)
 
 
+def test_an_empty_block_of_producer_ids_is_none_as_kafka_3_9_makes_it_at_its_start() -> None:
+    async def play(story: Story) -> None:
+        one = await start(story, 1)
+        story.ensemble.multi([CreateNode(tree.PRODUCER_ID_BLOCK, b"")])
+        assert (await one.controller.allocate_producer_ids()).start == 0
+        assert (await one.controller.allocate_producer_ids()).start == 1000
+
+    run(play)
+
+
 # ---- the controller's own nodes
 
 

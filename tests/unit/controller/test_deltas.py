@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.cluster.deltas import DeltaMismatchError, apply_delta, difference, snapshot
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.cluster_poll import ClusterPollResponse, MetadataDelta
+from ottla.security.acls import AccessControlEntry, ResourcePattern
 
 ids = st.integers(0, 5)
 brokers_of_a_partition = st.lists(ids, unique=True, max_size=4).map(tuple)
@@ -30,6 +32,21 @@ partitions = st.builds(
     st.integers(0, 1),
     brokers_of_a_partition,
     brokers_of_a_partition,
+)
+
+
+patterns = st.builds(
+    ResourcePattern,
+    st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
+    texts,
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+)
+entries = st.builds(
+    AccessControlEntry,
+    st.sampled_from(["User:a", "User:*"]),
+    st.just("*"),
+    st.sampled_from([Operation.READ, Operation.ALL]),
+    st.sampled_from([Permission.DENY, Permission.ALLOW]),
 )
 
 
@@ -54,15 +71,19 @@ def images(draw: Any) -> MetadataImage:
         broker_configs=draw(st.dictionaries(st.sampled_from(["", "1", "2"]), several_settings, max_size=2)),
         group_configs=draw(st.dictionaries(texts, some_settings, max_size=2)),
         client_metrics_configs=draw(st.dictionaries(texts, some_settings, max_size=2)),
+        acls=draw(st.dictionaries(patterns, st.frozensets(entries, min_size=1, max_size=2), max_size=3)),
+        user_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
         features=draw(st.dictionaries(texts, ids, max_size=2)),
         features_epoch=draw(ids),
     )
 
 
 def facts(image: MetadataImage) -> dict[str, Any]:
-    left_out = {"lineage", "generation", "changed_topics", "broker_configs", "names_by_collision_key"}
+    left_out = {"lineage", "generation", "changed_topics", "changed_acls", "names_by_collision_key"}
+    left_out |= {"broker_configs", "user_configs"}  # those without a setting are as good as none
     found = {slot: getattr(image, slot) for slot in MetadataImage.__slots__ if slot not in left_out}
     found["broker_configs"] = {name: config for name, config in image.broker_configs.items() if config}
+    found["user_configs"] = {name: config for name, config in image.user_configs.items() if config}
     found["collisions"] = {key: sorted(names) for key, names in image.names_by_collision_key.items()}
     return found
 
@@ -95,7 +116,7 @@ def test_a_snapshot_replaces_whatever_was_there(old: MetadataImage, new: Metadat
 def test_no_difference_is_next_to_nothing(image: MetadataImage) -> None:
     delta = difference(image, image)
     assert [delta.brokers, delta.removed_brokers, delta.topics, delta.removed_topics, delta.configs] == [[]] * 5
-    assert delta.features is None
+    assert (delta.features, delta.acls) == (None, [])
     assert apply_delta(image, delta) is image
 
 

@@ -109,14 +109,21 @@ def test_settings_that_a_tool_has_written_count() -> None:
             SetNode("/config/topics/t", tree.encode_config({"retention.ms": "7"})),
             SetNode("/config/brokers/<default>", tree.encode_config({"log.retention.ms": "8"})),
             CreateNode("/config/groups/g%2E1", tree.encode_config({"x": "9"})),
+            CreateNode("/config/users/a%2Cb", tree.encode_config({"SCRAM-SHA-256": "x"})),
         ]
     )
     changed = [("topics", "t"), ("brokers", ""), ("groups", "g.1"), ("users", "u"), ("topics", "unknown")]
+    changed.append(("users", "a,b"))
     decision = external_changes.decide_external_configs(stand.image, changed, stand.tree.subtree("/"))
-    assert decision.reply == 3
+    assert decision.reply == 4
+    assert decision.image.user_configs == {"a,b": {"SCRAM-SHA-256": "x"}}
     assert decision.image.topic_configs["t"] == {"retention.ms": "7"}
     assert decision.image.broker_configs[""] == {"log.retention.ms": "8"}
     assert decision.image.group_configs == {"g.1": {"x": "9"}}
+    stand.tree.multi([DeleteNode("/config/users/a%2Cb")])
+    gone = external_changes.decide_external_configs(decision.image, changed, stand.tree.subtree("/"))
+    assert (gone.reply, gone.image.user_configs) == (1, {})
+    decision = gone
     again = external_changes.decide_external_configs(decision.image, changed, stand.tree.subtree("/"))
     assert (again.reply, again.image) == (0, decision.image)
 

@@ -309,3 +309,9 @@ def test_kill_9_loses_nothing_that_was_answered_and_splits_no_transaction(path: 
         assert first.data == second.data
         assert int(first.data) >= answered
         tree.close()
+
+
+def test_nobody_else_reads_what_passwords_are_compared_with(tree: SqliteTree, path: str) -> None:
+    tree.multi([CreateNode("/x")])
+    for file in (path, f"{path}-wal"):
+        assert os.stat(file).st_mode & 0o077 == 0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import virtual_time
+from ottla.network import connecting
 from ottla.network import peer as peer_module
 from ottla.network.connection import Connection, PendingReply
 from ottla.network.limits import ConnectionLimits
@@ -498,7 +499,7 @@ def test_whatever_goes_wrong_while_a_connection_is_made_the_next_one_can_be(monk
             raise ValueError("nobody expects this")
 
         with monkeypatch.context() as broken:
-            broken.setattr(peer_module, "connect", fail)
+            broken.setattr(connecting, "connect", fail)
             with pytest.raises(ValueError, match="nobody expects this"):
                 await peer.call(HEARTBEAT, HeartbeatResponse)
         assert (await peer.call(HEARTBEAT, HeartbeatResponse)).error_code == 0

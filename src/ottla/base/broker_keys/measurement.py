@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import ALL_METRICS, LOW, NO_JAVA, NO_PURGATORY, NO_QUOTAS
+from ottla.base.broker_keys.words import ALL_METRICS, LOW, NO_JAVA, NO_PURGATORY, NO_QUOTAS, PROVIDERS
 from ottla.base.settings import ClassName, Int, Items, Long, Settings, Text
 
 
@@ -12,7 +12,7 @@ class MeasurementKeys(Settings):
     client_quota_callback_class = ClassName(
         importance=LOW, unused=NO_JAVA, note="Class that decides which quota a client falls under."
     )
-    config_providers = Items(importance=LOW, unused=NO_JAVA, note="Names of classes that fill in ${...} in values.")
+    config_providers = Items(importance=LOW, unused=PROVIDERS, note="Names of classes that fill in ${...} in values.")
     delete_records_purgatory_purge_interval_requests = Int(
         1, unused=NO_PURGATORY, note="Waiting DeleteRecords requests after which finished ones are swept out."
     )

@@ -8,10 +8,10 @@ from ottla.base.broker_keys.words import (
     CLUSTER_WIDE,
     HIGH,
     LOW,
-    NO_AUTHORIZER,
     NO_PURGATORY,
     NO_REQUEST_QUEUE,
     ONE_LOOP,
+    RULES_FIRST,
 )
 from ottla.base.listeners import Listener, advertised_problem, own_host_name, parse_listeners, parse_protocol_map
 from ottla.base.setting_types import INT_MAX, BadValueError, ConfigType, list_problem, one_of
@@ -85,7 +85,7 @@ class NetworkKeys(Settings):
     )
     connections_max_idle_ms = Long(600_000, note="A connection that is silent for this long is closed.")
     early_start_listeners = Items(
-        None, importance=HIGH, unused=NO_AUTHORIZER, note="Listeners that open before the authorizer is ready."
+        None, importance=HIGH, unused=RULES_FIRST, note="Listeners that open before the authorizer is ready."
     )
     fetch_max_bytes = Int(
         57_671_680, at_least=1024, note="Most bytes in one answer to a fetch, whatever the client asks for."

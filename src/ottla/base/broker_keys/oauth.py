@@ -41,32 +41,25 @@ class OAuthKeys(Settings):
     sasl_oauthbearer_assertion_template_file = OptionalText(
         unused=NO_SASL, note="File with more claims for assertions."
     )
-    sasl_oauthbearer_client_credentials_client_id = OptionalText(unused=NO_SASL, note="Client id for the login server.")
-    sasl_oauthbearer_client_credentials_client_secret = Password(
-        unused=NO_SASL, note="Secret that goes with that client id."
-    )
+    sasl_oauthbearer_client_credentials_client_id = OptionalText(note="Client id for the login server.")
+    sasl_oauthbearer_client_credentials_client_secret = Password(note="Secret that goes with that client id.")
     sasl_oauthbearer_clock_skew_seconds = Int(
         30,
         importance=LOW,
-        unused=NO_SASL,
         note="Difference of clocks that is forgiven when a token's times are checked.",
     )
-    sasl_oauthbearer_expected_audience = Items(
-        importance=HIGH, unused=NO_SASL, note="Audiences of which a token must name one."
-    )
-    sasl_oauthbearer_expected_issuer = OptionalText(
-        importance=HIGH, unused=NO_SASL, note="Issuer that a token must come from."
-    )
+    sasl_oauthbearer_expected_audience = Items(importance=HIGH, note="Audiences of which a token must name one.")
+    sasl_oauthbearer_expected_issuer = OptionalText(importance=HIGH, note="Issuer that a token must come from.")
     sasl_oauthbearer_jwks_endpoint_refresh_ms = Long(
-        3_600_000, importance=LOW, unused=NO_SASL, note="Time between two fetches of the issuer's keys."
+        3_600_000, importance=LOW, note="Time between two fetches of the issuer's keys."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = Long(
-        10_000, importance=LOW, unused=NO_SASL, note="Longest wait before a failed fetch of keys is tried again."
+        10_000, importance=LOW, note="Longest wait before a failed fetch of keys is tried again."
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = Long(
-        100, importance=LOW, unused=NO_SASL, note="First wait before a failed fetch of keys is tried again."
+        100, importance=LOW, note="First wait before a failed fetch of keys is tried again."
     )
-    sasl_oauthbearer_jwks_endpoint_url = OptionalText(unused=NO_SASL, note="Where the issuer's keys are found.")
+    sasl_oauthbearer_jwks_endpoint_url = OptionalText(note="Where the issuer's keys are found.")
     sasl_oauthbearer_jwt_retriever_class = ClassName(
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
         unused=NO_SASL,
@@ -77,9 +70,7 @@ class OAuthKeys(Settings):
         unused=NO_SASL,
         note="Class that checks tokens.",
     )
-    sasl_oauthbearer_scope = OptionalText(unused=NO_SASL, note="Scope to ask for.")
-    sasl_oauthbearer_scope_claim_name = Text(
-        "scope", importance=LOW, unused=NO_SASL, note="Claim that holds the scope."
-    )
-    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, unused=NO_SASL, note="Claim that holds the subject.")
-    sasl_oauthbearer_token_endpoint_url = OptionalText(unused=NO_SASL, note="Where tokens are asked for.")
+    sasl_oauthbearer_scope = OptionalText(note="Scope to ask for.")
+    sasl_oauthbearer_scope_claim_name = Text("scope", importance=LOW, note="Claim that holds the scope.")
+    sasl_oauthbearer_sub_claim_name = Text("sub", importance=LOW, note="Claim that holds the subject.")
+    sasl_oauthbearer_token_endpoint_url = OptionalText(note="Where tokens are asked for.")

@@ -1,4 +1,4 @@
-"""What Kafka has no key for: the metrics endpoint and log files."""
+"""What Kafka has no key for: the metrics endpoint, log files, the rehearsal of access rights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from ottla.base.settings import Int, Long, OptionalText, Settings, Text
 
 
 class OwnKeys(Settings):
-    """The metrics endpoint and log files."""
+    """The metrics endpoint, log files, the rehearsal of access rights."""
 
+    ottla_authorizer_mode = Text(
+        "enforcing",
+        check=one_of("enforcing", "permissive"),
+        note="What becomes of what access rules deny: `enforcing` refuses it, `permissive` allows it and writes to "
+        "`kafka-authorizer.log` what would be refused. Without authorizer.class.name it has no effect.",
+    )
     ottla_metrics_port = Int(
         -1,
         at_least=-1,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_AUTHORIZER, NO_JAVA, NO_SASL, NO_TOKENS
+from typing import Final
+
+from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, NO_TOKENS
+from ottla.base.setting_types import invalid_value
 from ottla.base.settings import (
+    Boolean,
     ClassName,
     Double,
     Int,
@@ -17,21 +21,60 @@ from ottla.base.settings import (
     Text,
 )
 
+AUTHORIZERS: Final = (  # of Kafka 2.8 and later, of 2.4 and later, and of older ones
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+)
+
+
+def known_authorizer(name: str, value: object) -> str | None:
+    if not str(value).strip() or value in AUTHORIZERS:
+        return None
+    return invalid_value(name, value, f"There is no JVM to load classes; known are {', '.join(AUTHORIZERS)}")
+
+
+def principals_problem(name: str, value: object) -> str | None:
+    for principal in parse_principals(str(value)):
+        kind, separator, user = principal.partition(":")
+        if not kind or not separator or not user:
+            sentence = f"expected a string in format principalType:principalName but got {principal}"
+            return invalid_value(name, value, sentence)
+    return None
+
+
+def parse_principals(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (item.strip() for item in text.split(";"))))
+
 
 class SecurityKeys(Settings):
     """SASL, Kerberos, delegation tokens, authorization."""
 
     authorizer_class_name = Text(
         "",
+        check=known_authorizer,
         importance=LOW,
-        unused=NO_AUTHORIZER,
-        note="Class that decides who may do what; empty allows everything to everybody.",
+        note="Switches access rights on: one of the names that Kafka's own authorizers have or had. Empty allows "
+        "everything to everybody.",
+    )
+    super_users = Text(
+        "",
+        check=principals_problem,
+        importance=LOW,
+        is_internal=True,
+        note="Who may do everything, whatever the rules say: principals such as User:admin, separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found = Boolean(
+        False,
+        importance=LOW,
+        is_internal=True,
+        note="Whether everybody may do everything to a resource that no access rule is about.",
     )
     connection_failed_authentication_delay_ms = Int(
-        100, at_least=0, importance=LOW, unused=NO_SASL, note="Wait before a connection whose login failed is closed."
+        100, at_least=0, importance=LOW, note="Wait before a connection whose login failed is closed."
     )
     connections_max_reauth_ms = Long(
-        0, unused=NO_SASL, note="Longest time a SASL login is good for before the client must repeat it; 0 is for ever."
+        0, note="Longest time a SASL login is good for before the client must repeat it; 0 is for ever."
     )
     delegation_token_expiry_check_interval_ms = Long(
         3_600_000, at_least=1, importance=LOW, unused=NO_TOKENS, note="Time between two searches for expired tokens."
@@ -53,37 +96,25 @@ class SecurityKeys(Settings):
     sasl_client_callback_handler_class = ClassName(
         unused=NO_JAVA, note="Class that supplies the broker's own login data as a client."
     )
-    sasl_enabled_mechanisms = Items(("GSSAPI",), unused=NO_SASL, note="SASL mechanisms that clients may use.")
-    sasl_jaas_config = Password(unused=NO_SASL, note="Login module and options of a listener in JAAS form.")
-    sasl_kerberos_kinit_cmd = Text("/usr/bin/kinit", unused=NO_SASL, note="Path of the kinit command.")
-    sasl_kerberos_min_time_before_relogin = Long(
-        60_000, unused=NO_SASL, note="Shortest time between two Kerberos logins."
-    )
+    sasl_enabled_mechanisms = Items(("GSSAPI",), note="SASL mechanisms that clients may use.")
+    sasl_jaas_config = Password(note="Login module and options of a listener in JAAS form.")
+    sasl_kerberos_kinit_cmd = Text("/usr/bin/kinit", note="Program that renews the tickets of a cache.")
+    sasl_kerberos_min_time_before_relogin = Long(60_000, note="Shortest time between two Kerberos logins.")
     sasl_kerberos_principal_to_local_rules = Items(
-        ("DEFAULT",), unused=NO_SASL, note="Rules that make short names of Kerberos principals."
+        ("DEFAULT",), note="Rules that make short names of Kerberos principals."
     )
-    sasl_kerberos_service_name = OptionalText(unused=NO_SASL, note="Name that the broker has in Kerberos.")
-    sasl_kerberos_ticket_renew_jitter = Double(
-        0.05, unused=NO_SASL, note="Random share by which ticket renewal is moved."
-    )
-    sasl_kerberos_ticket_renew_window_factor = Double(
-        0.8, unused=NO_SASL, note="Share of a ticket's life after which it is renewed."
-    )
+    sasl_kerberos_service_name = OptionalText(note="Name that the brokers have in Kerberos.")
+    sasl_kerberos_ticket_renew_jitter = Double(0.05, note="Random share by which ticket renewal is moved.")
+    sasl_kerberos_ticket_renew_window_factor = Double(0.8, note="Share of a ticket's life after which it is renewed.")
     sasl_login_callback_handler_class = ClassName(unused=NO_JAVA, note="Class that supplies login data.")
     sasl_login_class = ClassName(unused=NO_JAVA, note="Class that does logins.")
-    sasl_login_connect_timeout_ms = OptionalInt(
-        importance=LOW, unused=NO_SASL, note="Time to connect to an external login server."
-    )
-    sasl_login_read_timeout_ms = OptionalInt(
-        importance=LOW, unused=NO_SASL, note="Time to wait for an external login server's answer."
-    )
+    sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")
+    sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Time to wait for an external login server's answer.")
     sasl_login_refresh_buffer_seconds = Short(
         300, unused=NO_SASL, note="Time left of a login before which it is renewed."
     )
     sasl_login_refresh_min_period_seconds = Short(60, unused=NO_SASL, note="Shortest time between two renewals.")
-    sasl_login_refresh_window_factor = Double(
-        0.8, unused=NO_SASL, note="Share of a login's life after which it is renewed."
-    )
+    sasl_login_refresh_window_factor = Double(0.8, note="Share of a login's life after which it is renewed.")
     sasl_login_refresh_window_jitter = Double(0.05, unused=NO_SASL, note="Random share by which that is moved.")
     sasl_login_retry_backoff_max_ms = Long(
         10_000, importance=LOW, unused=NO_SASL, note="Longest wait before a failed external login is tried again."
@@ -94,9 +125,9 @@ class SecurityKeys(Settings):
     sasl_mechanism_controller_protocol = Text(
         "GSSAPI", importance=HIGH, unused=NO_SASL, note="SASL mechanism between brokers and controllers."
     )
-    sasl_mechanism_inter_broker_protocol = Text("GSSAPI", unused=NO_SASL, note="SASL mechanism between brokers.")
-    sasl_server_callback_handler_class = ClassName(unused=NO_JAVA, note="Class that checks login data.")
-    sasl_server_max_receive_size = Int(
-        524_288, unused=NO_SASL, note="Largest request before a connection has logged in."
+    sasl_mechanism_inter_broker_protocol = Text("GSSAPI", note="SASL mechanism between brokers.")
+    sasl_server_callback_handler_class = ClassName(
+        note="Class that checks login data: only Kafka's own for OAUTHBEARER are known."
     )
+    sasl_server_max_receive_size = Int(524_288, note="Largest request before a connection has logged in.")
     security_providers = OptionalText(importance=LOW, unused=NO_JAVA, note="Classes that supply security algorithms.")

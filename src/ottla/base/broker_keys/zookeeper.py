@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, OWN_WINDOW
+from ottla.base.broker_keys.words import HIGH, LOW, ONE_SOCKET, OWN_WINDOW, SEEN_IN_FILE
 from ottla.base.setting_types import invalid_value
-from ottla.base.settings import Boolean, Int, Long, OptionalInt, OptionalText, Settings
+from ottla.base.settings import Boolean, Int, Items, Long, OptionalInt, OptionalText, Password, Settings, Text
 from ottla.base.zookeeper_connect import parse_connect
 
 SESSION_MS_DEFAULT: Final = 6000  # Kafka's is 18,000: a paused broker is replaced three times as fast here
@@ -59,6 +59,47 @@ class ZooKeeperKeys(Settings):
         is_internal=True,
         unused=OWN_WINDOW,
         note="Most requests to ZooKeeper that wait for their answers.",
+    )
+    zookeeper_set_acl = Boolean(
+        False,
+        importance=HIGH,
+        is_internal=True,
+        note="Whether nodes that are made in ZooKeeper belong to their creator; others read those without secrets.",
+    )
+    zookeeper_ssl_client_enable = Boolean(False, is_internal=True, note="Whether ZooKeeper is reached over TLS.")
+    zookeeper_clientCnxnSocket = OptionalText(  # noqa: N815 (so it is written in Kafka)
+        is_internal=True, unused=ONE_SOCKET, note="Java class that speaks to ZooKeeper over TLS."
+    )
+    zookeeper_ssl_keystore_location = OptionalText(
+        is_internal=True, note="File with a key and certificate for ZooKeeper, if it asks for one: PEM, PKCS12 or JKS."
+    )
+    zookeeper_ssl_keystore_password = Password(is_internal=True, note="Secret of that file.")
+    zookeeper_ssl_keystore_type = OptionalText(is_internal=True, unused=SEEN_IN_FILE, note="Form of that file.")
+    zookeeper_ssl_truststore_location = OptionalText(
+        is_internal=True, note="File with the certificates that ZooKeeper is known by; without it, those of the system."
+    )
+    zookeeper_ssl_truststore_password = Password(is_internal=True, note="Secret of that file.")
+    zookeeper_ssl_truststore_type = OptionalText(is_internal=True, unused=SEEN_IN_FILE, note="Form of that file.")
+    zookeeper_ssl_protocol = OptionalText(
+        importance=LOW,
+        is_internal=True,
+        note="The one version of TLS, where zookeeper.ssl.enabled.protocols is empty; without both, TLSv1.2 and 1.3.",
+    )
+    zookeeper_ssl_enabled_protocols = Items(importance=LOW, is_internal=True, note="Versions of TLS that may be used.")
+    zookeeper_ssl_cipher_suites = Items(
+        importance=LOW, is_internal=True, note="Cipher suites that may be used, in Java's names; empty is all safe."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm = Text(
+        "HTTPS",
+        importance=LOW,
+        is_internal=True,
+        note="How the name in ZooKeeper's certificate is checked; empty is not at all.",
+    )
+    zookeeper_ssl_crl_enable = Boolean(
+        False, importance=LOW, is_internal=True, note="Asks for lists of revoked certificates: true stops the start."
+    )
+    zookeeper_ssl_ocsp_enable = Boolean(
+        False, importance=LOW, is_internal=True, note="Asks for OCSP about certificates: true stops the start."
     )
     broker_id_generation_enable = Boolean(
         True,

@@ -25,15 +25,10 @@ async def with_node_id(settings: BrokerSettings, clock: Clock) -> BrokerSettings
 
 
 async def _new_id(settings: BrokerSettings, clock: Clock) -> int:
-    from ottla.controller.stores.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 (a broker that is alone has no use for it)
+    from ottla.broker.cluster.zookeeper import make_store  # noqa: PLC0415 (a broker that is alone has no use for it)
 
     assert settings.zookeeper_connect is not None
-    store = ZooKeeperStore(
-        settings.zookeeper_connect,
-        settings.zookeeper_session_timeout_ms,
-        clock,
-        connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
-    )
+    store = make_store(settings.zookeeper_connect, settings, clock)
     await store.open()
     try:
         return await allocate_broker_id(store, settings.reserved_broker_max_id)

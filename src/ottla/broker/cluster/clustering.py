@@ -20,6 +20,7 @@ from ottla.broker.cluster.forwarding import Forwarding
 from ottla.broker.cluster.leadership_check import LeadershipCheck
 from ottla.broker.cluster.peers import Peers, inter_broker_endpoint, probe
 from ottla.broker.cluster.poll_loop import PollLoop, wait_for_event
+from ottla.broker.cluster.zookeeper import make_store
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.isr_changes import IsrChanges
@@ -30,8 +31,9 @@ from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
 from ottla.controller.stores.store import StoreError, StoreUnusableError
-from ottla.controller.stores.zookeeper.store import ZooKeeperStore
-from ottla.network.peer import Rounds
+from ottla.network.peer import LogIn
+from ottla.network.peer_error import Rounds
+from ottla.network.tls_handshake import OutgoingTls
 from ottla.protocol.messages.cluster_poll import OfflineReplicas
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage.broker_epoch_file import note_life, previous_life
@@ -47,23 +49,28 @@ SHUTDOWN_MS_MAX: Final = 5000  # for one attempt to hand everything over
 class Clustering:
     """One a broker of a cluster."""
 
-    def __init__(self, connect: str, node: Node, replicas: ReplicaSet, publisher: Publisher, poller: Rounds) -> None:
+    def __init__(
+        self,
+        connect: str,
+        node: Node,
+        replicas: ReplicaSet,
+        publisher: Publisher,
+        poller: Rounds,
+        tls: OutgoingTls | None = None,
+        log_in: LogIn | None = None,
+    ) -> None:
+        """`tls` and `log_in` if the listener that brokers use among themselves asks for them."""
         settings, live, images = node.settings, node.live, node.images
         self._node = node
         self._replicas = replicas
         self._publisher = publisher
         self._settings = settings
         self._patience_ms = settings.zookeeper_connection_timeout_ms or settings.zookeeper_session_timeout_ms
-        self._store = ZooKeeperStore(
-            connect,
-            settings.zookeeper_session_timeout_ms,
-            node.clock,
-            connection_timeout_ms=settings.zookeeper_connection_timeout_ms,
-        )
+        self._store = make_store(connect, settings, node.clock)
         self.controller = ClusterController(self._store, node.clock, live, live.check_topic_configs, images=images)
         self.membership = Membership(self._store, node.clock, live, self.controller, images, self._probe)
         self._upkeep = Upkeep(self._store, self.controller, images, self.membership.watches, lambda: live.broker)
-        self.peers = Peers(settings, images, poller)
+        self.peers = Peers(settings, images, poller, tls, log_in)
         link = ControllerLink(node.id, self.peers, self.membership)
         self.control = Control(node, self.controller, self.membership, link)
         self.forwarding = Forwarding(link, settings.request_timeout_ms)

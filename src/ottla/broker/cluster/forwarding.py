@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS_MIN: Final = 1_000  # a client that will not wait at all still gets its request passed on
 PRINCIPAL_VERSION: Final = 0
+ROWS: Final = (  # what answers call them
+    *("topics", "responses", "results", "replica_election_results", "partitions", "partition_result", "filter_results"),
+)
 MESSAGES: Final = {
     Error.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
     Error.REQUEST_TIMED_OUT: "The request timed out.",
@@ -141,7 +144,7 @@ def says_not_controller(answer: Any) -> bool:
     """Whether its sender is no controller any more: one that is deposed in the middle tells so in the rows."""
     if getattr(answer, "error_code", Error.NONE) == Error.NOT_CONTROLLER:
         return True
-    for name in ("topics", "responses", "results", "replica_election_results", "partitions", "partition_result"):
+    for name in ROWS:
         rows = getattr(answer, name, None)
         if rows and any(says_not_controller(row) for row in rows):
             return True

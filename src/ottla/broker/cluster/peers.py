@@ -16,7 +16,9 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
 from ottla.network.connecting import connect
-from ottla.network.peer import Locate, Peer, PeerError, Rounds
+from ottla.network.peer import Locate, LogIn, Peer
+from ottla.network.peer_error import PeerError, Rounds
+from ottla.network.tls_handshake import OutgoingTls
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +31,20 @@ R = TypeVar("R")
 class Peers:
     """All outgoing connections of one broker."""
 
-    def __init__(self, settings: BrokerSettings, images: ImageHolder, poller: Rounds) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        images: ImageHolder,
+        poller: Rounds,
+        tls: OutgoingTls | None = None,
+        log_in: LogIn | None = None,
+    ) -> None:
+        """`tls` and `log_in` if the listener that brokers use among themselves asks for them."""
         self._settings = settings
+        self._tls = tls
         self._images = images
         self._poller = poller
+        self._log_in = log_in
         self._shared: dict[int, Peer] = {}
         self._own: set[Peer] = set()
         images.on_image(self._on_image)
@@ -81,8 +93,10 @@ class Peers:
             f"broker-{settings.node_id}-{purpose}",
             self._poller,
             locate,
+            log_in=self._log_in,
             connect_ms=settings.socket_connection_setup_timeout_ms,
             connect_ms_max=settings.socket_connection_setup_timeout_max_ms,
+            tls=self._tls,
         )
 
     async def probe(self, broker_id: int) -> bool:

@@ -170,9 +170,9 @@ class Coordinators:
             raise KafkaError(Error.COORDINATOR_NOT_AVAILABLE)
         return topic
 
-    def catalog(self) -> ImageCatalog:
-        """The topics as they are now."""
-        return ImageCatalog(self._node.image, self._image_count)
+    def catalog(self, sees: Callable[[str], bool] | None = None) -> ImageCatalog:
+        """The topics as they are now, with `sees` as somebody may know of them."""
+        return ImageCatalog(self._node.image, self._image_count, sees)
 
     # ---- asking
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -25,10 +25,14 @@ KAFKAS_WORDS: Final = {
 
 
 class ImageCatalog:
-    """The topics of one metadata image; the number tells it from all others that this broker has had."""
+    """The topics of one metadata image; the number tells it from all others that this broker has had.
 
-    def __init__(self, image: MetadataImage, generation: int) -> None:
+    `sees` tells which of them whoever asks may know of: patterns match no others.
+    """
+
+    def __init__(self, image: MetadataImage, generation: int, sees: Callable[[str], bool] | None = None) -> None:
         self._image = image
+        self._sees = sees
         self.generation = generation
 
     def topic(self, name: str) -> TopicFacts | None:
@@ -38,7 +42,7 @@ class ImageCatalog:
         return _facts(self._image.topics_by_id.get(topic_id))
 
     def names(self) -> Iterable[str]:
-        return self._image.topics
+        return self._image.topics if self._sees is None else filter(self._sees, self._image.topics)
 
 
 def matching_topics(pattern: str, catalog: Catalog) -> frozenset[str]:

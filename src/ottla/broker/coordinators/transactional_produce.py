@@ -54,9 +54,6 @@ def begin(
 
     Mostly all of them do already, or the coordinator answers at once: then nothing waits and nothing is copied.
     """
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or ""):
-        places = [(name_of(topic), data.index) for topic in request.topic_data for data in topic.partition_data]
-        return go_on(dict.fromkeys(places, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     is_trusted = not context.broker.settings.transaction_partition_verification_enable
     if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
         return go_on({})
@@ -80,9 +77,6 @@ async def begin_long(
 ) -> Questions:
     """The same for thousands of partitions: what is refused is asked of the questions right before each is written."""
     questions = Questions(request, context)
-    if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or ""):
-        questions.error_of_all = Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return questions
     is_trusted = not context.broker.settings.transaction_partition_verification_enable
     if is_trusted and context.api_version < ADDED_BY_BROKER_SINCE:
         return questions
@@ -111,8 +105,8 @@ def find_newcomers(request: ProduceRequest, context: Context, name_of: Callable[
 
 
 def note_newcomers(name: str, rows: Sequence[PartitionProduceData], context: Context, found: Newcomers) -> None:
-    """Partitions of ours where this producer has no open transaction."""
-    if name in INTERNAL_TOPICS:
+    """Partitions of ours where this producer has no open transaction, and to which it may write."""
+    if name in INTERNAL_TOPICS or not context.sees(Operation.WRITE, ResourceType.TOPIC, name):
         return  # will be refused
     for data in rows:
         who = producer_of(data)
@@ -147,7 +141,6 @@ class Questions:
         self._guarded: dict[Place, list[tuple[int, VerificationGuard]]] = {}  # producer id
         self._open = 0
         self._all_answered: asyncio.Event | None = None
-        self.error_of_all = Error.NONE
 
     def ask(self, who: Identity, partitions: dict[Place, Partition]) -> None:
         coordinators = self._context.broker.coordinators
@@ -180,8 +173,6 @@ class Questions:
         """The partitions that are not in the transaction, or where a marker has ended it meanwhile; with `places` this
         is sure of those only."""
         for place in self._guarded if places is None else places:
-            if self.error_of_all is not Error.NONE:
-                self._refused[place] = self.error_of_all
             for _, guard in self._guarded.get(place, ()):
                 if guard.has_moved:
                     self._refused.setdefault(place, Error.NOT_LEADER_OR_FOLLOWER)

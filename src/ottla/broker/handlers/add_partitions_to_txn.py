@@ -79,7 +79,7 @@ async def outcome(
     is_client = context.api_version < BATCHED_SINCE
     if is_client and not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
         return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, {}
-    refused = await refused_partitions(wanted, Operation.WRITE, context, turn)
+    refused = await refused_partitions(wanted, Operation.WRITE if is_client else None, context, turn)
     if is_client:
         async for place in in_slices(wanted, turn):
             if place[0] in INTERNAL_TOPICS:

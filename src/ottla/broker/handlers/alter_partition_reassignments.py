@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle(request: AlterPartitionReassignmentsRequest, context: Context) -> AlterPartitionReassignmentsResponse:
     may_change_factor = request.allow_replication_factor_change
     if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return refused(KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED), may_change_factor)
+        return await not_allowed(request)
     if not request.topics:
         return AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_change_factor, error_message="")
     turn = Turn()
@@ -47,6 +47,24 @@ async def handle(request: AlterPartitionReassignmentsRequest, context: Context) 
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change_factor, responses=await rows(request, results, turn)
     )
+
+
+async def not_allowed(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    """As Kafka: said about the whole, and about everything in it."""
+    error = Error.CLUSTER_AUTHORIZATION_FAILED
+    topics = [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=row.partition_index, error_code=error)
+                for row in topic.partitions
+            ],
+        )
+        async for topic in in_slices(request.topics)
+    ]
+    response = refused(KafkaError(error), request.allow_replication_factor_change)
+    response.responses = topics
+    return response
 
 
 def refused(refusal: KafkaError, may_change_factor: bool) -> AlterPartitionReassignmentsResponse:

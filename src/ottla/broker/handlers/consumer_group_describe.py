@@ -27,10 +27,10 @@ async def handle(request: ConsumerGroupDescribeRequest, context: Context) -> Con
 
 
 def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
-    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-        return refused(group_id, Error.GROUP_AUTHORIZATION_FAILED)
     if not serves_new_protocol(context):
         return refused(group_id, Error.UNSUPPORTED_VERSION)
+    if not context.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return refused(group_id, Error.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return refused(group_id, Error.INVALID_GROUP_ID)
     try:
@@ -44,7 +44,12 @@ def describe(group_id: str, context: Context) -> DescribedConsumerGroup:
         return refused(group_id, Error.GROUP_ID_NOT_FOUND, problem)
     assignors = machine.settings.consumer_assignors
     row = describe_group(group, assignors, context.broker.coordinators.catalog())
-    names = {topic.topic_name for member in row.members for topic in member.assignment.topic_partitions}
+    names = {
+        topic.topic_name
+        for member in row.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
     if not all(context.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         problem = "The group has described topic(s) that the client is not authorized to describe."
         return refused(group_id, Error.TOPIC_AUTHORIZATION_FAILED, problem)

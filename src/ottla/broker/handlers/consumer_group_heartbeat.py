@@ -5,6 +5,7 @@ v1 regular expressions; the client makes its own member id (KIP-1082).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, context: Context) -> Any:
         if not request.member_id:
             request.member_id = str(uuid4())
         client = Client(context.client_id or "", f"/{context.client_host}")
-        catalog = context.broker.coordinators.catalog()
+        catalog = context.broker.coordinators.catalog(visible_topics(context))
         return context.broker.coordinators.ask_group(
             context,
             request.group_id,
@@ -42,6 +43,9 @@ def check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
         raise KafkaError(Error.UNSUPPORTED_VERSION)
     if not context.may(Operation.READ, ResourceType.GROUP, request.group_id):
         raise KafkaError(Error.GROUP_AUTHORIZATION_FAILED)
+    for name in dict.fromkeys(request.subscribed_topic_names or ()):
+        if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
     problem = malformed(request, context.api_version)
     if problem is not None:
         raise KafkaError(Error.INVALID_REQUEST, problem)
@@ -51,9 +55,13 @@ def check(request: ConsumerGroupHeartbeatRequest, context: Context) -> None:
             Error.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}.",
         )
-    for name in request.subscribed_topic_names or ():
-        if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+
+
+def visible_topics(context: Context) -> Callable[[str], bool] | None:
+    """What a pattern may match: it must not tell of topics that its sender may not know of."""
+    if context.broker.authorizer is None:
+        return None
+    return lambda name: context.sees(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
 def serves_new_protocol(context: Context) -> bool:

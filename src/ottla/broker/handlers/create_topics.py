@@ -27,7 +27,7 @@ DETAILS_SINCE: Final = 5
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     unique = [topic for topic in request.topics if times[topic.name] == 1]
-    may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    may_all = context.is_granted(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     allowed = {
         topic.name: new_topic(topic)
         async for topic in in_slices(unique)
@@ -80,7 +80,7 @@ def row(context: Context, result: TopicResult, settings: EffectiveConfigs) -> Cr
     made.topic_id = topic.topic_id
     if context.api_version < DETAILS_SINCE:
         return made
-    if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+    if not context.sees(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         made.topic_config_error_code = Error.TOPIC_AUTHORIZATION_FAILED
         return made
     made.num_partitions = len(topic.partitions)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.security import Operation, ResourceType
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import TopicResult
@@ -71,11 +71,15 @@ def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> T
     """By id, a client that may not even see the topic must not learn its name."""
     topic = context.broker.image.topics_by_id.get(topic_id) if topic_id is not None else None
     known_name = topic.name if topic is not None else name
-    if known_name is None or context.may(Operation.DELETE, ResourceType.TOPIC, known_name):
+    if known_name is None or context.is_granted(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
         return None
-    may_see = topic_id is None or context.may(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
-    error = Error.TOPIC_AUTHORIZATION_FAILED
-    return TopicResult(known_name if may_see else None, error, "Topic authorization failed.", topic_id=topic_id)
+    sees = context.sees(Operation.DESCRIBE, ResourceType.TOPIC, known_name)
+    if sees and known_name not in context.broker.image.topics:
+        return None  # who may see topics may know that there is none
+    if context.may(Operation.DELETE, ResourceType.TOPIC, known_name):
+        return None
+    shown = known_name if sees or topic_id is None else None
+    return TopicResult(shown, Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.", topic_id=topic_id)
 
 
 async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[Wanted]) -> list[TopicResult]:

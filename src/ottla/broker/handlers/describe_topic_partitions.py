@@ -44,7 +44,7 @@ async def refuse_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
 
 def visible_topics(context: Context) -> list[str]:
     names = context.broker.image.topics
-    return [name for name in names if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    return [name for name in names if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, name)]
 
 
 async def one_page(

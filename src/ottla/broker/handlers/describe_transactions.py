@@ -32,5 +32,5 @@ def describe(transactional_id: str, context: Context) -> DescribedTransaction:
     except KafkaError as error:
         return unknown_transaction(transactional_id, error.error)
     row = shard.machine.describe(transactional_id)
-    row.topics = [topic for topic in row.topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)]
+    row.topics = [topic for topic in row.topics if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)]
     return row

@@ -68,7 +68,9 @@ def check(request: InitProducerIdRequest, context: Context) -> None:
     if transactional_id is not None:
         if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             raise KafkaError(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif not context.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+    elif not context.is_any_granted(Operation.WRITE, ResourceType.TOPIC) and not context.may(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
         raise KafkaError(Error.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise KafkaError(Error.INVALID_REQUEST)  # an old id without its epoch, or the other way round

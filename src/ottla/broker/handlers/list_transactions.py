@@ -31,7 +31,7 @@ async def handle(request: ListTransactionsRequest, context: Context) -> ListTran
                 list(shard.machine.list_transactions(states, producers, request.duration_filter, now_ms)), turn
             )
             if (pattern is None or pattern.fullmatch(row.transactional_id) is not None)
-            and context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, row.transactional_id)
+            and context.sees(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, row.transactional_id)
         ]
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.error)

@@ -35,12 +35,13 @@ from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
 TOPICS_AT_ONCE: Final = 50
+HIDDEN: Final = (Error.TOPIC_AUTHORIZATION_FAILED, Error.UNKNOWN_TOPIC_ID)  # nothing else is told about such a topic
 AUTO_CREATED_MAX: Final = 2000  # by one request; more would be refused anyway (see controller/auto_create.py)
 
 
 async def handle(request: MetadataRequest, context: Context) -> MetadataResponse | EncodedBody:
     if is_all_topics(request, context.api_version):
-        return await answer(request, context, all_topics(context), [])
+        return await answer(request, context, await all_topics(context), [])
     wanted = await without_repetitions(request.topics or [])
     has_wrong, has_ids = await look_at(wanted, context.api_version)
     if has_wrong:
@@ -96,8 +97,8 @@ async def answer(
         controller_id=reachable_controller(image, context.broker.cluster),
         topics=others,
     )
-    may_see_cluster = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.include_cluster_authorized_operations:
+        may_see_cluster = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         response.cluster_authorized_operations = cluster_operations(context) if may_see_cluster else 0
     if not request.include_topic_authorized_operations:
         response.topics = []
@@ -107,7 +108,8 @@ async def answer(
         describe_topic(image, context.listener_name, version, topic) async for topic in in_slices(found)
     ] + others
     async for row in in_slices(response.topics):
-        row.topic_authorized_operations = topic_operations(context, row.name or "")
+        if row.error_code not in HIDDEN:
+            row.topic_authorized_operations = topic_operations(context, row.name or "")
     return response
 
 
@@ -134,11 +136,13 @@ def reachable_brokers(image: MetadataImage, listener: str) -> list[MetadataRespo
     return rows
 
 
-def all_topics(context: Context) -> list[TopicImage]:
-    topics = context.broker.image.topics.values()
+async def all_topics(context: Context) -> list[TopicImage]:
+    topics = list(context.broker.image.topics.values())
     if context.broker.authorizer is None:
-        return list(topics)
-    return [topic for topic in topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)]
+        return topics
+    return [
+        topic async for topic in in_slices(topics) if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    ]
 
 
 async def topics_by_id(
@@ -173,28 +177,36 @@ async def topics_by_name(
             if name not in known and tree.topic_path(name) not in context.broker.image.damaged:
                 missing.append(name)
         else:
-            others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
+            others.append(MetadataResponseTopic(error_code=Error.TOPIC_AUTHORIZATION_FAILED, name=name))
+    refused: set[str] = set()
     if missing and request.allow_auto_topic_creation and context.broker.settings.auto_create_topics_enable:
-        await create_missing(context, missing)
+        refused = await create_missing(context, missing)
     topics = context.broker.image.topics
     found: list[TopicImage] = []
     async for name in in_slices(may_describe):
         topic = topics.get(name)
-        if topic is None:
+        if name in refused:
+            others.append(unknown(name, Error.TOPIC_AUTHORIZATION_FAILED))
+        elif topic is None:
             others.append(unknown(name, absence(context.broker.image, name)))
         else:
             found.append(topic)
     return found, others
 
 
-async def create_missing(context: Context, names: list[str]) -> None:
-    may_all = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-    names = names[:AUTO_CREATED_MAX]
-    allowed = [name for name in names if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, name)]
+async def create_missing(context: Context, names: list[str]) -> set[str]:
+    """Those that this client may not create. Whoever may create all topics needs no right to any of them."""
+    refused: set[str] = set()
+    if not context.is_granted(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        async for name in in_slices(names):
+            if not context.may(Operation.CREATE, ResourceType.TOPIC, name):
+                refused.add(name)
+    allowed = [name for name in names if name not in refused][:AUTO_CREATED_MAX]
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:
         await context.broker.control.auto_create(creatable)
         await context.broker.publisher.settled()
+    return refused
 
 
 def unknown(name: str, error: Error) -> MetadataResponseTopic:

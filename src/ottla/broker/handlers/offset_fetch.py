@@ -99,7 +99,7 @@ async def wanted_topics(
         return [
             OffsetFetchRequestTopics(name=name, topic_id=topic_id(name, context), partition_indexes=list(partitions))
             async for name, partitions in in_slices(held, turn)
-            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            if context.sees(Operation.DESCRIBE, ResourceType.TOPIC, name)
         ]
     if context.api_version < IDS_SINCE:
         return group.topics

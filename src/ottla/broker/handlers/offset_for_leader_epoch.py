@@ -6,7 +6,7 @@ v3 replica id; v4 flexible.
 from __future__ import annotations
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.security import Operation, ResourceType
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.messages.offsets import (
@@ -21,8 +21,9 @@ from ottla.protocol.messages.offsets import (
 async def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
     topics = []
     turn = Turn()
+    is_broker = context.is_granted(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     async for topic in in_slices(request.topics, turn):
-        allowed = context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        allowed = is_broker or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         answers = [_answer(topic.topic, asked, context, allowed) async for asked in in_slices(topic.partitions, turn)]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -85,6 +85,8 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
     if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
+        if not _may_transact(request, context):
+            return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), [])
         return transactional_produce.begin(
             request,
             context,
@@ -101,6 +103,8 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
     turn = Turn()
     if request.transactional_id is None:
         return await _append_in_slices(request, context, None, turn)
+    if not _may_transact(request, context):
+        return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), [])
     questions = await transactional_produce.begin_long(
         request, context, lambda topic: _topic_name(topic, context), turn
     )
@@ -161,6 +165,11 @@ def _end(
     return ReplicationWait(context, response, unreplicated, request.timeout_ms, request.acks == ACKS_ALL).begin()
 
 
+def _may_transact(request: ProduceRequest, context: Context) -> bool:
+    """Whoever may not is told so about everything, whatever else is to be said about his topics."""
+    return context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id or "")
+
+
 def _append_topic(
     topic: TopicProduceData,
     request: ProduceRequest,
@@ -187,7 +196,7 @@ def _append_rows(
     name = _topic_name(topic, context)
     is_unknown_id = name == "" and context.api_version >= TOPIC_IDS_SINCE
     missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
-    allowed = context.may(Operation.WRITE, ResourceType.TOPIC, name)
+    allowed = is_unknown_id or context.may(Operation.WRITE, ResourceType.TOPIC, name)
     is_internal = name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID
     for data in rows:
         if not allowed:

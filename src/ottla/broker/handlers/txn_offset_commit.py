@@ -42,12 +42,17 @@ async def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffset
     if not request.group_id:
         return refuse_all(request, Error.INVALID_GROUP_ID)
     turn = Turn()
-    places = ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
-    refused = await refused_partitions(places, Operation.READ, context, turn)
+    refused = await refused_partitions(places_of(request), Operation.READ, context, turn)
+    if refused and all([place in refused async for place in in_slices(places_of(request), turn)]):
+        return refuse_all(request, Error.NONE, refused)  # nothing is left to ask the coordinator about
     try:
         return await commit(request, refused, context, turn)
     except KafkaError as refusal:
         return refuse_all(request, refusal.error)
+
+
+def places_of(request: TxnOffsetCommitRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.name, row.partition_index) for topic in request.topics for row in topic.partitions)
 
 
 async def commit(
@@ -138,13 +143,20 @@ def told(error: Error, api_version: int) -> Error:
     return error
 
 
-def refuse_all(request: TxnOffsetCommitRequest, error: Error) -> TxnOffsetCommitResponse:
+def refuse_all(
+    request: TxnOffsetCommitRequest, error: Error, refused: Refused | None = None
+) -> TxnOffsetCommitResponse:
+    """The error of all partitions, and of those that have one of their own."""
+    errors = refused or {}
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=errors.get((topic.name, row.partition_index), error),
+                    )
                     for row in topic.partitions
                 ],
             )

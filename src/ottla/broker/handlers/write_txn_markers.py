@@ -28,8 +28,8 @@ WAIT_SECONDS_MAX: Final = 3.0  # one partition whose replicas are slow must not 
 
 
 async def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse:
-    may = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME) or context.may(
-        Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    may = context.is_granted(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) or context.may(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
     writing = Writing(context)
     turn = Turn()

@@ -93,7 +93,12 @@ class Monitor:
 
     def families(self) -> Iterable[Family]:
         yield from own_families(
-            self._node, self._observed.counters, self._observed.client_metrics, self._loop_watch, self._disks
+            self._node,
+            self._observed.counters,
+            self._observed.client_metrics,
+            self._loop_watch,
+            self._disks,
+            self._observed.connections,
         )
         yield from self._cleaner.families()
 

@@ -19,6 +19,7 @@ from ottla.metrics import process
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
+from ottla.network.listener import ConnectionSet
 
 NS: Final = 1e9
 
@@ -44,7 +45,12 @@ def read_disks(paths: list[str]) -> list[Disk]:
 
 
 def own_families(
-    node: Node, counters: BrokerCounters, client_metrics: ClientMetrics, loop_watch: LoopWatch, disks: list[Disk]
+    node: Node,
+    counters: BrokerCounters,
+    client_metrics: ClientMetrics,
+    loop_watch: LoopWatch,
+    disks: list[Disk],
+    connections: ConnectionSet | None = None,
 ) -> Iterator[Family]:
     labels = (
         ("version", __version__),
@@ -61,6 +67,8 @@ def own_families(
     yield from _task_families()
     client_metrics.forget_silent(node.clock.monotonic_ms())
     yield from client_families(client_metrics)
+    if connections is not None and connections.tls:
+        yield from _tls_families(connections)
 
 
 def _loop_families(watch: LoopWatch) -> Iterator[Family]:
@@ -69,6 +77,15 @@ def _loop_families(watch: LoopWatch) -> Iterator[Family]:
     yield _one("ottla_loop_longest_seconds", "gauge", "Longest round of the loop since the start.", watch.longest_s)
     recent = watch.recent_longest_s
     yield _one("ottla_loop_recent_longest_seconds", "gauge", "Longest round of the loop within a minute.", recent)
+
+
+def _tls_families(connections: ConnectionSet) -> Iterator[Family]:
+    days = [Sample((("listener", name),), tls.days_left()) for name, tls in connections.tls.items()]
+    failed = [Sample((("listener", name),), connections.traffic_of(name).failed_handshakes) for name in connections.tls]
+    yield Family("ottla_tls_certificate_days_left", "gauge", "Days until a listener's certificate expires.", days)
+    yield Family(
+        "ottla_tls_handshakes_failed_total", "counter", "Connections that were refused before TLS stood.", failed
+    )
 
 
 def _task_families() -> Iterator[Family]:

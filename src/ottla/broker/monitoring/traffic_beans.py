@@ -214,6 +214,10 @@ class TrafficBeans:
         return {
             "connection-creation": traffic.opened,
             "connection-close": traffic.closed,
+            "successful-authentication": traffic.logins,
+            "failed-authentication": traffic.failed_logins,
+            "successful-reauthentication": traffic.repeated_logins,
+            "failed-reauthentication": traffic.failed_repeated_logins,
             "incoming-byte": received,
             "outgoing-byte": sent,
         }

@@ -1,4 +1,4 @@
-"""What a follower's fetch is told about one partition. Compiled with mypyc where possible."""
+"""What a follower's fetch is told about one partition, and who may fetch. Compiled with mypyc where possible."""
 
 from __future__ import annotations
 
@@ -59,3 +59,16 @@ class FetchingReplica:
 
 def may_replicate(context: Context) -> bool:
     return context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def may_fetch(context: Context, replica: FetchingReplica | None, asked: FetchPartition) -> bool:
+    """Asked before anybody looks for the partition: who may not read it does not learn whether it is there."""
+    if replica is not None:
+        return replica.is_allowed
+    topic = asked.topic
+    if not topic:
+        known = context.broker.image.topics_by_id.get(asked.topic_id)
+        if known is None:
+            return True  # and learn that there is no such id
+        topic = known.name
+    return context.may(Operation.READ, ResourceType.TOPIC, topic)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ottla.cli.arguments import Parser, bootstrap_of
 from ottla.cli.main import COMMANDS
+from ottla.cli.terminal import ToolError
 from ottla.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -192,14 +193,15 @@ def pipeline_names(words: Sequence[str]) -> list[str]:
 
 def _asked(words: Sequence[str], ask: Callable[[Client], list[str]]) -> list[str]:
     """What the broker that the command line names says; nothing if it does not answer at once."""
-    from ottla.client.client import Client  # noqa: PLC0415
+    from ottla.cli.client_settings import command_properties  # noqa: PLC0415
+    from ottla.client.opening import open_client  # noqa: PLC0415
 
     given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--bootstrap-server"]
     bootstrap = bootstrap_of(argparse.Namespace(bootstrap_server=given[-1] if given else None))
     try:
-        with Client(bootstrap, timeout_ms=PATIENCE_MS, patience_ms=0) as client:
+        with open_client(bootstrap, command_properties(None), timeout_ms=PATIENCE_MS, patience_ms=0) as client:
             return ask(client)
-    except ClientError:
+    except (ClientError, ToolError):
         return []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
-from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.client_settings import command_properties, parse_pairs
 from ottla.cli.records.consuming import (
     EARLIEST,
     LATEST,
@@ -38,7 +38,7 @@ ottla consume prices --show key --key-format int --value-format struct:price=dou
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    properties = load_properties(options.command_config) if options.command_config else {}
+    properties = command_properties(options.command_config)
     properties |= parse_pairs(options.command_property, allow_bare=False)
     plan = Plan(
         topic=options.topic,

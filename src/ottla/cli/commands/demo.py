@@ -25,7 +25,6 @@ from ottla.cli.commands.up import (
     PORT,
     READY,
     banner,
-    broker_command,
     broker_settings,
     check_port,
     metrics_address,
@@ -34,7 +33,9 @@ from ottla.cli.commands.up import (
     prepare_folder,
 )
 from ottla.cli.running.demo_screen import Scene, Screen, make_screen
+from ottla.cli.running.secure_up import secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
+from ottla.cli.running.up_cluster import broker_command
 from ottla.cli.terminal import EXIT_USAGE, ToolError
 
 FOLDER = "demo"
@@ -56,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     settings = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
+    secure_folder(Path(options.data), is_wanted=False)
     check_port(options.port)
     place = Place(Path(options.data) / FOLDER)
     place.prepare(is_fresh=options.fresh)

@@ -10,14 +10,17 @@ import json
 import sys
 from collections.abc import Sequence
 
-from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of
+from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
 from ottla.cli.doctor.facts import Facts, gather
-from ottla.cli.doctor.findings import Finding, Severity, known
+from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
+from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
+from ottla.cli.doctor.probing import login_findings
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
+from ottla.client.errors import ClientError
 
 EXAMPLES = """
 ottla doctor
@@ -38,9 +41,16 @@ def run(arguments: Sequence[str]) -> int:
         return _explain(options.explain)
     if options.log:
         return _tell(_of_logs(options.log), options, None)
-    with client_of(options) as client:
-        client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
-        facts = gather(client, PAUSE_SECONDS)
+    properties = command_properties(getattr(options, "command_config", None))
+    try:
+        with make_client(bootstrap_of(options), properties) as client:
+            client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
+            facts = gather(client, PAUSE_SECONDS)
+    except ClientError as problem:
+        findings = login_findings(problem, bootstrap_of(options), properties)
+        if not findings:
+            raise
+        return _tell(findings, options, None)
     findings = diagnose(facts)
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
@@ -69,7 +79,10 @@ def _of_logs(paths: Sequence[str]) -> list[Finding]:
             for sign in signs_in(file):
                 times = "once" if sign.times == 1 else f"{sign.times} times"
                 what = f"{CASES[sign.case].title} ({path}, {times}): {sign.last_line}"
-                findings.append(known(Severity.WARNING, sign.case, what))
+                if sign.case == LOGIN_CASE:
+                    findings.append(login_failure(Severity.WARNING, what, sign.last_line))
+                else:
+                    findings.append(known(Severity.WARNING, sign.case, what))
     return findings
 
 

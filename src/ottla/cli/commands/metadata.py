@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.cli.arguments import Parser
-from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines
+from ottla.cli.metadata.tree import Tree, open_tree, open_zookeeper, tree_lines, without_secrets
 from ottla.cli.terminal import ToolError, UsageError, escape_bytes, is_terminal
 from ottla.controller.stores.store import Node, StoreError
 
@@ -83,7 +83,8 @@ def _ls(tree: Tree, path: str, _options: argparse.Namespace) -> None:
 
 def _get(tree: Tree, path: str, options: argparse.Namespace) -> None:
     node = _found(tree, path)
-    data = escape_bytes(_pretty(node.data)) if is_terminal(sys.stdout) else node.data
+    data = without_secrets(node.data)
+    data = escape_bytes(_pretty(data)) if is_terminal(sys.stdout) else data
     sys.stdout.flush()
     sys.stdout.buffer.write(data + b"\n")
     if options.stat:

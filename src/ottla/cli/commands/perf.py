@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative, positive
-from ottla.cli.client_settings import load_properties, make_client, parse_pairs
+from ottla.cli.client_settings import command_properties, make_client, parse_pairs
 from ottla.cli.perf.load_generator import Generator, Load, chosen_payload, random_payload, read_payloads
 from ottla.cli.perf.load_reader import Figures, LoadReader, Reading
 from ottla.cli.perf.statistics import PERCENTILES, Summary
@@ -158,5 +158,5 @@ def _span(client: Client, places: Sequence[tuple[str, int]]) -> int:
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    properties = load_properties(options.command_config) if options.command_config else {}
+    properties = command_properties(options.command_config)
     return properties | parse_pairs(options.command_property, allow_bare=False)

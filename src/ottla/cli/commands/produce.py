@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
-from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.client_settings import command_properties, parse_pairs
 from ottla.cli.meter import ByteMeter
 from ottla.cli.records.deserializers import DeserializationError
 from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
@@ -39,7 +39,7 @@ ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(arguments)  # messages may follow options
-    properties = load_properties(options.command_config) if options.command_config else {}
+    properties = command_properties(options.command_config)
     properties |= parse_pairs(options.command_property, allow_bare=False)
     bootstrap = bootstrap_of(options)
     try:

@@ -21,11 +21,13 @@ from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
+from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import (
     ZOOKEEPER_FOLDER,
     ClusterPlan,
     ClusterScreen,
+    broker_command,
     broker_count,
     brokers_in,
     check_ports,
@@ -35,6 +37,7 @@ from ottla.cli.running.up_cluster import (
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.cli.top.reading import METRICS_PORT
 from ottla.cli.zookeeper.lock import check_unlocked
+from ottla.security.secure_folder import SecureFolder
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -50,6 +53,7 @@ ottla up
 ottla up --port 9192 --data /tmp/playground
 ottla up --no-auto-create --override num.partitions=3
 ottla up --brokers 3
+ottla up --secure
 """
 
 
@@ -62,10 +66,12 @@ def run(arguments: Sequence[str]) -> int:
     overrides = metrics_settings() | broker_settings(options)
     prepare_folder(Path(options.data))
     check_port(options.port)
+    security = secure_folder(Path(options.data), is_wanted=options.secure)
     if "ottla.metrics.port" not in overrides:
         _say(NO_METRICS)
-    screen = Screen(Path(options.data), metrics_address(overrides))
-    return Supervisor([Child("broker", broker_command(overrides))], screen.on_line, _say).run()
+    screen = Screen(Path(options.data), metrics_address(overrides), security)
+    command = broker_command(overrides, secure_config(security, 1) if security is not None else None)
+    return Supervisor([Child("broker", command)], screen.on_line, _say).run()
 
 
 def run_cluster(options: argparse.Namespace) -> int:
@@ -73,6 +79,7 @@ def run_cluster(options: argparse.Namespace) -> int:
     check_ports(plan)
     check_unlocked(plan.data / ZOOKEEPER_FOLDER)
     prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
+    plan.security = secure_folder(plan.data, is_wanted=options.secure)
     return Supervisor(children(plan), ClusterScreen(plan, shows_all=options.verbose).on_line, _say).run()
 
 
@@ -94,6 +101,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--zookeeper-port", type=port_number, default=0, metavar="N", help="default: 2181, or a free one"
     )
+    parser.add_argument(
+        "--secure", action="store_true", help="TLS, logins and access rights; keys and passwords are made for it"
+    )
     parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
     parser.add_argument(
@@ -106,7 +116,7 @@ def broker_settings(options: argparse.Namespace) -> dict[str, str]:
     """What the broker runs with; what a person overrides wins."""
     settings = {
         "node.id": "1",
-        "listeners": f"PLAINTEXT://{HOST}:{options.port}",
+        "listeners": f"{listener_name(options)}://{HOST}:{options.port}",
         "log.dirs": str(Path(options.data).resolve() / BROKER_FOLDER),
         "auto.create.topics.enable": "false" if options.no_auto_create else "true",
         "max.connections": "2000",
@@ -121,9 +131,8 @@ def broker_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings | parse_pairs(options.override, allow_bare=False)
 
 
-def broker_command(settings: Mapping[str, str]) -> list[str]:
-    overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
-    return [sys.executable, "-m", "ottla.cli.main", "broker", *overrides]
+def listener_name(options: argparse.Namespace) -> str:
+    return LISTENER if getattr(options, "secure", False) else "PLAINTEXT"
 
 
 def metrics_settings() -> dict[str, str]:
@@ -176,9 +185,10 @@ def check_port(port: int) -> None:
 class Screen:
     """What a person sees: the banner once the broker is ready, and the broker's own lines."""
 
-    def __init__(self, data: Path, metrics: str | None = None) -> None:
+    def __init__(self, data: Path, metrics: str | None = None, security: SecureFolder | None = None) -> None:
         self.data = data
         self.metrics = metrics
+        self.security = security
         self.is_greeted = False
 
     def on_line(self, _child: Child, line: str) -> bool:
@@ -187,15 +197,22 @@ class Screen:
             print(line, flush=True)
         if ready is not None and not self.is_greeted:
             self.is_greeted = True
-            shown = banner(ready.group(2), self.data, self.metrics, is_coloured=is_terminal(sys.stdout))
-            print(shown, flush=True)
+            is_coloured = is_terminal(sys.stdout)
+            print(banner(ready.group(2), self.data, self.metrics, self.security, is_coloured=is_coloured), flush=True)
         return ready is not None
 
     def __repr__(self) -> str:
         return f"<Screen {self.data} is_greeted={self.is_greeted}>"
 
 
-def banner(address: str, data: Path, metrics: str | None = None, *, is_coloured: bool) -> str:
+def banner(
+    address: str,
+    data: Path,
+    metrics: str | None = None,
+    security: SecureFolder | None = None,
+    *,
+    is_coloured: bool,
+) -> str:
     bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured and "NO_COLOR" not in os.environ else ("", "")
     lines = [
         "",
@@ -210,6 +227,8 @@ def banner(address: str, data: Path, metrics: str | None = None, *, is_coloured:
     ]
     if address != DEFAULT_BOOTSTRAP:
         lines.append(f"  export OTTLA_BOOTSTRAP_SERVER={address}")
+    if security is not None:
+        lines.append(f"  export OTTLA_COMMAND_CONFIG={security.path / ADMIN_FILE}")
     lines += [
         "  ottla topics create orders --partitions 3",
         "  ottla produce orders 'first order'",
@@ -217,6 +236,8 @@ def banner(address: str, data: Path, metrics: str | None = None, *, is_coloured:
         *(["  ottla top"] if metrics is not None else []),
         "",
     ]
+    if security is not None:
+        lines += [*client_lines(security, address), ""]
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ottla.cli.terminal import ToolError, UsageError, warn
 from ottla.cli.zookeeper.config import HOST, PORT, Config, ConfigError, Wish, jvm_options, make_config, to_text
 from ottla.cli.zookeeper.jars import JAVA_VERSION_MIN, MAIN_CLASS, find_jars
 from ottla.cli.zookeeper.lock import lock_folder
+from ottla.cli.zookeeper.server_security import check_users, probe_context
 
 EFFECTIVE_FILE: Final = "ottla.zookeeper.properties"
 LOGGING_FILE: Final = "ottla.zookeeper.log4j2.properties"
@@ -50,6 +52,8 @@ EXAMPLES: Final = """
 ottla zookeeper --data /var/lib/zookeeper
 ottla zookeeper --port 2182 --data /tmp/zoo2
 ottla zookeeper --config zookeeper.properties
+ottla zookeeper --data /var/lib/zookeeper --jaas zookeeper_jaas.conf
+ottla zookeeper --config zookeeper.properties --secure-port 2281
 ottla zookeeper --host 0.0.0.0 --data /data/zoo --server-id 1 \\
     --ensemble zoo1:2888:3888,zoo2:2888:3888,zoo3:2888:3888
 """
@@ -58,6 +62,7 @@ ottla zookeeper --host 0.0.0.0 --data /data/zoo --server-id 1 \\
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     wish = Wish(options.port, options.host, options.data, options.server_id, options.ensemble)
+    wish = wish._replace(secure_port=options.secure_port, jaas=options.jaas)
     if options.config is None and options.data is None:
         raise UsageError("name the folder for the data: --data DIR (or a file: --config zookeeper.properties)")
     return start(wish, options.config, options.log_level)
@@ -77,6 +82,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--ensemble", metavar="LIST", help="all servers, in the same order everywhere: host:2888:3888,..."
     )
+    parser.add_argument(
+        "--secure-port", type=positive, metavar="N", help="for clients over TLS (ssl.keyStore.* in FILE)"
+    )
+    parser.add_argument("--jaas", metavar="FILE", help="who may log in: a JAAS file with a section Server")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
     return parser
 
@@ -87,6 +96,9 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
         config = make_config(wish, read_file(file))
     except ConfigError as problem:
         raise UsageError(str(problem)) from None
+    if wish.jaas is not None:
+        check_users(wish.jaas)
+    context = probe_context(config.properties) if config.is_tls else None
     check_port(config)
     folder, locks = prepare_folder(config)
     try:
@@ -94,11 +106,12 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
     except java.NoJavaError as problem:
         raise ToolError(str(problem)) from None
     jars = find_jars(warn)
-    if config.is_open:
+    if config.is_open and not config.asks_who:
         warn(f"ottla zookeeper: port {config.port} is open to the network, and ZooKeeper asks nobody for a password")
     command = [
         str(runtime.program),
         *jvm_options(os.environ),
+        *([f"-Djava.security.auth.login.config={Path(wish.jaas).resolve()}"] if wish.jaas is not None else []),
         f"-Dlog4j2.configurationFile={folder / LOGGING_FILE}",
         f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level.lower()}",
         "-cp",
@@ -107,7 +120,7 @@ def start(wish: Wish, file: str | None, log_level: str = "WARN") -> int:
         str(folder / EFFECTIVE_FILE),
     ]
     (folder / LOGGING_FILE).write_text(LOGGING.format(level=log_level), encoding="utf-8")
-    announce(config.host, config.port, locks)
+    announce(config.host, config.port, locks, context)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 (a java program that the user has installed)
 
@@ -127,15 +140,18 @@ def read_file(file: str | None) -> dict[str, str] | None:
 
 def check_port(config: Config) -> None:
     """ZooKeeper says so in a traceback; here it is one line."""
-    address = config.properties.get("clientPortAddress") or "0.0.0.0"  # noqa: S104 (as ZooKeeper does)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, config.port))
-        except OSError as problem:
-            cause = (problem.strerror or str(problem)).lower()
-            raise ToolError(f"cannot listen on {address}:{config.port}: {cause}. Choose another with --port") from None
+    for key, option in (("clientPort", "--port"), ("secureClientPort", "--secure-port")):
+        if key not in config.properties:
+            continue
+        address = config.properties.get(f"{key}Address") or "0.0.0.0"  # noqa: S104 (as ZooKeeper does)
+        port = int(config.properties[key])
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as problem:
+                cause = (problem.strerror or str(problem)).lower()
+                raise ToolError(f"cannot listen on {address}:{port}: {cause}. Choose another with {option}") from None
 
 
 def prepare_folder(config: Config) -> tuple[Path, list[int]]:
@@ -152,14 +168,17 @@ def prepare_folder(config: Config) -> tuple[Path, list[int]]:
             if number.exists() and number.read_text(encoding="utf-8").strip() != str(config.server_id):
                 raise UsageError(f"{number} says another number than --server-id {config.server_id}")
             number.write_text(f"{config.server_id}\n", encoding="utf-8")
-        (folder / EFFECTIVE_FILE).write_text(to_text(config.properties), encoding="utf-8")
+        effective = folder / EFFECTIVE_FILE
+        effective.touch(0o600)  # it may have passwords of key stores in it
+        effective.chmod(0o600)
+        effective.write_text(to_text(config.properties), encoding="utf-8")
     except OSError as problem:
         cause = (problem.strerror or str(problem)).lower()
         raise ToolError(f"cannot use {folder} as data folder: {cause}. Choose another with --data DIR") from None
     return folder.resolve(), locks
 
 
-def announce(host: str, port: int, locks: Sequence[int] = ()) -> None:
+def announce(host: str, port: int, locks: Sequence[int] = (), context: ssl.SSLContext | None = None) -> None:
     """Leave a process behind that prints the ready line. Forked twice, so that Java has no child to care for."""
     server = os.getpid()
     child = os.fork()
@@ -168,13 +187,13 @@ def announce(host: str, port: int, locks: Sequence[int] = ()) -> None:
         return
     for lock in locks:
         os.close(lock)  # it must not outlive the server here
-    if os.fork() == 0 and wait_until_serving(server, host, port):
+    if os.fork() == 0 and wait_until_serving(server, host, port, context):
         shown = f"[{host}]" if ":" in host else host
         os.write(sys.stdout.fileno(), f"ottla zookeeper ready on {shown}:{port}\n".encode())
     os._exit(0)
 
 
-def wait_until_serving(server: int, host: str, port: int) -> bool:
+def wait_until_serving(server: int, host: str, port: int, context: ssl.SSLContext | None = None) -> bool:
     """A member of an ensemble serves when there is a majority; False if the server is gone before that."""
     deadline = time.monotonic() + READY_SECONDS_MAX
     while time.monotonic() < deadline:
@@ -182,20 +201,28 @@ def wait_until_serving(server: int, host: str, port: int) -> bool:
             os.kill(server, 0)
         except OSError:
             return False
-        if b"Mode: " in ask(host, port, b"srvr"):
-            return True
+        try:
+            if b"Mode: " in ask(host, port, b"srvr", context):
+                return True
+        except ssl.SSLError as problem:
+            if "ALERT" in (problem.reason or ""):  # it serves, but not whoever shows its own certificate
+                return True
         time.sleep(LOOK_SECONDS)
     return False
 
 
-def ask(host: str, port: int, command: bytes) -> bytes:
-    """One of ZooKeeper's four-letter commands; empty when nobody answers."""
+def ask(host: str, port: int, command: bytes, context: ssl.SSLContext | None = None) -> bytes:
+    """One of ZooKeeper's four-letter commands; empty when nobody answers. SSLError if TLS goes wrong."""
     try:
-        with socket.create_connection((host, port), ANSWER_SECONDS_MAX) as connection:
-            connection.sendall(command)
-            parts = []
-            while part := connection.recv(65536):
-                parts.append(part)
-            return b"".join(parts)
+        with socket.create_connection((host, port), ANSWER_SECONDS_MAX) as plain:
+            connection = plain if context is None else context.wrap_socket(plain)
+            with connection:
+                connection.sendall(command)
+                parts = []
+                while part := connection.recv(65536):
+                    parts.append(part)
+                return b"".join(parts)
+    except ssl.SSLError:
+        raise
     except OSError:
         return b""

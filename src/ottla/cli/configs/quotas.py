@@ -11,7 +11,6 @@ from ottla.cli.java.options import OptionError
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError
 from ottla.client.quotas import (
-    MECHANISMS,
     Quota,
     Upsertion,
     alter_quotas,
@@ -19,12 +18,13 @@ from ottla.client.quotas import (
     describe_quotas,
     describe_scram,
 )
+from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
+from ottla.security.scram import NUMBERS as MECHANISMS
 
 ENTITY_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 TITLES = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}  # in the order in which they are told
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 ADDRESS_QUOTAS = ("connection_creation_rate",)
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)", re.DOTALL)
 
 

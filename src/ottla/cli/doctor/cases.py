@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.cli.doctor.logins import HINTS
+
 
 class Case(NamedTuple):
     """One failure case."""
@@ -76,12 +78,14 @@ CASES = {
     "F10": Case(
         "A client cannot log in",
         "wrong user or password, wrong JAAS file or keytab, or another mechanism than the listener has",
-        "compare sasl.mechanism and the JAAS settings of the client with the listener's; look at the keytab: klist -kt",
+        "compare sasl.mechanism and the JAAS settings of the client with the listener's; look at the keytab: klist -kt."
+        " The broker's log has a line with the cause for each login that failed: ottla doctor --log server.log",
         (
             "SaslAuthenticationException",
             "SASL_AUTHENTICATION_FAILED",
-            "Failed to find any Kerberos tgt",
             "LoginException",
+            "failed login from",
+            *(sign for hint in HINTS for sign in hint.signs),
         ),
     ),
     "F11": Case(

@@ -17,7 +17,6 @@ from ottla.client.addresses import Address
 from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, describe_configs
-from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.client.groups import Group, committed_offsets, describe_groups, list_groups
 from ottla.client.log_dirs import Folder, describe_log_dirs
@@ -143,7 +142,7 @@ def look_at_broker(client: Client, broker_id: int, address: Address, rack: str |
     """Connect as any client would, at the address that the cluster tells; measure; ask what it believes."""
     plain = BrokerFacts(broker_id, address, rack)
     try:
-        connection = Connection(address, client.client_id, min(CONNECT_TIMEOUT_MS, client.timeout_ms))
+        connection = client.open_connection(address)
     except ClientError as problem:
         return plain._replace(problem=str(problem), error=problem.error)
     try:
@@ -153,7 +152,6 @@ def look_at_broker(client: Client, broker_id: int, address: Address, rack: str |
             started = time.monotonic()
             versions = offered_versions(connection, CONNECT_TIMEOUT_MS)
             times.append((time.monotonic() - started) * 1000)
-        connection.versions = versions
         version = min(versions[3][1], 9) if 3 in versions else 0
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         answer = connection.call(request, MetadataResponse, version, CONNECT_TIMEOUT_MS)

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from ottla.cli.doctor.cases import CASES
+from ottla.cli.doctor.logins import LOGIN_CASE, login_fault
 
 NAMES_MAX = 5  # that a finding names before it says how many more there are
 
@@ -33,6 +34,12 @@ class Finding(NamedTuple):
 def known(severity: Severity, case: str, what: str) -> Finding:
     """A finding that is one of the known cases."""
     return Finding(severity, case, what, CASES[case].cause, CASES[case].cure)
+
+
+def login_failure(severity: Severity, what: str, said: str) -> Finding:
+    """A login that failed; the cause is as exact as what was said about it allows."""
+    finding, fault = known(severity, LOGIN_CASE, what), login_fault(said)
+    return finding if fault is None else finding._replace(cause=fault.cause, cure=fault.cure)
 
 
 def some(names: Iterable[str]) -> str:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.cli.doctor.facts import Facts
 from ottla.cli.doctor.findings import Finding, Severity, brokers_text, known, some
+from ottla.cli.metadata.tree import open_zookeeper
 from ottla.cli.terminal import ToolError
 from ottla.controller import tree
-
-CONNECT_SECONDS_MAX = 10
+from ottla.controller.stores.store import StoreError
 
 
 class StoreFacts(NamedTuple):
@@ -23,32 +23,21 @@ class StoreFacts(NamedTuple):
 
 
 def read_store(connect: str) -> StoreFacts:
-    from kazoo.client import KazooClient  # noqa: PLC0415 (slow to import, and rarely needed)
-    from kazoo.exceptions import KazooException, NoNodeError  # noqa: PLC0415
-    from kazoo.handlers.threading import KazooTimeoutError  # noqa: PLC0415
-
     try:
-        store = KazooClient(hosts=connect, timeout=CONNECT_SECONDS_MAX, read_only=True)
+        with open_zookeeper(connect) as store:
+            brokers = frozenset(int(name) for name in store.children(tree.BROKER_IDS))
+            leaders = {}
+            for path, node in store.subtree(tree.BROKER_TOPICS).items():
+                match path.split("/"):
+                    case [_, _, _, topic, "partitions", number, "state"]:
+                        state = tree.decode_partition_state(path, node.data)
+                        leaders[TopicPartition(topic, int(number))] = (state.leader, state.leader_epoch)
+            controller = store.get(tree.CONTROLLER)
+            controller_id = tree.decode_controller(controller.data) if controller is not None else -1
     except ValueError:
         raise ToolError(f"{connect!r} is not of the form host:port,host:port/chroot") from None
-    try:
-        store.start(timeout=CONNECT_SECONDS_MAX)
-        brokers = frozenset(int(name) for name in store.get_children(tree.BROKER_IDS))
-        leaders = {}
-        for topic in store.get_children(tree.BROKER_TOPICS):
-            for number in map(int, store.get_children(tree.partitions_path(topic))):
-                path = tree.partition_state_path(topic, number)
-                state = tree.decode_partition_state(path, store.get(path)[0])
-                leaders[TopicPartition(topic, number)] = (state.leader, state.leader_epoch)
-        try:
-            controller_id = tree.decode_controller(store.get(tree.CONTROLLER)[0])
-        except NoNodeError:
-            controller_id = -1
-    except (KazooException, KazooTimeoutError, tree.DamagedNodeError) as problem:
-        raise ToolError(f"ZooKeeper at {connect} cannot be read: {problem!r}") from None
-    finally:
-        store.stop()
-        store.close()
+    except (StoreError, tree.DamagedNodeError) as problem:
+        raise ToolError(f"ZooKeeper at {connect} cannot be read: {problem}") from None
     return StoreFacts(brokers, controller_id, leaders)
 
 

@@ -70,6 +70,10 @@ def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     try:
         entities = check_command(options)
+        if is_of_old(options) and entities.types == [USERS] and options.has("alter"):
+            code = _alter_in_zookeeper(options, entities)
+            if code is not None:
+                return code
         bootstrap = bootstrap_of(options) or options.text("bootstrap-controller") or ""
         with client_of_file(bootstrap, options.text("command-config")) as client:
             return _alter(client, options, entities) if options.has("alter") else _describe(client, options, entities)
@@ -80,6 +84,19 @@ def run(arguments: Sequence[str]) -> int:
         text = str(problem)
     warn(text)
     return EXIT_FAILED
+
+
+def _alter_in_zookeeper(options: KafkaOptions, entities: Entities) -> int | None:
+    """Passwords of users, which the first broker may need to start; None if no ZooKeeper answers there."""
+    from ottla.cli.configs.zookeeper_users import alter_users, zookeeper_of  # noqa: PLC0415 (rarely needed)
+
+    address = zookeeper_of(options.text("zookeeper") or "")
+    if address is None:
+        return None
+    added, deleted = _wanted(options)
+    alter_users(address, entities.name or "", added, deleted)
+    print(f"Completed updating config for entity: user-principal '{entities.name}'.")
+    return 0
 
 
 def _describe(client: Client, options: KafkaOptions, entities: Entities) -> int:
@@ -95,12 +112,7 @@ def _describe(client: Client, options: KafkaOptions, entities: Entities) -> int:
 
 
 def _alter(client: Client, options: KafkaOptions, entities: Entities) -> int:
-    path = options.text("add-config-file")
-    added = load_properties(path) if path is not None else parse_added(options.text("add-config") or "")
-    for key in added:
-        if not _KEY.fullmatch(key):
-            raise OptionError(f"Invalid character found for config key: {key}")
-    deleted = [name.strip() for text in options.texts("delete-config") for name in text.split(",")]
+    added, deleted = _wanted(options)
     if entities.type in (USERS, CLIENTS, IPS):
         from ottla.cli.configs.quotas import alter_quotas_and_credentials  # noqa: PLC0415
 
@@ -109,6 +121,16 @@ def _alter(client: Client, options: KafkaOptions, entities: Entities) -> int:
         alter_resource(client, entities, added, deleted)
     print(_done(entities, is_of_old(options)))
     return 0
+
+
+def _wanted(options: KafkaOptions) -> tuple[dict[str, str], list[str]]:
+    """What shall be set, and what shall be put back."""
+    path = options.text("add-config-file")
+    added = load_properties(path) if path is not None else parse_added(options.text("add-config") or "")
+    for key in added:
+        if not _KEY.fullmatch(key):
+            raise OptionError(f"Invalid character found for config key: {key}")
+    return added, [name.strip() for text in options.texts("delete-config") for name in text.split(",")]
 
 
 def _done(entities: Entities, is_old: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ottla.cli.client_settings import load_properties, make_client, parse_pairs
+from ottla.cli.client_settings import command_properties, make_client, parse_pairs
 from ottla.cli.java.dates import DatePatternError, format_java_date
 from ottla.cli.java.options import (
     BOOTSTRAP,
@@ -157,7 +157,7 @@ def make_reading(options: KafkaOptions) -> Reading:
 
 def client_properties(options: KafkaOptions) -> dict[str, str]:
     config = options.text("command-config") or options.text("consumer.config")
-    properties = load_properties(config) if config is not None else {}
+    properties = command_properties(config)
     return properties | parse_pairs(options.texts("command-property"))
 
 

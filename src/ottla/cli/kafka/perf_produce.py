@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ottla.cli.arguments import Parser
-from ottla.cli.client_settings import load_properties
+from ottla.cli.client_settings import command_properties
 from ottla.cli.perf.library_metrics import LibraryMetrics
 from ottla.cli.perf.load_generator import (
     Generator,
@@ -165,7 +165,7 @@ def make_payload(options: argparse.Namespace) -> Payload:
 
 def client_properties(parser: PerfParser, options: argparse.Namespace) -> dict[str, str]:
     config = options.command_config or options.producer_config
-    properties = load_properties(config) if config is not None else {}
+    properties = command_properties(config)
     for pair in options.command_property or options.producer_props or ():
         name, is_pair, value = pair.partition("=")
         if not (name and is_pair and value) or "=" in value:

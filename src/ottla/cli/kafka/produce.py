@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ottla.cli.client_settings import load_properties, parse_pairs
+from ottla.cli.client_settings import command_properties, load_properties, parse_pairs
 from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -132,7 +132,7 @@ def make_reader(options: KafkaOptions) -> LineReader:
 def client_properties(options: KafkaOptions) -> dict[str, str]:
     """The producer's properties from a file and from the command line, which wins."""
     config = options.text("command-config") or options.text("producer.config")
-    properties = load_properties(config) if config is not None else {}
+    properties = command_properties(config)
     return properties | parse_pairs(options.texts("producer-property") + options.texts("command-property"))
 
 

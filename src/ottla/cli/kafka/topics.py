@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
-from ottla.cli.client_settings import load_properties, make_client
+from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import (
     BOOTSTRAP,
@@ -76,8 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     try:
         bootstrap = check_options(options, bool(arguments))
-        config = options.text("command-config")
-        properties = load_properties(config) if config is not None else None
+        properties = command_properties(options.text("command-config"))
     except OptionError as problem:
         return _failed(problem)
     except ToolError as problem:

@@ -48,7 +48,9 @@ def fill_parser(parser: Parser) -> Parser:
     format_.add_argument("--ignore-formatted", "-g", action="store_true", help="skip folders that are prepared already")
     format_.add_argument("--release-version", "-r", metavar="VERSION", help="release whose features the cluster has")
     format_.add_argument("--feature", "-f", action="append", default=[], metavar="NAME=LEVEL", help="one feature")
-    format_.add_argument("--add-scram", "-S", action="append", default=[], metavar="CREDENTIAL", help="not yet")
+    format_.add_argument(
+        "--add-scram", "-S", action="append", default=[], metavar="USER", help="SCRAM-SHA-256=[name=N,password=P]"
+    )
     kinds = format_.add_mutually_exclusive_group()
     kinds.add_argument("--standalone", "-s", action="store_true", help="this node alone keeps the metadata")
     kinds.add_argument("--no-initial-controllers", "-N", action="store_true", help="another node keeps the metadata")
@@ -97,14 +99,18 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _format(options: argparse.Namespace) -> int:
+    from ottla.cli.metadata.first_users import write_users  # noqa: PLC0415
     from ottla.cli.metadata.storage_folders import format_folder, unformatted  # noqa: PLC0415
 
     settings = _settings(options.config)
     _check_quorum(options, settings)
     _check_features(options)
+    users = _users(options, settings)
     todo = unformatted(
         hash_map_order(settings.log_dirs), settings.node_id, options.cluster_id, options.ignore_formatted
     )
+    if users and settings.log_dirs[0] in todo:
+        write_users(settings.log_dirs[0], users)
     if not todo:
         print("All of the log directories are already formatted.")
     for path in todo:
@@ -113,6 +119,18 @@ def _format(options: argparse.Namespace) -> int:
         kind = "data" if not is_metadata else "dynamic metadata voter" if options.standalone else "metadata"
         print(f"Formatting {kind} directory {path} with metadata.version {METADATA_VERSIONS[LATEST_LEVEL]}.")
     return 0
+
+
+def _users(options: argparse.Namespace, settings: BrokerSettings) -> dict[str, dict[str, str]]:
+    from ottla.cli.metadata.first_users import parse_users  # noqa: PLC0415
+
+    if options.add_scram and settings.zookeeper_connect:
+        raise OptionError(
+            f"--add-scram: the users of this cluster stand in ZooKeeper: kafka-configs.sh --zookeeper "
+            f"{settings.zookeeper_connect} --alter --entity-type users --entity-name NAME "
+            "--add-config 'SCRAM-SHA-512=[password=...]'"
+        )
+    return parse_users(options.add_scram)
 
 
 def _settings(path: str) -> BrokerSettings:
@@ -173,5 +191,3 @@ def _check_features(options: argparse.Namespace) -> None:
             raise OptionError(f"Unsupported feature: {name}. Supported features are: {', '.join(sorted(known))}")
         if level != known[name]:
             raise OptionError(f"{name}={level} is another level than this broker runs at, which is {known[name]}")
-    if options.add_scram:
-        raise OptionError("--add-scram: users with passwords are not built yet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from ottla.controller.stores.store import Node
 if TYPE_CHECKING:
     from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 
+_SECRET = re.compile(rb"\b(salt|stored_key|server_key)=[A-Za-z0-9+/=]+")
 PLACES = ("", "broker")  # a log folder itself, or the folder of `ottla up` that holds it
 DATA_LENGTH_MAX = 120  # of what a line of the tree shows
 
@@ -75,6 +77,11 @@ def open_tree(folder: Path) -> Iterator[SqliteTree]:
         tree.close()
 
 
+def without_secrets(data: bytes) -> bytes:
+    """What a node holds, but not what guesses at passwords could be compared with."""
+    return _SECRET.sub(rb"\1=[hidden]", data)
+
+
 def tree_lines(path: str, nodes: Mapping[str, Node]) -> Iterator[str]:
     """Each node under its parent, with the beginning of its data."""
     base = path.rstrip("/")
@@ -87,5 +94,5 @@ def tree_lines(path: str, nodes: Mapping[str, Node]) -> Iterator[str]:
 def _data(node: Node | None) -> str:
     if node is None or not node.data:
         return ""
-    text = node.data.decode("utf-8", "backslashreplace").replace("\n", "\\n")
+    text = without_secrets(node.data).decode("utf-8", "backslashreplace").replace("\n", "\\n")
     return f"  {text}" if len(text) <= DATA_LENGTH_MAX else f"  {text[:DATA_LENGTH_MAX]}..."

@@ -46,7 +46,7 @@ class Generator:
         self.load = load
         self.say = say
         self.library = library()
-        self.producer = make_producer({**settings, "on_delivery": self._delivered})
+        self.producer = make_producer({**settings, "on_delivery": self._delivered}, is_measured=True)
         hurry_metadata(self.producer, load.topic)
         time.sleep(SETTLE_SECONDS)
         self.latencies: list[float] = []  # of deliveries that the statistics have not seen yet

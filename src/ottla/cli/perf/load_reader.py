@@ -71,7 +71,7 @@ class LoadReader:
         self.assigned = 0
         self.places: set[tuple[str, int]] = set()
         self.at_end: set[tuple[str, int]] = set()
-        self.consumer = make_consumer(settings)
+        self.consumer = make_consumer(settings, is_measured=True)
 
     def run(
         self,

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from ottla.cli.arguments import bootstrap_of
-from ottla.cli.client_settings import load_properties
+from ottla.cli.client_settings import command_properties
 from ottla.cli.terminal import ToolError, say
 from ottla.pipelines.model.inference import Guess, Inference, guess_format, infer
 from ottla.pipelines.model.inferred_step import parse_step
@@ -19,7 +19,7 @@ from ottla.pipelines.source.sampling import sample_values
 
 def run_infer(options: argparse.Namespace) -> int:
     config = getattr(options, "command_config", None)
-    client = load_properties(config) if config else {}
+    client = command_properties(config)
     head = Head(name="infer", bootstrap_servers=bootstrap_of(options), client=client)
     source = source_options(head, TopicSource(topic=[options.topic]), "earliest", None, None)
     try:

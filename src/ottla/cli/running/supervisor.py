@@ -25,7 +25,7 @@ import selectors
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from ottla.base.clock import Clock, SystemClock
@@ -77,6 +77,7 @@ class Child:
         is_one_of_many: bool = False,
         needs: Child | None = None,
         good_codes: frozenset[int] = frozenset({0}),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -84,6 +85,7 @@ class Child:
         self.is_one_of_many = is_one_of_many
         self.needs = needs
         self.good_codes = good_codes  # how it ends when it is asked to stop
+        self.environment = environment  # on top of ours
         self.policy = RestartPolicy()
         self.process: subprocess.Popen[bytes] | None = None
         self.buffer = b""
@@ -100,6 +102,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if self.is_guest or self.is_one_of_many else None,
+            env={**os.environ, **self.environment} if self.environment is not None else None,
             start_new_session=True,
             preexec_fn=_stop_with_parent,  # noqa: PLW1509 (this process has one thread)
         )

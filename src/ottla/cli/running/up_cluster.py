@@ -18,8 +18,10 @@ from pathlib import Path
 from ottla import __version__
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.broker_processes import PROC, find_brokers
+from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, zookeeper_login
 from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import ToolError, is_terminal
+from ottla.security.secure_folder import SecureFolder
 
 HOST = "127.0.0.1"
 PORT = 9092
@@ -49,6 +51,8 @@ class ClusterPlan:
         self.zookeeper_port = options.zookeeper_port or (ZOOKEEPER_PORT if has_usual_port else free_port(self.ports))
         self.may_auto_create = not options.no_auto_create
         self.overrides = parse_pairs(options.override, allow_bare=False)
+        self.listener_name = LISTENER if options.secure else "PLAINTEXT"
+        self.security: SecureFolder | None = None  # once the data folder is there
 
     @property
     def bootstrap(self) -> str:
@@ -65,7 +69,7 @@ class ClusterPlan:
         settings = {
             "broker.id": str(index + 1),
             "zookeeper.connect": self.zookeeper,
-            "listeners": f"PLAINTEXT://{HOST}:{self.ports[index]}",
+            "listeners": f"{self.listener_name}://{HOST}:{self.ports[index]}",
             "log.dirs": str(self.data.resolve() / f"broker-{index + 1}"),
             "auto.create.topics.enable": "true" if self.may_auto_create else "false",
             "max.connections": "2000",
@@ -80,10 +84,16 @@ class ClusterPlan:
             "group.initial.rebalance.delay.ms": "0",
             METRICS_PORT_KEY: "0",  # any free one: a port that somebody else has is no reason not to start
         }
+        if self.security is not None:
+            settings["zookeeper.set.acl"] = "true"
         settings |= self.overrides
         if settings[METRICS_PORT_KEY].isdecimal() and int(settings[METRICS_PORT_KEY]):
             settings[METRICS_PORT_KEY] = str(int(settings[METRICS_PORT_KEY]) + index)  # one cannot serve them all
         return settings
+
+    def command(self, index: int) -> list[str]:
+        config = None if self.security is None else secure_config(self.security, index + 1)
+        return broker_command(self.settings(index), config)
 
     def __repr__(self) -> str:
         return f"<ClusterPlan {self.bootstrap} zookeeper={self.zookeeper} data={self.data}>"
@@ -92,23 +102,28 @@ class ClusterPlan:
 def children(plan: ClusterPlan) -> list[Child]:
     """ZooKeeper, and the brokers that need it."""
     zookeeper = Child("ZooKeeper", zookeeper_command(plan), good_codes=STOPPED_JAVA)
+    login = None if plan.security is None else zookeeper_login(plan.security)
     return [
         zookeeper,
         *(
-            Child(f"broker {index + 1}", broker_command(plan.settings(index)), is_one_of_many=True, needs=zookeeper)
+            Child(f"broker {index + 1}", plan.command(index), is_one_of_many=True, needs=zookeeper, environment=login)
             for index in range(plan.brokers)
         ),
     ]
 
 
-def broker_command(settings: Mapping[str, str]) -> list[str]:
+def broker_command(settings: Mapping[str, str], config: Path | None = None) -> list[str]:
+    """`config` is a file with what is not to be seen on a command line."""
     overrides = [word for name, value in settings.items() for word in ("--override", f"{name}={value}")]
-    return [sys.executable, "-m", "ottla.cli.main", "broker", *overrides]
+    file = [] if config is None else ["--config", str(config)]
+    return [sys.executable, "-m", "ottla.cli.main", "broker", *file, *overrides]
 
 
 def zookeeper_command(plan: ClusterPlan) -> list[str]:
     folder = str(plan.data.resolve() / ZOOKEEPER_FOLDER)
     options = ["--host", HOST, "--port", str(plan.zookeeper_port), "--data", folder, "--log-level", "ERROR"]
+    if plan.security is not None:
+        options += ["--jaas", str(plan.security.zookeeper_login_file())]
     return [sys.executable, "-m", "ottla.cli.main", "zookeeper", *options]
 
 
@@ -210,6 +225,7 @@ class ClusterScreen:
 def cluster_banner(plan: ClusterPlan, metrics: Mapping[str, str], *, is_coloured: bool) -> str:
     addresses = [metrics[name] for name in sorted(metrics, key=lambda name: (len(name), name))]
     bold, plain = ("\x1b[1m", "\x1b[0m") if is_coloured else ("", "")
+    security = plan.security
     return "\n".join(
         [
             "",
@@ -223,12 +239,14 @@ def cluster_banner(plan: ClusterPlan, metrics: Mapping[str, str], *, is_coloured
             "",
             "Next, in another terminal:",
             f"  export OTTLA_BOOTSTRAP_SERVER={plan.bootstrap}",
+            *([f"  export OTTLA_COMMAND_CONFIG={security.path / ADMIN_FILE}"] if security is not None else []),
             "  ottla topics create orders --partitions 3",
             "  ottla topics describe orders",
             "  ottla produce orders 'first order'",
             "  ottla consume orders --from-beginning",
             *(f"  ottla top --url {address}" for address in addresses[:1]),
             "",
+            *([*client_lines(security, plan.bootstrap), ""] if security is not None else []),
         ]
     )
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import bootstrap_of
-from ottla.cli.client_settings import load_properties
+from ottla.cli.client_settings import command_properties
 from ottla.cli.pipelines.files import state_of
 from ottla.cli.pipelines.run import SPARK_GONE, silence_pyspark
 from ottla.cli.sql.output import choose_output
@@ -62,7 +62,7 @@ def _session(options: argparse.Namespace) -> Iterator[Session]:
         except ValueError as wrong:
             raise UsageError(f"--from: {wrong}") from None
     config = getattr(options, "command_config", None)
-    head = Head(bootstrap_of(options), load_properties(config) if config else {})
+    head = Head(bootstrap_of(options), command_properties(config))
     start = lambda: _start(options.master)  # noqa: E731
     end_on_sigterm()
     session = Session(head, choose_output(options.json), start, state_of(options), options.starting)

@@ -7,6 +7,7 @@ import socket
 from typing import Final
 
 from ottla.base.zookeeper_connect import ZooKeeperAddress, parse_connect
+from ottla.cli.terminal import warn
 from ottla.controller import tree
 from ottla.controller.stores.store import StoreError
 
@@ -21,11 +22,12 @@ def brokers_behind(connect: str) -> list[str]:
         address = parse_connect(connect)
     except ValueError:
         return []
-    if not any(_answers(host, port) for host, port in address.servers):
+    if not any(answers(host, port) for host, port in address.servers):
         return []  # at once: a ZooKeeper client would go on trying
     try:
         return asyncio.run(_read_brokers(address))
-    except (StoreError, tree.DamagedNodeError):
+    except (StoreError, tree.DamagedNodeError) as problem:
+        warn(f"ZooKeeper at {connect} does not tell its brokers: {problem}")
         return []
 
 
@@ -44,7 +46,7 @@ async def _read_brokers(address: ZooKeeperAddress) -> list[str]:
     return [f"{tree.bracketed(end.host)}:{end.port}" for end in endpoints]
 
 
-def _answers(host: str, port: int) -> bool:
+def answers(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), CONNECT_SECONDS_MAX):
             return True

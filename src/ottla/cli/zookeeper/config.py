@@ -2,7 +2,8 @@
 
 What a file says counts as it stands, because it may have served another ZooKeeper before. Options win over the file.
 Defaults fill what neither says: a short tick (a dead broker is noticed a tick after its session, not two seconds),
-three snapshots kept, no admin server, and of the four-letter commands those that only look.
+three snapshots kept, no admin server, and of the four-letter commands those that only look. A file with users (JAAS)
+as an option means that nobody gets in without a login; a port for TLS stands alone unless another one is asked for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ DEFAULTS: Final = {
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "ruok,srvr,mntr",
 }
+SASL_PROVIDER: Final = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+LOGIN_REQUIRED: Final = "sessionRequireClientSASLAuth"
+TLS_DEFAULTS: Final = {
+    "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",  # the other one knows no TLS
+    "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+}
 # Where a file gives the tick, these follow from it as ZooKeeper computes them.
 FOLLOW_TICK: Final = ("initLimit", "syncLimit", "minSessionTimeout", "maxSessionTimeout")
 
@@ -42,6 +49,8 @@ class Wish(NamedTuple):
     data: str | None = None
     server_id: int | None = None
     ensemble: str | None = None
+    secure_port: int | None = None
+    jaas: str | None = None
 
 
 class Config(NamedTuple):
@@ -52,6 +61,8 @@ class Config(NamedTuple):
     host: str  # where clients reach it from this machine
     port: int
     is_open: bool  # bound to every address of the machine
+    is_tls: bool = False  # clients speak TLS to that port
+    asks_who: bool = False  # nobody gets in without a login or a certificate
 
     @property
     def data(self) -> str:
@@ -63,10 +74,17 @@ def make_config(wish: Wish, file: Mapping[str, str] | None) -> Config:
     properties = dict(file or {})
     if wish.data is not None:
         properties["dataDir"] = wish.data
-    if wish.port is not None or "clientPort" not in properties:
+    if wish.secure_port is not None:
+        properties["secureClientPort"] = str(wish.secure_port)
+    if wish.port is not None or not properties.keys() & {"clientPort", "secureClientPort"}:
         properties["clientPort"] = str(PORT if wish.port is None else wish.port)
     if wish.host is not None or file is None:
-        properties["clientPortAddress"] = wish.host or HOST
+        bound = [key for key in ("clientPort", "secureClientPort") if key in properties]
+        properties |= {f"{key}Address": wish.host or HOST for key in bound}
+    if wish.jaas is not None:
+        properties = {"authProvider.sasl": SASL_PROVIDER, LOGIN_REQUIRED: "true", **properties}
+    if "secureClientPort" in properties:
+        properties = {**TLS_DEFAULTS, **properties}
     if wish.ensemble is not None:
         properties |= ensemble_properties(wish.ensemble)
     if not properties.get("dataDir"):
@@ -76,9 +94,17 @@ def make_config(wish: Wish, file: Mapping[str, str] | None) -> Config:
     for key, value in DEFAULTS.items():
         if not (has_tick and key in FOLLOW_TICK and key.endswith("Timeout")):
             properties.setdefault(key, value)
-    address = properties.get("clientPortAddress", "")
+    is_tls = "clientPort" not in properties
+    key = "secureClientPort" if is_tls else "clientPort"
+    for each in ("clientPort", "secureClientPort"):
+        _port(each, properties.get(each, str(PORT)))
+    address = properties.get(f"{key}Address", "")
     is_open = address in ("", "0.0.0.0", "::")  # noqa: S104 (the question is whether it is)
-    return Config(properties, wish.server_id, HOST if is_open else address, _port(properties["clientPort"]), is_open)
+    asks_who = properties.get(LOGIN_REQUIRED) == "true" or (
+        is_tls and properties.get("ssl.clientAuth", "need") == "need"
+    )
+    host = HOST if is_open else address
+    return Config(properties, wish.server_id, host, _port(key, properties[key]), is_open, is_tls, asks_who)
 
 
 def ensemble_properties(text: str) -> dict[str, str]:
@@ -116,14 +142,15 @@ def _check_server_id(server_id: int | None, properties: Mapping[str, str]) -> No
     raise ConfigError(f"--server-id {server_id}: the ensemble has the servers {', '.join(map(str, known))}")
 
 
-def _port(text: str) -> int:
+def _port(key: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
-        raise ConfigError(f"clientPort={text} is no port")
+        raise ConfigError(f"{key}={text} is no port")
     return int(text)
 
 
 def jvm_options(environment: Mapping[str, str]) -> Sequence[str]:
     """Small by default; the variables count as they do for Kafka's and for ZooKeeper's own scripts."""
     heap = environment.get("KAFKA_HEAP_OPTS", "").split() or ["-Xmx512m"]
-    more = [word for name in ("SERVER_JVMFLAGS", "JVMFLAGS") for word in environment.get(name, "").split()]
+    names = ("KAFKA_OPTS", "SERVER_JVMFLAGS", "JVMFLAGS")
+    more = [word for name in names for word in environment.get(name, "").split()]
     return (*heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", "-Xshare:auto", *more)

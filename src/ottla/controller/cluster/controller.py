@@ -48,10 +48,12 @@ REGISTRATION_SECONDS_MAX: Final = 2.0  # so long a broker that is not known yet 
 LOOK_SECONDS: Final = 0.02
 SEEN_SECONDS_MAX: Final = 1.0  # so long an answer waits for brokers that have not seen the change
 PARTS: Final = (
+    "acls",
     "brokers",
     "broker_configs",
     "group_configs",
     "client_metrics_configs",
+    "user_configs",
     "features",
     "cluster_id",
     "damaged",

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from ottla.protocol.messages.cluster_poll import (
+    DeltaAclEntry,
+    DeltaAcls,
     DeltaBroker,
     DeltaConfigs,
     DeltaEndpoint,
@@ -22,11 +25,13 @@ from ottla.protocol.messages.cluster_poll import (
     DeltaTopic,
     MetadataDelta,
 )
+from ottla.security.acls import AccessControlEntry, Entries, ResourcePattern
 
 TOPIC: Final = 2  # resource types, as in DescribeConfigs
 BROKER: Final = 4
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
+USER: Final = 64  # ours: users have APIs of their own for each kind of setting
 
 Configs = Mapping[str, Mapping[str, str]]
 
@@ -57,8 +62,10 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     delta.configs += changed_configs(BROKER, old.broker_configs, new.broker_configs)
     delta.configs += changed_configs(GROUP, old.group_configs, new.group_configs)
     delta.configs += changed_configs(CLIENT_METRICS, old.client_metrics_configs, new.client_metrics_configs)
+    delta.configs += changed_configs(USER, old.user_configs, new.user_configs)
     if (old.features, old.features_epoch) != (new.features, new.features_epoch):
         delta.features = to_delta_features(new.features)
+    delta.acls = to_delta_acls(old, new)
     if old.damaged != new.damaged:
         delta.damaged = sorted(new.damaged)
     return delta
@@ -105,6 +112,8 @@ def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
         new = new.with_features({feature.name: feature.level for feature in delta.features}, delta.features_epoch)
     if delta.damaged is not None:
         new = new.with_damaged(delta.damaged)
+    if delta.acls:
+        new = new.with_acls(to_acls(delta.acls))
     new = apply_other_configs(new, delta.configs)
     return apply_topics(new, delta)
 
@@ -188,6 +197,23 @@ def to_delta_features(features: Mapping[str, int]) -> list[DeltaFeature]:
     return [DeltaFeature(name=name, level=level) for name, level in features.items()]
 
 
+def to_delta_acls(old: MetadataImage, new: MetadataImage) -> list[DeltaAcls]:
+    return [
+        DeltaAcls(
+            resource_type=pattern.resource_type,
+            name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            entries=[
+                DeltaAclEntry(
+                    principal=each.principal, host=each.host, operation=each.operation, permission=each.permission
+                )
+                for each in sorted(new.acls.get(pattern, ()))
+            ],
+        )
+        for pattern in sorted(new.changed_acls_since(old))
+    ]
+
+
 # ---- from the wire
 
 
@@ -202,10 +228,21 @@ def to_broker(broker: DeltaBroker) -> BrokerImage:
     return BrokerImage(broker.broker_id, endpoints, broker.rack, broker.broker_epoch, broker.jmx_port)
 
 
+def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
+    return {
+        ResourcePattern(ResourceType(row.resource_type), row.name, PatternType(row.pattern_type)): frozenset(
+            AccessControlEntry(each.principal, each.host, Operation(each.operation), Permission(each.permission))
+            for each in row.entries
+        )
+        for row in changed
+    }
+
+
 def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -> MetadataImage:
     """All settings but those of topics, which go with their topics."""
     groups: dict[str, dict[str, str]] = {}
     subscriptions: dict[str, dict[str, str]] = {}
+    users: dict[str, dict[str, str]] = {}
     for config in configs:
         settings = {setting.name: setting.value for setting in config.settings}
         if config.resource_type == BROKER:
@@ -214,8 +251,12 @@ def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -
             groups[config.resource_name] = settings
         elif config.resource_type == CLIENT_METRICS:
             subscriptions[config.resource_name] = settings
+        elif config.resource_type == USER:
+            users[config.resource_name] = settings
     if groups:
         image = image.with_group_configs(groups)
+    if users:
+        image = image.with_user_configs(users)
     return image.with_client_metrics_configs(subscriptions) if subscriptions else image
 
 

@@ -18,7 +18,13 @@ from ottla.controller.loading import Reader, load_config, load_configs, load_top
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 NO_ID: Final = UUID(int=0)
-KNOWN_ENTITIES: Final = (tree.TOPIC_CONFIG, tree.BROKER_CONFIG, tree.GROUP_CONFIG, tree.CLIENT_METRICS_CONFIG)
+KNOWN_ENTITIES: Final = (
+    tree.TOPIC_CONFIG,
+    tree.BROKER_CONFIG,
+    tree.GROUP_CONFIG,
+    tree.CLIENT_METRICS_CONFIG,
+    tree.USER_CONFIG,
+)
 
 
 class ExternalTopics(NamedTuple):
@@ -140,7 +146,10 @@ def decide_external_configs(
         path = tree.config_path(entity_type, entity)
         paths.add(path)
         config = load_config(path, nodes[path], entity_type, entity, reader) if path in nodes else {}
-        new = with_config(after, entity_type, entity, config)
+        if entity_type == tree.USER_CONFIG:
+            new = with_user(after, entity, config if path in nodes else None)
+        else:
+            new = with_config(after, entity_type, entity, config)
         count += new is not after
         after = new
     damaged = (image.damaged - paths) | reader.damaged.keys()
@@ -161,6 +170,10 @@ def with_config(image: MetadataImage, entity_type: str, entity: str, config: Map
     if image.client_metrics_configs.get(entity, {}) == config:
         return image
     return image.with_client_metrics_configs({entity: config})
+
+
+def with_user(image: MetadataImage, user: str, config: Mapping[str, str] | None) -> MetadataImage:
+    return image if image.user_configs.get(user) == config else image.with_user_configs({user: config})
 
 
 def changed_entity(data: bytes) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -99,6 +100,8 @@ class SqliteTree:
     def open(self) -> None:
         """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
         self.reserve.look()
+        with suppress(OSError):  # it holds what guesses at passwords can be compared with; SQLite says what is wrong
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._with_reserve(lambda: self._open(self.path, self._prepare))
         self.reserve.fill()
 

@@ -1,7 +1,4 @@
-"""What a query must know of a cluster: which partitions there are, where they start and end, what lies at a time.
-
-Two kinds of clients can tell it: our own wire client, and confluent-kafka where TLS or a login is needed.
-"""
+"""What a query must know of a cluster: which partitions there are, where they start and end, what lies at a time."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Protocol, TypeVar
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.client.client import Client
-from ottla.client.errors import ClientError, refusal
+from ottla.client.errors import BadPropertyError, ClientError, refusal
 from ottla.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from ottla.client.opening import open_client
 from ottla.pipelines.source.bounds import EARLIEST, LATEST, Offsets
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.source.options import Options, Subscription
@@ -49,19 +46,18 @@ class Cluster(Protocol):
 
 
 def open_cluster(options: Options) -> Cluster:
-    """The client that fits the options."""
-    if options.is_plaintext:
+    """Raises SourceError if the options say nothing of which a client can be made."""
+    try:
         return WireCluster(options)
-    from ottla.pipelines.source.confluent import ConfluentCluster  # noqa: PLC0415 (a library that few need here)
-
-    return ConfluentCluster(options)
+    except BadPropertyError as problem:
+        raise SourceError(str(problem)) from None
 
 
 class WireCluster:
     """Asks through our own wire client."""
 
     def __init__(self, options: Options) -> None:
-        self.client = Client(options.bootstrap, client_id=options.properties.get("client.id", CLIENT_ID))
+        self.client = open_client(options.bootstrap, options.properties, CLIENT_ID)
         self.retries = options.retries
         self.retry_interval_s = options.retry_interval_ms / 1000
         self.isolation_level = READ_COMMITTED if options.is_committed_only else READ_UNCOMMITTED

@@ -117,10 +117,6 @@ class Options:
     def bootstrap(self) -> str:
         return self.properties[BOOTSTRAP]
 
-    @property
-    def is_plaintext(self) -> bool:
-        return self.properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
-
 
 def read_options(given: Mapping[str, str], is_stream: bool | None = None) -> Options:
     """Check the options; what only a batch or only a stream may have is judged once `is_stream` is known."""

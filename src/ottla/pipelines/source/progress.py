@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition
-from ottla.client.client import Client
 from ottla.client.groups import commit_offsets
+from ottla.client.opening import open_client
 from ottla.pipelines.source.cluster import CLIENT_ID
 
 TIMEOUT_MS = 10_000
@@ -23,7 +23,7 @@ def commit_progress(
 ) -> None:
     """Commit {topic: {partition: offset}} for a group without members; raises ClientError.
 
-    `properties` are those of a Kafka client: with a security.protocol other than PLAINTEXT, confluent-kafka commits.
+    `properties` are those of a Kafka client: how to connect and to log in.
     """
     wanted = {
         TopicPartition(topic, int(partition)): offset
@@ -32,10 +32,5 @@ def commit_progress(
     }
     if not wanted:
         return
-    if (properties or {}).get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
-        from ottla.pipelines.source.confluent import commit  # noqa: PLC0415 (a library that few need here)
-
-        commit({**(properties or {}), "bootstrap.servers": bootstrap}, group, wanted)
-        return
-    with Client(bootstrap, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS) as client:
+    with open_client(bootstrap, properties or {}, CLIENT_ID, timeout_ms=TIMEOUT_MS) as client:
         commit_offsets(client, group, wanted)

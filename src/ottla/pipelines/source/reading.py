@@ -1,4 +1,4 @@
-"""Reads one range in a Spark task: Arrow batches out, whatever the client behind it."""
+"""Reads one range in a Spark task: Arrow batches out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import KafkaError
 from ottla.client.client import Client
+from ottla.client.opening import open_client
 from ottla.pipelines.source.batches import FetchedDataError, pieces
 from ottla.pipelines.source.cluster import CLIENT_ID, PATIENCE_MS
 from ottla.pipelines.source.columns import ColumnBuilder
@@ -20,23 +21,17 @@ if TYPE_CHECKING:
 CLIENTS_MAX = 4
 
 # Spark uses a worker process for one task after the other: the connections of the last ones are kept.
-_clients: dict[tuple[str, str], Client] = {}
+_clients: dict[tuple[tuple[str, str], ...], Client] = {}  # by the properties of their source
 
 
 def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     """All records of the range that exist, in the order of their offsets."""
-    if options.is_plaintext:
-        return _read_by_wire(wanted, options)
-    from ottla.pipelines.source.confluent import read_range as read_by_library  # noqa: PLC0415 (few need it)
-
-    return read_by_library(wanted, options)
-
-
-def _read_by_wire(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     builder = ColumnBuilder(wanted.topic, wanted.partition, options.columns)
     name = f"{wanted.topic}-{wanted.partition}"
-    key = (options.bootstrap, options.properties.get("client.id", CLIENT_ID))
-    client = _clients.pop(key, None) or Client(key[0], client_id=key[1], patience_ms=PATIENCE_MS)
+    key = tuple(sorted(options.properties.items()))
+    client = _clients.pop(key, None) or open_client(
+        options.bootstrap, options.properties, CLIENT_ID, patience_ms=PATIENCE_MS
+    )
     is_finished = False
     try:
         for records, aborted, first in RangeFetcher(client, wanted, options):

@@ -87,7 +87,7 @@ class DeltaSetting:
 class DeltaConfigs:
     """All settings that one resource has now; none at all if it has lost its last one."""
 
-    resource_type: Int8  # as in DescribeConfigs: 2 topic, 4 broker, 16 client metrics, 32 group
+    resource_type: Int8  # as in DescribeConfigs: 2 topic, 4 broker, 16 client metrics, 32 group; 64 user
     resource_name: str
     settings: list[DeltaSetting] = wire(default_factory=list)
 
@@ -96,6 +96,24 @@ class DeltaConfigs:
 class DeltaFeature:
     name: str
     level: Int16
+
+
+@part
+class DeltaAclEntry:
+    principal: str
+    host: str
+    operation: Int8
+    permission: Int8
+
+
+@part
+class DeltaAcls:
+    """All access rules that one resource has now; none at all if it has lost its last one."""
+
+    resource_type: Int8
+    name: str
+    pattern_type: Int8
+    entries: list[DeltaAclEntry] = wire(default_factory=list)
 
 
 @part
@@ -115,6 +133,7 @@ class MetadataDelta:
     features: list[DeltaFeature] | None = wire(nullable=0, default=None)  # null: as before
     features_epoch: Int32 = 0
     damaged: list[str] | None = wire(tag=0, nullable=0, default=None)  # nodes that cannot be read; null: as before
+    acls: list[DeltaAcls] = wire(tag=1, default_factory=list)  # a broker that does not know them checks no rights
 
 
 @message(api_key=10000, versions="0", flexible=0)

@@ -146,6 +146,7 @@ def test_numbers_flags_and_durations() -> None:
     assert "such as 15m" in refused(maxTriggerDelay="soon")
 
 
-def test_security_decides_about_the_client() -> None:
-    assert options().is_plaintext
-    assert not options(**{"kafka.security.protocol": "SASL_SSL"}).is_plaintext
+def test_settings_of_security_are_those_of_the_client() -> None:
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    found = options(**given).properties
+    assert {name: found[name.removeprefix("kafka.")] for name in given} == given

@@ -6,26 +6,33 @@ Rules:
 2. The loop only puts requests into kazoo's queue. Each of them is announced by a byte in a small buffer, and a full
    buffer would stop the loop: so the store never has more than IN_FLIGHT_MAX requests under way.
 3. A server of an ensemble that does not answer costs its share of the session, not all of it.
+4. TLS and logins are ours (security/zookeeper.py): kazoo checks no host names, and its logins need a library whose
+   random numbers can be guessed. Nothing is sent before the login is done: kazoo's queue waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, NoNodeError, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect, GetChildren, GetData
+from kazoo.protocol.serialization import SASL, Connect, GetChildren, GetData
 
+from ottla.base.tls_problems import tls_problem
 from ottla.base.zookeeper_connect import ZooKeeperAddress
 from ottla.controller.stores.store import Node
+from ottla.security.sasl.mechanism import LoginError
+from ottla.security.zookeeper import ZooKeeperSecurity
 
 IN_FLIGHT_MAX: Final = 64
 RETRY_SECONDS_MIN: Final = 0.1
@@ -35,6 +42,7 @@ MULTI_READ: Final = 22  # ZooKeeper's number of the request, since 3.6
 GET_DATA: Final = GetData.type
 GET_CHILDREN: Final = GetChildren.type
 ERROR_RESULT: Final = -1
+HUNG_UP: Final = "socket connection broken"  # so kazoo calls it
 
 # What is worth a line is told by the store itself; kazoo tells of every attempt.
 kazoo_logger = logging.getLogger("kazoo")
@@ -43,6 +51,15 @@ kazoo_logger.setLevel(logging.ERROR)
 _int = struct.Struct("!i")
 _header = struct.Struct("!iBi")
 _stat = struct.Struct("!qqqqiiiqiiq")
+
+
+class LoginRequiredError(ZookeeperError):  # type: ignore[misc]  # kazoo has no types
+    """ZooKeeper admits nobody who has not logged in. kazoo does not know this code (3.6)."""
+
+    code = -124
+
+
+EXCEPTIONS[LoginRequiredError.code] = LoginRequiredError
 
 
 class LoopResult:
@@ -75,11 +92,14 @@ def cross(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argum
         loop.call_soon_threadsafe(function, *arguments)
 
 
-class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Results are futures, and watches are called without a thread of their own: ours only cross to the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connect_seconds_max: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, connect_seconds_max: float, security: ZooKeeperSecurity
+    ) -> None:
         super().__init__()
+        self._security = security
         self._loop = loop
         self._connect_seconds_max = connect_seconds_max
 
@@ -97,7 +117,27 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ha
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs.get("timeout") or self._connect_seconds_max, self._connect_seconds_max)
-        return super().create_connection(*args, **kwargs)
+        context = self._security.context()
+        connection = super().create_connection(*args, **kwargs)
+        return connection if context is None else _secure(context, connection, kwargs["hostname"])
+
+    def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
+        """What OpenSSL has decrypted already is not seen by the system any more."""
+        waiting = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        found = super().select(readable, writable, broken, 0 if waiting else timeout)
+        return ([each for each in readable if each in found[0] or each in waiting], *found[1:])
+
+
+def _secure(context: ssl.SSLContext, connection: socket.socket, host: str) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(connection, server_hostname=host)
+    except OSError as problem:
+        connection.close()
+        is_silent = isinstance(problem, ssl.SSLEOFError | ConnectionResetError | TimeoutError)
+        reason = (
+            "the other side does not answer in TLS: is this its port for it?" if is_silent else tls_problem(problem)
+        )
+        raise ConnectionError(errno.EPROTO, f"TLS: {reason}") from problem
 
 
 class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
@@ -105,6 +145,13 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
 
     negotiated_timeout_ms = 0
     problem = ""
+    is_refused = False  # ZooKeeper does not let us in, and will not if we ask again
+
+    def __init__(self, client: KazooClient, security: ZooKeeperSecurity) -> None:
+        # Options of kazoo's own login, which ours stands for; None is no login at all.
+        sasl_options: dict[str, str] | None = {} if security.make_login is not None else None
+        super().__init__(client, client._conn_retry.copy(), logger=kazoo_logger, sasl_options=sasl_options)
+        self._security = security
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
@@ -116,8 +163,30 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
         try:
             return super()._connect(host, hostip, port)
         except Exception as error:
-            self.problem = f"{host}:{port}: {str(error).removeprefix('socket connection error: ') or 'no answer'}"
+            reason = str(error).removeprefix("socket connection error: ") or "no answer"
+            if isinstance(error.__context__, ssl.SSLError):
+                reason = f"TLS: {tls_problem(error.__context__)}"
+            elif reason == HUNG_UP and self._security.context() is None:
+                reason = f"{HUNG_UP}: does that port want TLS (zookeeper.ssl.client.enable)?"
+            self.problem = f"{host}:{port}: {reason}"
             raise
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """On kazoo's thread, before the first request."""
+        assert self._security.make_login is not None
+        exchange = self._security.make_login(host)
+        try:
+            token, number = exchange.first(), 0
+            while not exchange.is_done:
+                number += 1
+                self._submit(SASL(token), timeout, number)
+                header, data, offset = self._read_header(timeout)
+                if header.err:
+                    raise LoginError("the name or the password is wrong")
+                token = exchange.step(SASL.deserialize(data, offset)[0] or b"")
+        except LoginError as refusal:
+            self.is_refused = True
+            raise AuthFailedError(f"the login by the section Client of the JAAS file failed: {refusal}") from refusal
 
     def _expand_client_hosts(self) -> Any:
         unknown = f"the host name is not known: {', '.join(sorted({host for host, _ in self.client.hosts}))}"
@@ -139,7 +208,8 @@ class ObservedConnection(ConnectionHandler):  # type: ignore[misc]
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                # Not SSLSocket's own: it would let what is sent at this moment go out as it is.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 Identity = tuple[int, bytes]  # of a session: its number and its password
@@ -150,16 +220,18 @@ def make_client(
     session_timeout_ms: int,
     loop: asyncio.AbstractEventLoop,
     identity: Identity | None = None,
+    security: ZooKeeperSecurity | None = None,
 ) -> tuple[KazooClient, ObservedConnection]:
     """A client that is not started yet, for a new session or to go on with one.
 
     The chroot is the store's business: it must be created from outside of it.
     """
+    security = security or ZooKeeperSecurity()
     client = KazooClient(
         client_id=identity,
         hosts=address.hosts,
         timeout=session_timeout_ms / 1000,
-        handler=LoopHandler(loop, session_timeout_ms / 1000 / (len(address.servers) + 1)),
+        handler=LoopHandler(loop, session_timeout_ms / 1000 / (len(address.servers) + 1), security),
         connection_retry={
             "max_tries": -1,
             "delay": RETRY_SECONDS_MIN,
@@ -168,7 +240,7 @@ def make_client(
         },
         logger=kazoo_logger,
     )
-    connection = ObservedConnection(client, client._conn_retry.copy(), logger=kazoo_logger)
+    connection = ObservedConnection(client, security)
     client._connection = connection
     return client, connection
 

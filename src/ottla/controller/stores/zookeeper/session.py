@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
@@ -36,19 +37,29 @@ from ottla.controller.stores.store import SessionCallback, SessionState, StoreAw
 from ottla.controller.stores.zookeeper.client import (
     IN_FLIGHT_MAX,
     Identity,
+    LoginRequiredError,
     LoopResult,
     ObservedConnection,
     cross,
     make_client,
     send_request,
 )
+from ottla.security.zookeeper import ZooKeeperSecurity
 
 logger = logging.getLogger(__name__)
 
 HEARTBEATS_PER_SESSION: Final = 6
 CLOSE_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS: Final = 0.01
-AWAY: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError, TimeoutError)
+# A login that fails proves nothing about the session: whoever waits does so until ZooKeeper lets us in again.
+AWAY: Final = (
+    AuthFailedError,
+    ConnectionLoss,
+    ConnectionClosedError,
+    OperationTimeoutError,
+    SessionMovedError,
+    TimeoutError,
+)
 STATES: Final = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -66,6 +77,7 @@ class ZooKeeperSession:
         connection_timeout_ms: int,
         clock: Clock,
         on_connected: Callable[[], None],
+        security: ZooKeeperSecurity,
     ) -> None:
         self.address = address
         self.clock = clock
@@ -77,12 +89,14 @@ class ZooKeeperSession:
         self._wanted_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._on_connected = on_connected
+        self._security = security
         self._identity: Identity | None = None
         self._lost_ms: int | None = None  # since when there is no connection
         self._window = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._client: KazooClient | None = None
         self._connection: ObservedConnection | None = None
         self._heartbeat: asyncio.Task[None] | None = None
+        self._refused = asyncio.Event()  # ZooKeeper does not let us in
         self._is_due = asyncio.Event()  # the next heartbeat is, at once
         self._is_closing = False
 
@@ -106,21 +120,42 @@ class ZooKeeperSession:
         assert self._connection is not None
         try:
             async with asyncio.timeout(self._connection_timeout_ms / 1000):
-                await self.connected.wait()
-                await self.repeat_heartbeat()
+                await self._get_in()
         except (TimeoutError, StoreAwayError) as error:
             problem = self._connection.problem or "no answer"
+            cure = "Correct zookeeper.ssl.*" if "TLS" in problem else "Start it (ottla zookeeper)"
             await self.close()
             raise StoreUnusableError(
                 f"no ZooKeeper answers at {self.address.hosts} within {self._connection_timeout_ms} ms ({problem}). "
-                "Start it (ottla zookeeper), or correct zookeeper.connect."
+                f"{cure}, or correct zookeeper.connect."
             ) from error
+        except StoreError:
+            await self.close()
+            raise
         self._heartbeat = tasks.keep_running(self._keep_session, "the ZooKeeper session")
+
+    async def _get_in(self) -> None:
+        """Returns when a request was answered; StoreUnusableError if ZooKeeper does not let us in."""
+        contact = tasks.ask(self._make_contact(), "the first request to ZooKeeper")
+        refusal = tasks.ask(self._refused.wait(), "a refusal of ZooKeeper")
+        try:
+            await asyncio.wait((contact, refusal), return_when=asyncio.FIRST_COMPLETED)
+            if self._refused.is_set():
+                assert self._connection is not None
+                raise StoreUnusableError(f"ZooKeeper refuses us ({self._connection.problem}).")
+            await contact
+        finally:
+            contact.cancel()
+            refusal.cancel()
+
+    async def _make_contact(self) -> None:
+        await self.connected.wait()
+        await self.repeat_heartbeat()
 
     def _start_client(self) -> None:
         """kazoo's thread, for a new session or to go on with the one that we have."""
         loop = asyncio.get_running_loop()
-        client, connection = make_client(self.address, self._wanted_timeout_ms, loop, self._identity)
+        client, connection = make_client(self.address, self._wanted_timeout_ms, loop, self._identity, self._security)
         self._client, self._connection = client, connection
         client.add_listener(lambda state: cross(loop, self._on_state, client, state, client.client_id))
         client.start_async()
@@ -145,7 +180,10 @@ class ZooKeeperSession:
         if self._is_closing or client is not self._client:
             return
         state = STATES[kazoo_state]
-        if state is SessionState.EXPIRED and self._connection is not None and self._connection.has_ended:
+        connection = self._connection
+        if connection is not None and connection.is_refused:
+            self._refused.set()
+        if state is SessionState.EXPIRED and connection is not None and (connection.has_ended or connection.is_refused):
             state = SessionState.SUSPENDED  # kazoo has given up, not the session: see _revive
         if state is SessionState.CONNECTED:
             assert identity is not None
@@ -157,7 +195,8 @@ class ZooKeeperSession:
         self.connected.clear()
         if self.state is SessionState.CONNECTED:
             self._lost_ms = self.clock.monotonic_ms()
-            logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
+            if self._heartbeat is not None and not self._refused.is_set():  # before that, open() tells what is wrong
+                logger.warning("the connection to ZooKeeper is lost (%s); trying again", self.address.hosts)
         if state is SessionState.EXPIRED:
             self._identity = None
             logger.warning("the ZooKeeper session 0x%x has expired", self.session_id)
@@ -170,6 +209,7 @@ class ZooKeeperSession:
         if is_new and self.session_id and self.state is not SessionState.EXPIRED:
             self._tell(SessionState.EXPIRED)
         self.session_id = session_id
+        self._refused.clear()
         away_ms = self.clock.monotonic_ms() - self._lost_ms if self._lost_ms is not None else 0
         self._lost_ms = None
         logger.info(
@@ -217,7 +257,10 @@ class ZooKeeperSession:
     def _revive(self) -> None:
         """kazoo's thread ends when something happens that it did not expect: the broker must not stay without one."""
         if self._connection is not None and self._connection.has_ended:
-            logger.error("the connection to ZooKeeper has ended by an error; beginning anew")
+            logger.error(
+                "the connection to ZooKeeper has ended by an error; beginning anew (%s)",
+                self._connection.problem or "not known",
+            )
             self._start_client()
 
     def _send_heartbeat(self) -> LoopResult:
@@ -239,6 +282,11 @@ class ZooKeeperSession:
             except UnimplementedError as error:
                 raise StoreUnusableError(
                     f"the ZooKeeper at {self.address.hosts} is too old: 3.6 or newer is needed. Upgrade it."
+                ) from error
+            except LoginRequiredError as error:
+                raise StoreUnusableError(
+                    f"the ZooKeeper at {self.address.hosts} admits only who logs in: name a JAAS file with a section "
+                    "Client (KAFKA_OPTS=-Djava.security.auth.login.config=FILE)"
                 ) from error
             except KazooException as error:
                 raise StoreError(f"ZooKeeper refused a request: {error!r}") from error

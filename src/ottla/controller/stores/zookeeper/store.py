@@ -5,12 +5,14 @@ Rules:
 2. Reads are repeated after a lost connection. A transaction is, too, but only after a look at the nodes it concerns
    (zookeeper_verdict.py), and only within the session that sent it.
 3. Many nodes are read with one request, which needs ZooKeeper 3.6 or newer.
+4. Without a word about logins and TLS the environment counts (KAFKA_OPTS), as it does for every client in Java.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,8 +27,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
     SessionExpiredError,
 )
-from kazoo.protocol.serialization import Sync
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.protocol.serialization import SetACL, Sync
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.zookeeper_connect import parse_connect
@@ -48,10 +49,12 @@ from ottla.controller.stores.store import (
     TransactionRefusedError,
     WatchCallback,
 )
+from ottla.controller.stores.zookeeper.access_rights import rights_of
 from ottla.controller.stores.zookeeper.client import GET_CHILDREN, GET_DATA, Found, LoopResult, MultiRead, Read
 from ottla.controller.stores.zookeeper.session import AWAY, ZooKeeperSession
 from ottla.controller.stores.zookeeper.verdict import judge, sequential_parents, touched_paths
 from ottla.controller.stores.zookeeper.watches import Watches
+from ottla.security.zookeeper import ZooKeeperSecurity, ZooKeeperSecurityError, tool_security
 
 logger = logging.getLogger(__name__)
 
@@ -78,16 +81,23 @@ class ZooKeeperStore:
         *,
         connection_timeout_ms: int | None = None,
         makes_chroot: bool = True,
+        security: ZooKeeperSecurity | None = None,
     ) -> None:
+        """Raises StoreUnusableError for logins or TLS that the environment asks for and that cannot be had."""
         self._makes_chroot = makes_chroot
         self.address = parse_connect(connect)
         self._clock = clock or SystemClock()
+        try:
+            self._security = tool_security(os.environ) if security is None else security
+        except ZooKeeperSecurityError as problem:
+            raise StoreUnusableError(str(problem)) from None
         self._session = ZooKeeperSession(
             self.address,
             session_timeout_ms,
             connection_timeout_ms or session_timeout_ms,
             self._clock,
             self._arm_watches,
+            self._security,
         )
         self._watches: Watches | None = None
 
@@ -214,7 +224,11 @@ class ZooKeeperStore:
             match operation:
                 case CreateNode():
                     transaction.create(
-                        path, operation.data, OPEN_ACL_UNSAFE, operation.is_ephemeral, operation.is_sequential
+                        path,
+                        operation.data,
+                        rights_of(operation.path, is_secure=self._security.sets_rights),
+                        operation.is_ephemeral,
+                        operation.is_sequential,
                     )
                 case SetNode():
                     transaction.set_data(path, operation.data, operation.expected_version)
@@ -271,9 +285,21 @@ class ZooKeeperStore:
 
     def _send_creation(self, path: str) -> LoopResult:
         transaction = self._session.client.transaction()
-        transaction.create(path, b"", OPEN_ACL_UNSAFE)
+        transaction.create(path, b"", rights_of(path, is_secure=self._security.sets_rights))
         result: LoopResult = transaction.commit_async()
         return result
+
+    # ---- access rights
+
+    async def set_rights(self, path: str, *, is_secure: bool) -> bool:
+        """Give the node at `path` the rights that such a node has; False if there is none (any more)."""
+        try:
+            await self._session.repeat(SetACL(self._full(path), rights_of(path, is_secure=is_secure), -1))
+        except StoreError as error:
+            if isinstance(error.__cause__, NoNodeError):
+                return False
+            raise
+        return True
 
     # ---- watches
 

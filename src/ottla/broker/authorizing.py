@@ -1,0 +1,31 @@
+"""Access rights as the settings want them, and as the metadata have them: makes the authorizer, tells it of changes."""
+
+from __future__ import annotations
+
+from ottla.base.broker_keys.security import parse_principals
+from ottla.broker.node import Node
+from ottla.controller.image import MetadataImage
+from ottla.security.authorizer import Authorizer
+from ottla.security.denials import DenialLog
+
+
+def start_authorizer(node: Node) -> Authorizer | None:
+    """None: `authorizer.class.name` is not set, and everybody may do everything. Follows the metadata from now on."""
+    settings = node.settings
+    if not settings.authorizer_class_name.strip():
+        return None
+    is_permissive = settings.ottla_authorizer_mode == "permissive"
+    authorizer = Authorizer(
+        node.image.acls,
+        parse_principals(settings.super_users),
+        allows_without_rules=settings.allow_everyone_if_no_acl_found,
+        is_permissive=is_permissive,
+        denials=DenialLog(node.clock.monotonic_ms, is_permissive=is_permissive),
+    )
+
+    def on_image(old: MetadataImage, new: MetadataImage) -> None:
+        if new.acls is not old.acls:
+            authorizer.take(new.acls, new.changed_acls_since(old))
+
+    node.images.on_image(on_image)
+    return authorizer

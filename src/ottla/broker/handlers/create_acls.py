@@ -1,0 +1,54 @@
+"""CreateAcls (key 30), v1-3: new access rules.  v2 flexible; v3 users as resources (KIP-373)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.controller.decisions.acl_changes import NewRule, decide_create_acls
+from ottla.protocol.messages.acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import Context
+
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+
+
+async def handle(request: CreateAclsRequest, context: Context) -> Any:
+    if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    if context.broker.authorizer is None:
+        return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
+    wanted = list(map(rule_of, request.creations))
+    try:
+        results = await context.broker.controller.change(
+            lambda image: decide_create_acls(image, wanted), size=len(wanted)
+        )
+    except KafkaError as refusal:
+        return refuse(request, refusal.error, refusal.message)
+    return CreateAclsResponse(results=list(map(row, results)))
+
+
+def rule_of(creation: AclCreation) -> NewRule:
+    return NewRule(
+        creation.resource_type,
+        creation.resource_name,
+        creation.resource_pattern_type,
+        creation.principal,
+        creation.host,
+        creation.operation,
+        creation.permission_type,
+    )
+
+
+def row(refusal: KafkaError | None) -> AclCreationResult:
+    if refusal is None:
+        return AclCreationResult()
+    return AclCreationResult(error_code=refusal.error, error_message=refusal.message)
+
+
+def refuse(request: CreateAclsRequest, error: Error, message: str | None, _: int = 0) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=error, error_message=message) for _ in request.creations]
+    )

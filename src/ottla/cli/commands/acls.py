@@ -1,0 +1,258 @@
+"""`ottla acls`: who may do what; list, add and remove rules, explain an answer, suggest rules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ottla.base.broker_keys.security import parse_principals
+from ottla.base.security import (
+    OPERATIONS_OF,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    word_of,
+)
+from ottla.cli.acls.explaining import Question, answer_lines, command, cures, reason, suggestions, words_of
+from ottla.cli.acls.wishes import (
+    CLUSTER,
+    CONSUMER,
+    PRODUCER,
+    entries_of,
+    filter_of,
+    for_role,
+    parse_operation,
+    parse_principal,
+)
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import client_of
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import UsageError, say
+from ottla.client.acls import create_acls, delete_acls, describe_acls
+from ottla.client.client import Client
+from ottla.client.configs import Resource, describe_configs
+from ottla.security.acls import AclBinding, AclFilter, ResourcePattern
+from ottla.security.authorizer import Authorizer
+from ottla.security.denials import DENIED, WOULD_BE_DENIED, read_denials
+
+EXAMPLES: Final = """
+ottla acls list
+ottla acls add --allow User:alice --operation read,describe --topic orders
+ottla acls add --allow User:alice --consumer --topic orders --group billing
+ottla acls remove --allow User:alice --operation read --topic orders
+ottla acls explain --principal User:alice --operation read --topic orders
+ottla acls suggest logs/kafka-authorizer.log
+"""
+RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user_principal": ResourceType.USER,
+}
+COLUMNS: Final = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    if options.action == _suggest:  # the only one that needs no cluster
+        return _suggest(options)
+    with client_of(options) as client:
+        code: int = options.action(client, options)
+        return code
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="ottla acls", description="Who may do what.", examples=EXAMPLES)
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    list_ = commands.add_parser("list", help="show rules", examples=EXAMPLES)
+    list_.set_defaults(action=_list)
+    list_.add_argument("--principal", metavar="PRINCIPAL", help="only rules of this one, such as User:alice")
+    add = commands.add_parser("add", help="add rules", examples=EXAMPLES)
+    add.set_defaults(action=_add)
+    remove = commands.add_parser("remove", help="remove rules", examples=EXAMPLES)
+    remove.set_defaults(action=_remove)
+    for each in (add, remove):
+        each.add_argument("--allow", action="append", default=[], metavar="PRINCIPAL", help="who is allowed something")
+        each.add_argument("--deny", action="append", default=[], metavar="PRINCIPAL", help="who is denied something")
+        each.add_argument("--operation", action="append", default=[], metavar="NAME[,NAME]", help="what; default: all")
+        each.add_argument(
+            "--host", action="append", default=[], metavar="ADDRESS", help="from where; default: anywhere"
+        )
+        each.add_argument("--producer", action="store_true", help="what a producer needs")
+        each.add_argument("--consumer", action="store_true", help="what a consumer needs")
+    explain = commands.add_parser("explain", help="say why somebody may do something, or not", examples=EXAMPLES)
+    explain.set_defaults(action=_explain)
+    explain.add_argument("--principal", required=True, metavar="PRINCIPAL", help="who, such as User:alice")
+    explain.add_argument("--operation", required=True, metavar="NAME", help="wants to do what")
+    explain.add_argument("--host", default="", metavar="ADDRESS", help="from where")
+    for each in (list_, add, remove, explain):
+        add_connection(each)
+        _add_resources(each)
+    suggest = commands.add_parser("suggest", help="make rules of what permissive mode has noted", examples=EXAMPLES)
+    suggest.set_defaults(action=_suggest)
+    suggest.add_argument("file", metavar="FILE", help="a kafka-authorizer.log")
+    suggest.add_argument("--denied", action="store_true", help="of what was really denied instead")
+    for each in (list_, add, remove, explain, suggest):
+        each.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_resources(parser: argparse.ArgumentParser) -> None:
+    for name in RESOURCES:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, action="append", default=[], metavar="NAME", help="a resource; *: all of its kind")
+    parser.add_argument("--cluster", action="store_true", help="the cluster as a resource")
+    parser.add_argument("--prefixed", action="store_true", help="names are beginnings of names")
+
+
+def _patterns(options: argparse.Namespace) -> list[ResourcePattern]:
+    kind = PatternType.PREFIXED if options.prefixed else PatternType.LITERAL
+    found = [
+        ResourcePattern(resource_type, name, kind)
+        for option, resource_type in RESOURCES.items()
+        for name in getattr(options, option)
+    ]
+    return [*found, CLUSTER] if options.cluster else found
+
+
+def _principals(texts: Sequence[str]) -> list[str]:
+    try:
+        return list(map(parse_principal, texts))
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _operations(texts: Sequence[str]) -> list[Operation]:
+    try:
+        return [parse_operation(word) for text in texts for word in text.split(",")]
+    except ValueError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _wanted(options: argparse.Namespace) -> list[AclBinding]:
+    """The rules that the options of add and remove describe."""
+    patterns = _patterns(options)
+    if not patterns:
+        raise UsageError("name a resource: --topic, --group, --transactional-id, --user-principal or --cluster")
+    if not options.allow and not options.deny:
+        raise UsageError("name whom it is about: --allow User:alice or --deny User:alice")
+    needed: dict[ResourcePattern, list[Operation]] = {}
+    if options.producer or options.consumer:
+        if options.operation:
+            raise UsageError("--producer and --consumer tell the operations: leave out --operation")
+        for is_wanted, role in ((options.producer, PRODUCER), (options.consumer, CONSUMER)):
+            for pattern, operations in (for_role(patterns, role) if is_wanted else {}).items():
+                needed.setdefault(pattern, []).extend(operations)
+    else:
+        needed = dict.fromkeys(patterns, _operations(options.operation) or [Operation.ALL])
+    found = []
+    for pattern, operations in needed.items():
+        _check(pattern, operations)
+        for principals, permission in ((options.allow, Permission.ALLOW), (options.deny, Permission.DENY)):
+            entries = entries_of(_principals(principals), options.host, operations, permission)
+            found += [AclBinding(pattern, entry) for entry in sorted(entries)]
+    return found
+
+
+def _check(pattern: ResourcePattern, operations: Sequence[Operation]) -> None:
+    valid = OPERATIONS_OF[pattern.resource_type]
+    for operation in operations:
+        if operation not in (*valid, Operation.ALL):
+            names = ", ".join(map(words_of, valid))
+            kind = word_of(pattern.resource_type)
+            raise UsageError(f"nobody can {words_of(operation)} a {kind}: use one of {names}, or all")
+
+
+# ---- the commands
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    filters = [filter_of(pattern) for pattern in _patterns(options)] or [AclFilter()]
+    if options.principal:
+        (principal,) = _principals([options.principal])
+        filters = [each._replace(principal=principal) for each in filters]
+    found = sorted({binding for each in filters for binding in describe_acls(client, each)})
+    return _tell(found, options)
+
+
+def _add(client: Client, options: argparse.Namespace) -> int:
+    wanted = _wanted(options)
+    create_acls(client, wanted)
+    return _tell(wanted, options)
+
+
+def _remove(client: Client, options: argparse.Namespace) -> int:
+    return _tell(delete_acls(client, [filter_of(*binding) for binding in _wanted(options)]), options)
+
+
+def _tell(bindings: Sequence[AclBinding], options: argparse.Namespace) -> int:
+    rows = [_row(binding) for binding in bindings]
+    if options.json:
+        print(json.dumps([dict(zip(map(str.lower, COLUMNS), row, strict=True)) for row in rows], indent=2))
+    else:
+        print_table(COLUMNS, rows)
+    return 0
+
+
+def _row(binding: AclBinding) -> tuple[str, ...]:
+    pattern, entry = binding
+    return (
+        word_of(pattern.resource_type),
+        pattern.name,
+        pattern.pattern_type.name.lower(),
+        entry.principal,
+        entry.host,
+        words_of(entry.operation),
+        entry.permission.name.lower(),
+    )
+
+
+def _explain(client: Client, options: argparse.Namespace) -> int:
+    patterns = _patterns(options)
+    if len(patterns) != 1 or options.prefixed:
+        raise UsageError("name one resource, such as --topic orders")
+    (principal,), (operation,) = _principals([options.principal]), _operations([options.operation])
+    question = Question(principal, operation, patterns[0].resource_type, patterns[0].name, options.host)
+    rules: dict[ResourcePattern, set[Any]] = {}
+    for pattern, entry in describe_acls(client, AclFilter()):
+        rules.setdefault(pattern, set()).add(entry)
+    settings = _settings(client)
+    authorizer = Authorizer(
+        {pattern: frozenset(entries) for pattern, entries in rules.items()},
+        parse_principals(settings.get("super.users", "")),
+        allows_without_rules=settings.get("allow.everyone.if.no.acl.found", "") == "true",
+    )
+    found = authorizer.explain(*question.asked)
+    commands = cures(question, authorizer)
+    if options.json:
+        facts = {"allowed": found.is_allowed, "because": reason(question, found), "rule": found.rule}
+        print(json.dumps({**facts, "commands": commands}, indent=2))
+    else:
+        for line in answer_lines(question, found, commands):
+            say(line)
+    return 0
+
+
+def _settings(client: Client) -> dict[str, str]:
+    """What the broker that was asked says about super users and resources without rules."""
+    brokers = client.cluster().brokers
+    configs = describe_configs(client, Resource.BROKER, [str(brokers[0].node_id)]) if brokers else {}
+    return {config.name: config.value or "" for found in configs.values() for config in found}
+
+
+def _suggest(options: argparse.Namespace) -> int:
+    try:
+        with open(options.file, encoding="utf-8", errors="replace") as lines:
+            found = suggestions(read_denials(lines, word=DENIED if options.denied else WOULD_BE_DENIED))
+    except OSError as problem:
+        raise UsageError(f"{options.file} cannot be read: {problem.strerror or problem}") from None
+    if options.json:
+        return _tell(found, options)
+    for binding in found:
+        say(command("add", binding))
+    return 0

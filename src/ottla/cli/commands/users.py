@@ -1,0 +1,153 @@
+"""`ottla users`: who can log in with a password (SCRAM). The password itself never leaves this process.
+
+What a user may do is another matter: `ottla acls`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import command_properties, run_action
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError, confirm, say
+from ottla.client.client import Client
+from ottla.client.errors import RefusedError
+from ottla.client.quotas import Upsertion, alter_scram, describe_scram
+from ottla.security.certificate_authority import write_secret
+from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
+from ottla.security.secure_folder import PASSWORD_BYTES, SCRAM_MODULE
+
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+ITERATIONS = 8_192
+TRUST_KEYS = ("ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password")
+PASSWORD_VARIABLE = "OTTLA_PASSWORD"  # noqa: S105 - the name of a variable
+COLUMNS = ("User", "Mechanism", "Iterations")
+EXAMPLES = """
+ottla users add alice --write alice.properties
+ottla users add alice --password-file alice.password --mechanism SCRAM-SHA-256
+ottla users list
+ottla users remove alice
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    return run_action(_parser().parse_args(arguments))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla users",
+        description="Who can log in with a password. What they may do then: ottla acls.",
+        examples=EXAMPLES,
+    )
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="all users and how they log in")
+    listing.add_argument("--json", action="store_true", help="for programs")
+    listing.set_defaults(action=_list)
+    adding = commands.add_parser("add", help="give somebody a password, or another one")
+    adding.add_argument("user")
+    adding.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
+    adding.add_argument(
+        "--iterations", type=_iterations, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+    )
+    adding.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help=f"its first line (default: {PASSWORD_VARIABLE}, else asked for in a terminal, else a random one)",
+    )
+    adding.add_argument("--write", metavar="FILE", help="a file of client settings for this user, with the password")
+    adding.set_defaults(action=_add)
+    removing = commands.add_parser("remove", help="take all passwords of somebody away")
+    removing.add_argument("user")
+    removing.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    removing.set_defaults(action=_remove)
+    for command in (listing, adding, removing):
+        add_connection(command)
+    return parser
+
+
+def _iterations(text: str) -> int:
+    if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
+        raise argparse.ArgumentTypeError(f"iterations {text!r}: it is {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return int(text)
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    found = describe_scram(client, ())
+    rows = [
+        (user, mechanism, iterations)
+        for user, known in sorted(found.items())
+        if not isinstance(known, RefusedError)
+        for mechanism, iterations in known
+    ]
+    if options.json:
+        print(json.dumps([{"user": user, "mechanism": name, "iterations": count} for user, name, count in rows]))
+    else:
+        print_table(COLUMNS, [(user, name, str(count)) for user, name, count in rows], COLUMNS[2:])
+    return 0
+
+
+def _add(client: Client, options: argparse.Namespace) -> int:
+    password = given_password(options.password_file, options.user, is_random=options.write is not None)
+    alter_scram(client, options.user, [Upsertion(options.mechanism, options.iterations, password.encode())], ())
+    say(f"{options.user} can log in with {options.mechanism}.")
+    if options.write is not None:
+        properties = command_properties(getattr(options, "command_config", None))
+        write_secret(Path(options.write), login_file(options.user, options.mechanism, password, properties).encode())
+        say(f"How: {options.write} (for --command-config and Kafka's own tools)")
+    return 0
+
+
+def _remove(client: Client, options: argparse.Namespace) -> int:
+    known = describe_scram(client, (options.user,)).get(options.user)
+    if isinstance(known, RefusedError):
+        raise known
+    if not known:
+        raise ToolError(f"there is no user {options.user} with a password: ottla users list")
+    if not options.yes and not confirm(f"Take the passwords of {options.user} away?"):
+        return 1
+    alter_scram(client, options.user, (), [mechanism for mechanism, _ in known])
+    say(f"{options.user} cannot log in with a password any more.")
+    return 0
+
+
+def given_password(path: str | None, user: str, *, is_random: bool) -> str:
+    """From a file, the environment or a person; else a random one, if it will be written down for somebody."""
+    if path is not None:
+        try:
+            password = Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        except (OSError, UnicodeError) as problem:
+            raise ToolError(f"cannot read {path}: {getattr(problem, 'strerror', None) or problem}".lower()) from None
+    elif PASSWORD_VARIABLE in os.environ:
+        password = os.environ[PASSWORD_VARIABLE]
+    elif is_random:
+        return secrets.token_urlsafe(PASSWORD_BYTES)
+    elif sys.stdin.isatty():
+        password = getpass.getpass(f"Password for {user}: ")
+    else:
+        raise ToolError(f"which password? --password-file FILE, {PASSWORD_VARIABLE}, or --write FILE for a random one")
+    if not password:
+        raise ToolError("the password is empty")
+    return password
+
+
+def login_file(user: str, mechanism: str, password: str, ours: dict[str, str]) -> str:
+    """Settings of a client that logs in as this user, and otherwise connects as we do."""
+    quoted = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+    settings = {
+        "security.protocol": ours.get("security.protocol", "SASL_PLAINTEXT"),
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f'{SCRAM_MODULE} required username="{user}" password="{quoted}";',
+        **{key: ours[key] for key in TRUST_KEYS if key in ours},
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -1,0 +1,166 @@
+"""Access rules that are given and taken. Pure, rules of machine.py; codes and sentences are Kafka's.
+
+Each rule of a request is an item of its own: one that is refused keeps none of the others back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.base.errors import Error, KafkaError
+from ottla.base.security import CLUSTER_NAME, SEPARATOR, Operation, PatternType, Permission, ResourceType
+from ottla.controller.acl_nodes import acl_path, encode_acls, load_entries
+from ottla.controller.decisions.machine import Decision, check_readable
+from ottla.controller.image import MetadataImage
+from ottla.controller.loading import Reader
+from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
+from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Entries, ResourcePattern
+
+
+class NewRule(NamedTuple):
+    """A rule that somebody wants, in the numbers of the wire."""
+
+    resource_type: int
+    name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class Removal(NamedTuple):
+    """What became of one filter of a request: the rules that it has removed, or an error."""
+
+    removed: tuple[AclBinding, ...] = ()
+    error: Error = Error.NONE
+    message: str | None = None
+
+
+def decide_create_acls(image: MetadataImage, wanted: Sequence[NewRule]) -> Decision[list[KafkaError | None]]:
+    """The reply has the error of each rule. One that exists already is no error, and nothing changes."""
+    results: list[KafkaError | None] = []
+    after: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for rule in wanted:
+        try:
+            pattern, entry = checked(rule)
+            check_readable(image, acl_path(pattern))
+        except KafkaError as refusal:
+            results.append(refusal)
+            continue
+        results.append(None)
+        if pattern not in after:
+            after[pattern] = set(image.acls.get(pattern, ()))
+        after[pattern].add(entry)
+    operations, image = commit_acls(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
+    return Decision(operations, image, results)
+
+
+def decide_delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[list[Removal]]:
+    """Every filter is told all that it means, also what another one of the request means, too."""
+    results: list[Removal] = []
+    after: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for each in filters:
+        try:
+            removed = find_removed(image, each)
+        except KafkaError as refusal:
+            results.append(Removal((), refusal.error, refusal.message))
+            continue
+        for pattern, entry in removed:
+            after.setdefault(pattern, set(image.acls[pattern])).discard(entry)
+        results.append(Removal(removed))
+    operations, image = commit_acls(image, {pattern: frozenset(entries) for pattern, entries in after.items()})
+    return Decision(operations, image, results)
+
+
+def decide_external_acls(
+    image: MetadataImage, patterns: Iterable[ResourcePattern], nodes: Mapping[str, Node]
+) -> Decision[int]:
+    """Take the rules of these resources as the store holds them; the reply is the number of those that differ."""
+    reader = Reader(image)
+    changed: dict[ResourcePattern, Entries] = {}
+    versions: dict[ResourcePattern, int] = {}
+    paths = set()
+    for pattern in patterns:
+        path = acl_path(pattern)
+        paths.add(path)
+        node = nodes.get(path)
+        entries = load_entries(path, node, reader.read) if node is not None else frozenset()
+        version = node.version if node is not None else None
+        if entries != image.acls.get(pattern, frozenset()) or version != image.acl_versions.get(pattern):
+            changed[pattern] = entries
+            if version is not None:
+                versions[pattern] = version
+    after = image.with_acls(changed, versions) if changed else image
+    damaged = (image.damaged - paths) | reader.damaged.keys()
+    if damaged != image.damaged:
+        after = after.with_damaged(damaged)
+    return Decision((), after, len(changed))
+
+
+def find_removed(image: MetadataImage, wanted: AclFilter) -> tuple[AclBinding, ...]:
+    if wanted.resource_type not in list(ResourceType)[1:] or wanted.pattern_type not in list(PatternType)[1:]:
+        raise KafkaError(Error.INVALID_REQUEST, "Unknown patternFilter.")
+    if wanted.operation not in list(Operation)[1:] or wanted.permission not in list(Permission)[1:]:
+        raise KafkaError(Error.INVALID_REQUEST, "Unknown entryFilter.")
+    found = wanted.select(image.acls)
+    for pattern in found:
+        check_readable(image, acl_path(pattern))
+    return tuple(AclBinding(pattern, entry) for pattern in found for entry in sorted(found[pattern]))
+
+
+def checked(rule: NewRule) -> AclBinding:
+    """A rule that can be kept; raises KafkaError(INVALID_REQUEST). The order of the checks is Kafka's."""
+    if rule.resource_type == ResourceType.CLUSTER and rule.name != CLUSTER_NAME:
+        raise invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not rule.name:
+        raise invalid("Invalid empty resource name")
+    if rule.resource_type not in list(ResourceType)[2:]:
+        raise invalid(f"Invalid resourceType {name_of(ResourceType, rule.resource_type)}")
+    if rule.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise invalid(f"Invalid patternType {name_of(PatternType, rule.pattern_type)}")
+    if rule.operation not in list(Operation)[2:]:
+        raise invalid(f"Invalid operation {name_of(Operation, rule.operation)}")
+    if rule.permission not in (Permission.DENY, Permission.ALLOW):
+        raise invalid(f"Invalid permissionType {name_of(Permission, rule.permission)}")
+    if SEPARATOR not in rule.principal:
+        raise invalid(
+            f"Could not parse principal from `{rule.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+    pattern = ResourcePattern(ResourceType(rule.resource_type), rule.name, PatternType(rule.pattern_type))
+    return AclBinding(
+        pattern,
+        AccessControlEntry(rule.principal, rule.host, Operation(rule.operation), Permission(rule.permission)),
+    )
+
+
+def commit_acls(
+    image: MetadataImage, wanted: Mapping[ResourcePattern, Entries]
+) -> tuple[tuple[StoreOperation, ...], MetadataImage]:
+    """Write the rules of resources as they shall be; a resource without any has no node.
+
+    A node that somebody else has written meanwhile has another version: then the decision is made again.
+    """
+    none: Entries = frozenset()
+    changed = {pattern: entries for pattern, entries in wanted.items() if entries != image.acls.get(pattern, none)}
+    operations: list[StoreOperation] = []
+    versions = {}
+    for pattern, entries in changed.items():
+        path, version = acl_path(pattern), image.acl_versions.get(pattern)
+        if entries:
+            data = encode_acls(entries)
+            operations.append(CreateNode(path, data) if version is None else SetNode(path, data, version))
+            versions[pattern] = 0 if version is None else version + 1
+        elif version is not None:
+            operations.append(DeleteNode(path, version))
+    return tuple(operations), image.with_acls(changed, versions) if changed else image
+
+
+def name_of(words: type[ResourceType | PatternType | Operation | Permission], number: int) -> str:
+    return words(number).name if number in list(words) else "UNKNOWN"
+
+
+def invalid(message: str) -> KafkaError:
+    return KafkaError(Error.INVALID_REQUEST, message)

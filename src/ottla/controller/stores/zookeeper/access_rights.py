@@ -1,0 +1,43 @@
+"""Who may do what with the nodes in ZooKeeper, as Kafka 3.9 has it. Pure.
+
+Rules:
+1. A secure node belongs to whoever made it, and everybody may read it.
+2. What holds secrets (passwords of users, settings of brokers, tokens) nobody else reads.
+3. /consumers stays open: consumers from before Kafka 0.9 write there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+SENSITIVE_ROOTS: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+OPEN_PATH: Final = "/consumers"
+# What belongs to a cluster, and is made secure as a whole; other programs may use the same chroot.
+SECURE_ROOTS: Final = (
+    "/admin",
+    "/brokers",
+    "/cluster",
+    "/config",
+    "/controller",
+    "/controller_epoch",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+    "/delegation_token",
+    "/kafka-acl-extended",
+    "/migration",
+    "/feature",
+    "/kafka-acl",
+    "/kafka-acl-changes",
+    "/kafka-acl-extended/prefixed",
+    "/kafka-acl-extended-changes",
+)
+
+
+def rights_of(path: str, *, is_secure: bool) -> list[ACL]:
+    """Of the node at a path below the chroot."""
+    if not is_secure or path == OPEN_PATH:
+        return list(OPEN_ACL_UNSAFE)
+    return [*CREATOR_ALL_ACL, *(() if path.startswith(SENSITIVE_ROOTS) else READ_ACL_UNSAFE)]

@@ -1,0 +1,204 @@
+"""SASL/SCRAM-SHA-256 and -512 (RFC 5802, 7677): both sides prove that they know the password, and neither tells it.
+
+Rules:
+1. Whoever asks for a user that does not exist gets a salt as well, always the same for the same name, and is refused
+   only with the last message: nobody learns which names exist.
+2. Nonces are checked, and a proof is compared in constant time.
+3. A client does not work for a server that asks for too few iterations (a weak hash to take away) or for too many (a
+   client that hangs).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.security.sasl.mechanism import Identity, LoginError
+from ottla.security.scram import (
+    HASHES,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    ScramCredential,
+    of_salted,
+    salted_password,
+)
+
+CLIENT_ITERATIONS_MAX: Final = 1_000_000
+NONCE_BYTES: Final = 24
+_ADDED: Final = r"(?:,[A-Za-z]=[^,\0]+)*"
+_CLIENT_FIRST: Final = re.compile(rf"(n,(?:a=([^,\0]+))?,)(n=([^,\0]*),r=([\x21-\x2b\x2d-\x7e]+)({_ADDED}))", re.DOTALL)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+){_ADDED}),p=([A-Za-z0-9+/=]+)", re.DOTALL
+)
+_SERVER_FIRST: Final = re.compile(rf"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{{1,9}}){_ADDED}", re.DOTALL)
+_SERVER_FINAL: Final = re.compile(rf"(?:v=([A-Za-z0-9+/=]+)|e=([^,\0]*)){_ADDED}", re.DOTALL)
+_PLAIN_BINDING: Final = "n,,"
+
+
+class Credentials(Protocol):
+    """Where the broker keeps them."""
+
+    def find(self, mechanism: str, name: str) -> ScramCredential | None: ...
+
+    def any_of(self, mechanism: str) -> ScramCredential | None:
+        """One that exists: those that do not must look like it."""
+        ...
+
+
+class ScramServer:
+    """The broker's side."""
+
+    is_quick = True  # a few hashes: the hard work is the client's
+
+    def __init__(
+        self, mechanism: str, credentials: Credentials, secret: bytes, make_nonce: Callable[[], str] | None = None
+    ) -> None:
+        """`secret` makes the salts of users that do not exist."""
+        self.identity: Identity | None = None
+        self._mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._credentials = credentials
+        self._secret = secret
+        self._make_nonce = make_nonce or (lambda: secrets.token_urlsafe(NONCE_BYTES))
+        self._name: str | None = None
+        self._credential: ScramCredential | None = None
+        self._is_known = False
+        self._binding = ""
+        self._nonce = ""
+        self._first = ""  # both first messages, as they are signed
+        self._is_over = False
+
+    def step(self, token: bytes) -> bytes:
+        if self._is_over:
+            raise LoginError("a token after the last one")
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise LoginError("the token is not UTF-8") from None
+        return self._on_first(text) if self._name is None else self._on_final(text)
+
+    def _on_first(self, text: str) -> bytes:
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None:
+            raise LoginError("the first message is not of SCRAM's form")
+        self._binding, authorization, bare, escaped, nonce, _ = match.groups()
+        name = unescape(escaped)
+        if not name:
+            raise LoginError("no name")
+        if authorization is not None and unescape(authorization) != name:
+            told = "Authentication failed: Client requested an authorization id that is different from username"
+            raise LoginError(f"{name[:100]!r} wants to be somebody else", told)
+        self._name = name
+        found = self._credentials.find(self._mechanism, name)
+        self._is_known = found is not None
+        self._credential = found if found is not None else self._made_up(name)
+        self._nonce = nonce + self._make_nonce()
+        salt = base64.b64encode(self._credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        self._first = f"{bare},{answer}"
+        return answer.encode()
+
+    def _made_up(self, name: str) -> ScramCredential:
+        like = self._credentials.any_of(self._mechanism)
+        size = len(like.salt) if like is not None else SALT_BYTES
+        salt = hashlib.shake_256(self._secret + self._mechanism.encode() + b"\0" + name.encode()).digest(size)
+        return of_salted(self._mechanism, self._secret, salt, like.iterations if like is not None else ITERATIONS_MIN)
+
+    def _on_final(self, text: str) -> bytes:
+        self._is_over = True
+        match = _CLIENT_FINAL.fullmatch(text)
+        if match is None:
+            raise LoginError("the final message is not of SCRAM's form")
+        without_proof, binding, nonce, proof = match.groups()
+        assert self._credential is not None, "the first message came before"
+        if not hmac.compare_digest(nonce, self._nonce):
+            raise LoginError("another nonce than was agreed on")
+        if decode_base64(binding).decode("utf-8", "replace") not in (self._binding, _PLAIN_BINDING):
+            raise LoginError("another channel than was agreed on")
+        message = f"{self._first},{without_proof}".encode()
+        signature = hmac.digest(self._credential.stored_key, message, self._hash)
+        given = decode_base64(proof)
+        if len(given) != len(signature):
+            raise LoginError("a proof of a wrong length")
+        client_key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        is_right = hmac.compare_digest(stored_key, self._credential.stored_key)
+        if not is_right or not self._is_known:
+            raise LoginError(f"wrong password, or nobody is called {(self._name or '')[:100]!r}")
+        self.identity = Identity(f"User:{self._name}")
+        return b"v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash))
+
+
+class ScramClient:
+    """The side of whoever logs in."""
+
+    is_quick = False  # PBKDF2
+
+    def __init__(self, mechanism: str, name: str, password: str, make_nonce: Callable[[], str] | None = None) -> None:
+        self.is_done = False
+        self._mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = (make_nonce or (lambda: secrets.token_urlsafe(NONCE_BYTES)))()
+        self._bare = f"n={escape(name)},r={self._nonce}"
+        self._expected: bytes | None = None  # the server's proof
+
+    def first(self) -> bytes:
+        return f"{_PLAIN_BINDING}{self._bare}".encode()
+
+    def step(self, token: bytes) -> bytes:
+        text = token.decode("utf-8", "replace")
+        return self._on_first(text) if self._expected is None else self._on_final(text, self._expected)
+
+    def _on_first(self, text: str) -> bytes:
+        match = _SERVER_FIRST.fullmatch(text)
+        if match is None:
+            raise LoginError("the broker's first message is not of SCRAM's form")
+        nonce, salt, iterations = match[1], decode_base64(match[2]), int(match[3])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise LoginError("the broker answers with a nonce that is not made of ours")
+        if not ITERATIONS_MIN <= iterations <= CLIENT_ITERATIONS_MAX:
+            raise LoginError(f"Invalid iterations {iterations} for {self._mechanism}")
+        binding = base64.b64encode(_PLAIN_BINDING.encode()).decode()
+        without_proof = f"c={binding},r={nonce}"
+        message = f"{self._bare},{text},{without_proof}".encode()
+        salted = salted_password(self._mechanism, self._password, salt, iterations)
+        credential = of_salted(self._mechanism, salted, salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", self._hash)
+        signature = hmac.digest(credential.stored_key, message, self._hash)
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+        self._expected = hmac.digest(credential.server_key, message, self._hash)
+        return without_proof.encode() + b",p=" + proof
+
+    def _on_final(self, text: str, expected: bytes) -> bytes:
+        self.is_done = True
+        match = _SERVER_FINAL.fullmatch(text)
+        if match is None or match[1] is None:
+            raise LoginError(f"the broker refuses: {match[2] if match is not None else 'no SCRAM'}")
+        if not hmac.compare_digest(decode_base64(match[1]), expected):
+            raise LoginError("the broker does not know the password: it may be somebody else")
+        return b""
+
+
+def escape(name: str) -> str:
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def unescape(text: str) -> str:
+    name = text.replace("=2C", ",").replace("=3D", "\0")
+    if "=" in name:
+        raise LoginError("a name with a bare =")
+    return name.replace("\0", "=")
+
+
+def decode_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise LoginError("what should be base64 is not") from None

@@ -1,0 +1,196 @@
+"""How ZooKeeper is reached safely: who logs in there, and over which TLS. Shared by brokers and tools.
+
+Rules:
+1. As in Java, the login is the section Client of the file that KAFKA_OPTS=-Djava.security.auth.login.config names
+   (`zookeeper.sasl.clientconfig` names another section, `zookeeper.sasl.client=false` is no login at all).
+2. TLS is what the settings `zookeeper.ssl.*` say, else Java's properties of the same meaning in KAFKA_OPTS.
+3. The name of the host is checked, unless zookeeper.ssl.endpoint.identification.algorithm is empty.
+4. Whoever asks for a protection that cannot be had does not run without it: ZooKeeperSecurityError, one line.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.broker_keys.zookeeper import ZooKeeperKeys
+from ottla.base.properties import PropertiesError, read_properties
+from ottla.security.jaas import FILE_PROPERTY, ZOOKEEPER_SECTION, JaasError, LoginModule, read_sections
+from ottla.security.java_options import java_properties
+from ottla.security.live_context import LiveContext
+from ottla.security.sasl.digest_md5 import DigestMd5Client
+from ottla.security.sasl.mechanism import ClientExchange
+from ottla.security.tls import TlsError, client_context
+
+SERVICE: Final = "zookeeper"
+DIGEST_HOST: Final = "zk-sasl-md5"  # ZooKeeper's, whatever the name of its machine
+NONCE_BYTES: Final = 16
+# Java's names of the client's properties, and ours.
+JAVA_NAMES: Final = {
+    "zookeeper.client.secure": "zookeeper.ssl.client.enable",
+    "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keyStore.password": "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.trustStore.location": "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.trustStore.password": "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.protocol": "zookeeper.ssl.protocol",
+    "zookeeper.ssl.enabledProtocols": "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.ciphersuites": "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.crl": "zookeeper.ssl.crl.enable",
+    "zookeeper.ssl.ocsp": "zookeeper.ssl.ocsp.enable",
+}
+JAVA_HOST_CHECK: Final = "zookeeper.ssl.hostnameVerification"
+HOST_CHECK: Final = "zookeeper.ssl.endpoint.identification.algorithm"
+NO_IDENTITY: Final = (
+    "zookeeper.set.acl is true, but nothing says who this broker is: name a JAAS file with a section Client "
+    f"(KAFKA_OPTS=-D{FILE_PROPERTY}=FILE), or set zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location"
+)
+
+MakeExchange = Callable[[str], ClientExchange]
+"""Takes the name of the host to log in at."""
+
+
+class ZooKeeperSecurityError(Exception):
+    """Settings or files with which ZooKeeper cannot be reached as they ask: one line."""
+
+
+class ZooKeeperSecurity:
+    """Made once for a process; each connection asks it anew."""
+
+    def __init__(
+        self, make_login: MakeExchange | None = None, tls_keys: TlsKeys | None = None, *, sets_rights: bool = False
+    ) -> None:
+        """Raises ZooKeeperSecurityError."""
+        self.make_login = make_login
+        self.sets_rights = sets_rights  # whether nodes belong to who creates them
+        self._tls_keys = tls_keys
+        self._tls: LiveContext | None = None
+        if tls_keys is not None:
+            try:
+                self._tls = LiveContext("the connection to ZooKeeper", tls_keys, client_context)
+            except TlsError as problem:
+                raise ZooKeeperSecurityError(f"TLS to ZooKeeper (zookeeper.ssl.*): {problem}") from None
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether ZooKeeper can know who we are."""
+        has_key = self._tls_keys is not None and self._tls_keys.ssl_keystore_location is not None
+        return self.make_login is not None or has_key
+
+    def context(self) -> ssl.SSLContext | None:
+        """For a new connection, with the files as they are now; None without TLS. Reads files."""
+        if self._tls is None or self._tls_keys is None:
+            return None
+        self._tls.refresh(self._tls_keys)
+        return self._tls.context()
+
+    def __repr__(self) -> str:
+        parts = [name for name, is_on in (("login", self.make_login), ("TLS", self._tls)) if is_on]
+        return f"<ZooKeeperSecurity {' and '.join(parts) or 'none'}>"
+
+
+def broker_security(settings: ZooKeeperKeys, environment: Mapping[str, str]) -> ZooKeeperSecurity:
+    """As the settings of a broker and its environment say. Raises ZooKeeperSecurityError."""
+    java = java_properties(environment)
+    keys = _with_java(settings, java)
+    found = ZooKeeperSecurity(_login(java), _tls_keys(keys), sets_rights=settings.zookeeper_set_acl)
+    if found.sets_rights and not found.is_identified:
+        raise ZooKeeperSecurityError(NO_IDENTITY)
+    return found
+
+
+def tool_security(environment: Mapping[str, str], tls_file: str | None = None) -> ZooKeeperSecurity:
+    """As the environment says, and a file with `zookeeper.ssl.*`. As with Kafka, nodes that a tool makes belong to it
+    if it has logged in. Raises ZooKeeperSecurityError."""
+    java = java_properties(environment)
+    keys = _with_java(ZooKeeperKeys(_read(tls_file) if tls_file is not None else {}), java)
+    found = ZooKeeperSecurity(_login(java), _tls_keys(keys))
+    found.sets_rights = found.is_identified
+    return found
+
+
+def java_client_properties(tls_file: str) -> dict[str, str]:
+    """A file with `zookeeper.ssl.*` in the words of ZooKeeper's client in Java. Raises ZooKeeperSecurityError."""
+    texts = _read(tls_file)
+    found = {theirs: texts[ours] for theirs, ours in JAVA_NAMES.items() if ours in texts}
+    if HOST_CHECK in texts:
+        found[JAVA_HOST_CHECK] = str(bool(texts[HOST_CHECK])).lower()
+    return {"zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty", **found}
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {name: text for name, text in read_properties(file.read()).items() if name in ZooKeeperKeys.keys}
+    except PropertiesError as problem:
+        raise ZooKeeperSecurityError(f"{path}:{problem.line}: {problem.cause}") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        cause = getattr(problem, "strerror", None) or "it is no text"
+        raise ZooKeeperSecurityError(f"{path} cannot be read: {cause.lower()}") from None
+
+
+# ---- TLS
+
+
+def _with_java(settings: ZooKeeperKeys, java: Mapping[str, str]) -> ZooKeeperKeys:
+    texts = {ours: java[theirs] for theirs, ours in JAVA_NAMES.items() if theirs in java}
+    if JAVA_HOST_CHECK in java:
+        texts[HOST_CHECK] = "" if java[JAVA_HOST_CHECK].lower() == "false" else "https"
+    return ZooKeeperKeys({**texts, **settings.texts})
+
+
+def _tls_keys(keys: ZooKeeperKeys) -> TlsKeys | None:
+    if not keys.zookeeper_ssl_client_enable:
+        return None
+    for name in ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable"):
+        if getattr(keys, name.replace(".", "_")):
+            raise ZooKeeperSecurityError(f"{name}=true asks for a check that is not built: remove the line")
+    versions = keys.zookeeper_ssl_enabled_protocols or tuple(filter(None, [keys.zookeeper_ssl_protocol]))
+    texts = {
+        "ssl.endpoint.identification.algorithm": keys.zookeeper_ssl_endpoint_identification_algorithm,
+        "ssl.keystore.location": keys.zookeeper_ssl_keystore_location,
+        "ssl.keystore.password": keys.zookeeper_ssl_keystore_password,
+        "ssl.key.password": keys.zookeeper_ssl_keystore_password,
+        "ssl.truststore.location": keys.zookeeper_ssl_truststore_location,
+        "ssl.truststore.password": keys.zookeeper_ssl_truststore_password,
+        "ssl.enabled.protocols": ",".join(versions) or None,
+        "ssl.cipher.suites": ",".join(keys.zookeeper_ssl_cipher_suites) or None,
+    }
+    return TlsKeys({name: text for name, text in texts.items() if text is not None})
+
+
+# ---- logins
+
+
+def _login(java: Mapping[str, str]) -> MakeExchange | None:
+    path = java.get(FILE_PROPERTY)
+    if not path:
+        return None
+    try:
+        sections = read_sections(path)
+    except JaasError as problem:
+        raise ZooKeeperSecurityError(str(problem)) from None
+    section = java.get("zookeeper.sasl.clientconfig") or ZOOKEEPER_SECTION
+    modules = sections.get(section)
+    if modules is None:
+        return None
+    if java.get("zookeeper.sasl.client", "true").lower() == "false":
+        raise ZooKeeperSecurityError(
+            f"{path} has a section {section}, but zookeeper.sasl.client=false switches logins at ZooKeeper off: "
+            "remove one of them"
+        )
+    return _exchanges(modules[0], f"{path}, section {section}")
+
+
+def _exchanges(module: LoginModule, place: str) -> MakeExchange:
+    if "DigestLogin" not in module.short_name:
+        raise ZooKeeperSecurityError(
+            f"{place}: {module.short_name} is not served: logins at ZooKeeper are by "
+            "org.apache.zookeeper.server.auth.DigestLoginModule"
+        )
+    name, password = module.options.get("username"), module.options.get("password")
+    if name is None or password is None:
+        raise ZooKeeperSecurityError(f"{place}: DigestLoginModule needs a username and a password")
+    return lambda _: DigestMd5Client(name, password, SERVICE, DIGEST_HOST, lambda: secrets.token_hex(NONCE_BYTES))

@@ -1,0 +1,280 @@
+"""A Kerberos realm for tests: a real MIT KDC in a temporary folder, up in a tenth of a second, gone without a trace.
+
+    with Kdc() as kdc:
+        service = kdc.keytab("kafka/localhost")
+        alice = kdc.keytab("alice")
+        subprocess.run(["kinit", "-kt", alice, "alice"], env={**os.environ, **kdc.environment})
+
+It needs the programs of Debian's krb5-kdc and krb5-admin-server.
+
+Rules:
+1. Nothing outside the folder is read or written: `environment` is what a process needs to live in this realm.
+2. The port stays reserved while the KDC is down, so that it comes back at the same address with the same principals.
+3. The KDC serves TCP on the loopback interface only, and ends with the test run, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from ottla.testing.folders import Folder
+from ottla.testing.parent import die_with_parent, is_main_thread
+
+HOST = "127.0.0.1"
+REALM = "EXAMPLE.COM"
+OUTPUT = "kdc.output"
+TICKETS = "tickets"
+READY = "commencing operation"
+SECONDS_MAX = 20.0
+LOOK_SECONDS = 0.002
+SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"  # where servers lie, which is not on the path of everybody
+PACKAGES = "apt-get install krb5-kdc krb5-admin-server"
+MASTER_PASSWORD = "of the database, which lives as long as a test"  # noqa: S105
+
+# Names are taken as they are given: a test has no DNS. TCP alone, since a UDP socket cannot be reserved.
+CLIENT_FILE = """\
+[libdefaults]
+  default_realm = {realm}
+  dns_lookup_kdc = false
+  dns_lookup_realm = false
+  dns_canonicalize_hostname = false
+  rdns = false
+  udp_preference_limit = 1
+  ticket_lifetime = {lifetime}
+  renew_lifetime = {lifetime}
+  clockskew = 300
+  kdc_timesync = 0
+[realms]
+  {realm} = {{
+    kdc = {address}
+  }}
+[domain_realm]
+  localhost = {realm}
+"""
+SERVER_FILE = """\
+[kdcdefaults]
+  kdc_listen = ""
+  kdc_tcp_listen = {address}
+[realms]
+  {realm} = {{
+    database_name = {folder}/principal
+    key_stash_file = {folder}/stash
+    acl_file = {folder}/kadm5.acl
+    max_life = {lifetime}
+    max_renewable_life = 7d
+    supported_enctypes = aes256-cts-hmac-sha1-96:normal aes128-cts-hmac-sha1-96:normal
+  }}
+[logging]
+  kdc = FILE:{folder}/kdc.log
+  default = FILE:{folder}/tools.log
+"""
+
+
+class KdcError(Exception):
+    """The KDC did not do what the test asked of it; the message ends with what it said."""
+
+
+class Kdc:
+    """One realm with its KDC. `lifetime` is how long a ticket is good for, in Kerberos' words (`10h`, `5s`)."""
+
+    def __init__(self, realm: str = REALM, *, lifetime: str = "10h", folder: Path | None = None) -> None:
+        self.realm = realm
+        self._folder = Folder(folder)
+        self.folder = self._folder.path
+        self.process: subprocess.Popen[bytes] | None = None
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind((HOST, 0))
+        self.port: int = self._reservation.getsockname()[1]
+        words = {
+            "realm": realm,
+            "address": f"{HOST}:{self.port}",
+            "folder": self.folder,
+            "lifetime": lifetime,
+        }
+        self.krb5_conf = self.folder / "krb5.conf"
+        self.krb5_conf.write_text(CLIENT_FILE.format(**words))
+        (self.folder / "kdc.conf").write_text(SERVER_FILE.format(**words))
+        (self.folder / "kadm5.acl").touch()
+        self._principals: set[str] = set()
+
+    # ---- what a test needs to know
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a process that lives in this realm: MIT's library reads the first, Java the second."""
+        return {
+            "KRB5_CONFIG": str(self.krb5_conf),
+            "JAVA_TOOL_OPTIONS": f"-Djava.security.krb5.conf={self.krb5_conf}",
+            "KRB5CCNAME": f"FILE:{self.folder / TICKETS}",
+        }
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def logs(self) -> str:
+        """What the KDC has said: each request with its outcome."""
+        path = self.folder / "kdc.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    # ---- principals
+
+    def keytab(self, *principals: str, name: str | None = None, lifetime: str | None = None) -> Path:
+        """A keytab with the keys of these principals, which are made if they are new; its name is that of the first.
+
+        Keys that a principal has stay as they are. `lifetime` bounds the tickets of new principals (`5 seconds`).
+        """
+        path = self.folder / f"{name or principals[0].partition('@')[0].replace('/', '-')}.keytab"
+        path.unlink(missing_ok=True)
+        for principal in principals:
+            self.add(principal, lifetime=lifetime)
+            self._admin(f"ktadd -q -norandkey -k {path} {principal}", expected=path)
+        return path
+
+    def add(self, principal: str, password: str | None = None, lifetime: str | None = None) -> None:
+        """A principal with a password, or with a random key; one that is there stays as it is."""
+        if principal in self._principals:
+            return
+        key = "-randkey" if password is None else f'-pw "{password}"'
+        limit = "" if lifetime is None else f'-maxlife "{lifetime}" '
+        self._admin(f"addprinc {limit}{key} {principal}")
+        self._principals.add(principal)
+
+    def change_key(self, principal: str) -> None:
+        """A new random key with the next number (kvno): keytabs that were made before are out of date."""
+        self._admin(f"change_password -randkey {principal}")
+
+    def remove(self, principal: str) -> None:
+        self._admin(f"delete_principal -force {principal}")
+        self._principals.discard(principal)
+
+    def jaas(self, principal: str, keytab: Path | None = None) -> str:
+        """The value of `sasl.jaas.config` for a login with a keytab."""
+        return (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true "
+            f'keyTab="{keytab or self.keytab(principal)}" principal="{self._whole(principal)}";'
+        )
+
+    def ticket(self, principal: str, cache: Path | None = None, *options: str) -> Path:
+        """A ticket as kinit gets it, in the cache of `environment` or another one; `options` are words for kinit."""
+        cache = cache or self.folder / TICKETS
+        self._run(["kinit", *options, "-c", f"FILE:{cache}", "-kt", str(self.keytab(principal)), principal])
+        return cache
+
+    # ---- start and end
+
+    def start(self) -> Self:
+        """Start the KDC; at the first time its database is made."""
+        if self.is_running:
+            return self
+        if not (self.folder / "principal").exists():
+            self._run(["kdb5_util", "create", "-s", "-r", self.realm, "-P", MASTER_PASSWORD])
+        position = len(self.logs)
+        with (self.folder / OUTPUT).open("ab") as file:
+            self.process = subprocess.Popen(  # noqa: S603 (our own command line)
+                [_program("krb5kdc"), "-n", "-r", self.realm, "-P", str(self.folder / "kdc.pid")],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=self._environment(),
+                process_group=0,
+                preexec_fn=die_with_parent if is_main_thread() else None,  # noqa: PLW1509 (it only asks the kernel)
+            )
+        atexit.register(self.stop)
+        self._wait_until_ready(self.process, position)
+        return self
+
+    def stop(self) -> None:
+        """The KDC is away: connections are refused until start()."""
+        process, self.process = self.process, None
+        if process is not None:
+            atexit.unregister(self.stop)
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+            process.wait(SECONDS_MAX)
+
+    def close(self) -> None:
+        self.stop()
+        self._reservation.close()
+        self._folder.remove()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Kdc {self.realm} {HOST}:{self.port} {'running' if self.is_running else 'stopped'}>"
+
+    # ---- inside
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], position: int) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while READY not in self.logs[position:]:
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                said = (self.folder / OUTPUT).read_text(errors="replace")
+                raise KdcError(f"the KDC was not ready:\n{said}\n{self.logs}")
+            time.sleep(LOOK_SECONDS)
+
+    def _whole(self, principal: str) -> str:
+        return principal if "@" in principal else f"{principal}@{self.realm}"
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf"), "LC_ALL": "C"}
+
+    def _admin(self, command: str, expected: Path | None = None) -> None:
+        """kadmin.local says what went wrong and ends with 0: its words tell."""
+        said = self._run(["kadmin.local", "-r", self.realm, "-q", command])
+        problems = [line for line in said.splitlines() if " while " in line or line.startswith(("kadmin", "Usage"))]
+        if problems or (expected is not None and not expected.exists()):
+            raise KdcError(f"{command}: {' '.join(problems) or said}")
+
+    def _run(self, words: Sequence[str]) -> str:
+        answer = subprocess.run(  # noqa: S603 (our own command line)
+            [_program(words[0]), *words[1:]],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        said = answer.stdout + answer.stderr
+        if answer.returncode:
+            raise KdcError(f"{words[0]} ended with exit code {answer.returncode}: {said.strip()}")
+        return said
+
+
+def is_installed() -> bool:
+    """Whether this machine has what a Kdc needs."""
+    return all(_found(name) for name in ("krb5kdc", "kdb5_util", "kadmin.local"))
+
+
+def _program(name: str) -> str:
+    found = _found(name)
+    if found is None:
+        raise KdcError(f"there is no program {name} on this machine: {PACKAGES}")
+    return found
+
+
+def _found(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PROGRAMS}")

@@ -1,0 +1,101 @@
+"""The authorizer: super users, what holds without rules, its table of answers, rehearsals."""
+
+import logging
+
+import pytest
+
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import AccessControlEntry, Acls, ResourcePattern
+from ottla.security.authorizer import DECISIONS_MAX, Authorizer
+from ottla.security.denials import DENIED, WOULD_BE_DENIED, DenialLog, read_denials
+
+ALICE, HOST = "User:alice", "10.0.0.1"
+TOPIC, READ = ResourceType.TOPIC, Operation.READ
+ORDERS = ResourcePattern(TOPIC, "orders")
+
+
+def rules(pattern: ResourcePattern, *permissions: Permission, who: str = ALICE) -> Acls:
+    return {pattern: frozenset(AccessControlEntry(who, "*", READ, permission) for permission in permissions)}
+
+
+def test_super_users_may_do_what_rules_deny() -> None:
+    acls = rules(ORDERS, Permission.DENY)
+    assert not Authorizer(acls).is_granted(ALICE, HOST, READ, TOPIC, "orders")
+    authorizer = Authorizer(acls, [ALICE])
+    assert authorizer.is_granted(ALICE, HOST, READ, TOPIC, "orders")
+    assert authorizer.is_any_granted(ALICE, HOST, Operation.WRITE, TOPIC)
+    assert authorizer.explain(ALICE, HOST, READ, TOPIC, "orders").rule == "SuperUser"
+
+
+def test_a_resource_without_rules_may_be_everybodys() -> None:
+    acls = rules(ORDERS, Permission.ALLOW, who="User:bob")
+    strict, open_to_all = Authorizer(acls), Authorizer(acls, allows_without_rules=True)
+    assert not strict.is_granted(ALICE, HOST, READ, TOPIC, "other")
+    assert open_to_all.is_granted(ALICE, HOST, READ, TOPIC, "other")
+    assert not open_to_all.is_granted(ALICE, HOST, READ, TOPIC, "orders"), "this one has rules"
+    assert open_to_all.is_any_granted(ALICE, HOST, Operation.WRITE, TOPIC)
+    assert [each.explain(ALICE, HOST, READ, TOPIC, "other").rule for each in (strict, open_to_all)] == [
+        "DefaultDeny",
+        "DefaultAllow",
+    ]
+
+
+def test_new_rules_count_at_once() -> None:
+    allowed, denied = rules(ORDERS, Permission.ALLOW), rules(ORDERS, Permission.ALLOW, Permission.DENY)
+    authorizer = Authorizer({})
+    seen = []
+    for acls in (allowed, denied, {}, allowed):
+        authorizer.take(acls)
+        seen.append(authorizer.is_granted(ALICE, HOST, READ, TOPIC, "orders"))
+        seen.append(authorizer.is_any_granted(ALICE, HOST, READ, TOPIC))
+    assert seen == [True, True, False, False, False, False, True, True]
+
+
+def test_the_table_of_answers_is_bounded() -> None:
+    authorizer = Authorizer(rules(ResourcePattern(TOPIC, "o", PatternType.PREFIXED), Permission.ALLOW))
+    answers = [authorizer.is_granted(ALICE, HOST, READ, TOPIC, f"o{number}") for number in range(DECISIONS_MAX + 5)]
+    assert all(answers)
+    assert "decisions=5>" in repr(authorizer)
+    authorizer.is_granted(ALICE, HOST, READ, TOPIC, "o" * 1000)
+    assert "decisions=5>" in repr(authorizer), "long names are not kept"
+
+
+def test_what_the_brokers_settings_say(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    for is_permissive, word in ((False, DENIED), (True, WOULD_BE_DENIED)):
+        caplog.clear()
+        log = DenialLog(lambda: 0, is_permissive=is_permissive)
+        authorizer = Authorizer({}, is_permissive=is_permissive, denials=log)
+        assert authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch") is not is_permissive
+        (line,) = caplog.messages
+        assert line == (
+            f"Principal = User:alice {word} operation = READ from host = 10.0.0.1 on resource = Topic:LITERAL:orders "
+            "for request = Fetch with resourceRefCount = 1 based on rule DefaultDeny"
+        )
+        (denial,) = read_denials([f"[2026-01-01 00:00:00,000] INFO {line} (kafka.authorizer.logger)"], word=word)
+        assert denial[:6] == (ALICE, HOST, READ, TOPIC, "orders", "Fetch")
+
+
+def test_denials_fill_no_disk(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    now = [0]
+    authorizer = Authorizer({}, denials=DenialLog(lambda: now[0], is_permissive=False))
+    for _ in range(1000):
+        authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
+    assert len(caplog.messages) == 1
+    now[0] = 1000
+    for number in range(1000):
+        authorizer.refuses(ALICE, HOST, READ, TOPIC, f"t{number}", "Fetch")
+    assert len(caplog.messages) == 102
+    assert caplog.messages[1].startswith("999 denials before this one are not told")
+    now[0] = 70_000
+    authorizer.refuses(ALICE, HOST, READ, TOPIC, "orders", "Fetch")
+    assert caplog.messages[-2:][0].startswith("900 denials"), "and then what is tried again is told again"
+
+
+def test_a_name_cannot_make_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kafka.authorizer.logger")
+    authorizer = Authorizer({}, denials=DenialLog(lambda: 0, is_permissive=False))
+    authorizer.refuses(ALICE, HOST, READ, ResourceType.GROUP, "g\nPrincipal = User:admin", "JoinGroup")
+    (line,) = caplog.messages
+    assert "\n" not in line

@@ -1,0 +1,93 @@
+"""Which protocol a client's properties ask for: Kafka's words, and those of the documents that people bring along."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.client.java_properties import translate
+from ottla.client.kafka_python import translated, wants_kerberos
+from ottla.security.client_protocol import client_protocol
+
+SERVICE = {"sasl.kerberos.service.name": "kafka"}
+TLS = {"ssl.mode.enable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "protocol"),
+    [
+        ({}, "PLAINTEXT"),
+        ({"security.protocol": "PLAINTEXT"}, "PLAINTEXT"),
+        ({"security.protocol": " sasl_plaintext ", **SERVICE}, "SASL_PLAINTEXT"),
+        ({"security.protocol": "SSL", **TLS}, "SSL"),
+        ({**SERVICE, **TLS}, "SASL_SSL"),
+        ({"security.protocol": "SASL_PLAINTEXT", **SERVICE, **TLS}, "SASL_SSL"),
+        ({"security.protocol": "SASL_SSL", **SERVICE, **TLS}, "SASL_SSL"),
+        ({"security.protocol": "SSL", **SERVICE, **TLS}, "SSL"),
+        (TLS, "SSL"),
+        ({"ssl.mode.enable": "false"}, "PLAINTEXT"),
+        ({"security.protocol": "SASL_PLAINTEXT", "ssl.mode.enable": " False"}, "SASL_PLAINTEXT"),
+        (SERVICE, "PLAINTEXT"),
+        ({"security.protocol": "nonsense"}, "NONSENSE"),
+    ],
+)
+def test_protocols(properties: dict[str, str], protocol: str) -> None:
+    assert client_protocol(properties) == protocol
+    if "security.protocol" in properties or "ssl.mode.enable" in properties:
+        settings = translate(properties)
+        assert settings["security.protocol"] == protocol
+        assert "ssl.mode.enable" not in settings
+
+
+def test_who_wants_kerberos() -> None:
+    assert wants_kerberos({**SERVICE, **TLS})
+    assert wants_kerberos({"security.protocol": "SASL_PLAINTEXT", "error_cb": print})
+    assert wants_kerberos({"security.protocol": "SASL_SSL", "sasl.mechanisms": "gssapi"})
+    assert not wants_kerberos({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"})
+    assert not wants_kerberos({"security.protocol": "SSL"})
+    assert not wants_kerberos({})
+
+
+def test_keytabs_of_a_login_module_under_librdkafkas_names() -> None:
+    jaas = 'com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true keyTab="a.keytab" principal="b@C";'
+    found = translate({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": jaas, **SERVICE})
+    assert found == {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.kerberos.keytab": "a.keytab",
+        "sasl.kerberos.principal": "b@C",
+        "sasl.kerberos.service.name": "kafka",
+    }
+
+
+def test_settings_under_kafka_pythons_names() -> None:
+    known = {
+        "acks": -1,
+        "compression_type": None,
+        "linger_ms": 0,
+        "enable_idempotence": True,
+        "ssl_check_hostname": True,
+    }
+    known |= {"max_request_size": 1, "bootstrap_servers": "", "ssl_cafile": None, "partitioner": object()}
+    unknown: list[str] = []
+    given = {
+        "bootstrap.servers": "a:1,b:2",
+        "acks": "all",
+        "compression.type": "none",
+        "linger.ms": "5",
+        "enable.idempotence": "False",
+        "message.max.bytes": 1000,
+        "ssl.ca.location": "ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+        "partitioner": "murmur2_random",
+        "sasl.kerberos.keytab": "a.keytab",
+        "error_cb": print,
+        "sticky.partitioning.linger.ms": "1",
+    }
+    assert translated(given, known, unknown.append) == {
+        "bootstrap_servers": "a:1,b:2",
+        "acks": "all",
+        "compression_type": None,
+        "linger_ms": 5,
+        "enable_idempotence": False,
+        "max_request_size": 1000,
+    }
+    assert unknown == ["sticky.partitioning.linger.ms"]
