@@ -13,10 +13,12 @@ from ottla.pipelines.steps.mask import Mask
 from ottla.pipelines.steps.order import Order
 from ottla.pipelines.steps.outliers import Outliers
 from ottla.pipelines.steps.parse import Parse
+from ottla.pipelines.steps.pattern import Pattern
 from ottla.pipelines.steps.python import Python
 from ottla.pipelines.steps.rule import Rule
 from ottla.pipelines.steps.sample import Sample
 from ottla.pipelines.steps.sql import Sql
+from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import Step
 from ottla.pipelines.steps.top import Top
 from ottla.pipelines.steps.union import Union
@@ -48,4 +50,6 @@ STEPS: dict[str, type[Step]] = {
     "anomalies": Anomalies,
     "outliers": Outliers,
     "order": Order,
+    "pattern": Pattern,
+    "stateful": Stateful,
 }
