@@ -171,7 +171,7 @@ class Pauses:
         state.set_timer(state["until"])
         return {"rows": state["rows"], "why": "third"} if state["rows"] % 3 == 0 else None
 
-    def on_timer(self, time: datetime, state: Any) -> dict[str, Any]:  # noqa: ARG002
+    def on_timer(self, time: datetime, state: Any) -> dict[str, Any]:
         made = {"rows": state["rows"], "why": "pause"}
         state.forget()
         return made

@@ -72,6 +72,7 @@ class Account:
         late = self.late[passage]
         where = self.sums.get(passage.where, Counter())["filtered"]
         filtered = where if passage.kind == "merges" else max(came - late - made, 0)
+        came = max(came, filtered + late + dead)  # what dies may have come in an earlier run, and have been held since
         return self._row(passage, came, came - filtered - late - dead, filtered, late, dead, made)
 
     def _marked(self, passage: Passage, sums: Counter[str]) -> StepCount:

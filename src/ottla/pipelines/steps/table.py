@@ -6,6 +6,7 @@ from ottla.pipelines.steps.anomalies import Anomalies
 from ottla.pipelines.steps.associations import Associations
 from ottla.pipelines.steps.columns import Cast, Derive, Drop, Flatten, Rename, Select
 from ottla.pipelines.steps.deduplicate import Deduplicate
+from ottla.pipelines.steps.enrich import Enrich
 from ottla.pipelines.steps.explode import Explode
 from ottla.pipelines.steps.filter import Filter
 from ottla.pipelines.steps.join import Join
@@ -41,6 +42,7 @@ STEPS: dict[str, type[Step]] = {
     "sql": Sql,
     "union": Union,
     "python": Python,
+    "enrich": Enrich,
     "watermark": Watermark,
     "window": Window,
     "deduplicate": Deduplicate,
