@@ -72,7 +72,6 @@ class Enrich:
         default=Duration(10_000), metadata={"doc": "pauses before asking again, of all keys together (10 seconds)"}
     )
     KIND: ClassVar[Kind] = "asks"
-    ORDER_MATTERS: ClassVar[str] = "the answers are those of the moment at which the batch runs"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         places = [name for name in ("http", "sqlite", "postgres", "sqlalchemy") if getattr(self, name)]

@@ -59,7 +59,7 @@ class Pattern:
             yield "by", "names no column", ""
         if not 1 <= len(self.then) < CONDITIONS_MAX:
             yield "then", f"names from 1 to {CONDITIONS_MAX - 1} conditions", ""
-        for name, text in self._conditions():
+        for name, text in self.conditions:
             problem = check_condition(text)
             if problem:
                 yield name, f"{text!r} {problem}", ""
@@ -82,7 +82,7 @@ class Pattern:
     def apply(self, frame: Frame) -> Frame:
         need_columns(frame, self.by, "by")
         time = time_of_results(frame, self.by)
-        conditions = [F.expr(text) for _, text in self._conditions()]
+        conditions = [F.expr(text) for _, text in self.conditions]
         known = reduce(Column.__and__, (F.col(quoted(name)).isNotNull() for name in self.by))
         wanted = reduce(Column.__or__, (F.coalesce(each, F.lit(False)) for each in conditions))
         frame = watch_late(frame.taking_part(known & wanted))
@@ -97,7 +97,9 @@ class Pattern:
     def row_order(self, before: RowOrder) -> RowOrder:  # noqa: ARG002
         return RowOrder((INSTANT,))  # the order of time, also from batch to batch
 
-    def _conditions(self) -> list[tuple[str, str]]:
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
+        """The field of each, and its text."""
         named = [("first", self.first), *(("then", text) for text in self.then)]
         return named if self.without is None else [*named, ("without", self.without)]
 

@@ -36,6 +36,7 @@ KEEPS: list[dict[str, object]] = [
     {"join": {"newest_of": "other", "on": ["page"]}},
     {"join": {"sqlite": "shop.db", "table": "pages", "on": ["page"], "kind": "left"}},
     {"outliers": {"model": "forest.npz"}},
+    {"enrich": {"http": "http://users/{page}", "schema": {"city": "string"}}},
 ]
 LOSES: list[dict[str, object]] = [
     {"union": {"with_stream": "other"}},
@@ -133,6 +134,7 @@ def test_elements_are_in_the_order_of_their_list_and_ordered_rows_in_that_of_the
         ([{"parse": {"format": "json", "schema": SCHEMA, "column": "n"}}], "page", False),
         ([{"python": {"function": "code:clean", "each": "row"}}], "page", False),
         ([{"join": {"newest_of": "other", "on": ["page"]}}], "page", True),
+        ([{"enrich": {"http": "http://users/{page}", "schema": {"city": "string"}}}], "page", True),
         ([{"rule": {"good": "n > 1"}}, {"flatten": {}}, {"outliers": {"model": "m.npz"}}], "page", True),
         ([{"window": {"total": True, "by": ["n"]}}], "page", False),
     ],

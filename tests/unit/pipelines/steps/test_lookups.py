@@ -225,7 +225,7 @@ def test_sqlite_is_asked_and_never_changed(tmp_path: Path) -> None:
     for asking, words in [
         (products, "the query gives several rows for one key"),
         (place("SELECT more FROM products WHERE id = :id"), "the query gives no column 'name', only more"),
-        (place("SELECT nothing FROM products WHERE id = :id"), "no such column: nothing"),
+        (place("SELECT colour FROM products WHERE id = :id"), "no such column: colour"),
         (place("WITH x AS (SELECT 1) DELETE FROM products WHERE id = :id"), "attempt to write a readonly database"),
     ]:
         with pytest.raises(LookupFailedError, match=words):
