@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,15 @@ import pytest
 from tests.pipelines.frames import living, table, through
 
 from conformance.recipes import running_postgresql
+from ottla.pipelines.running.dead_letters import CarriedLetters
+from ottla.pipelines.running.delivery import Delivery, Route
+from ottla.pipelines.sinks.batch import Batch, SinkError
+from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Passage
 from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Server(ThreadingHTTPServer):
@@ -156,6 +161,56 @@ def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
     server.refused = {}
     run_once(spark, pipeline, tmp_path / "state")
     assert [n for (n,) in rows_of(tmp_path / "out.db", "SELECT n FROM cities")] == sorted(range(60), key=str)
+
+
+@dataclass
+class Flaky:
+    """A place that fails when it is told to."""
+
+    rows: list[list[int]] = field(default_factory=list)
+    is_failing: bool = False
+
+    def write(self, rows: DataFrame, _batch: Batch) -> None:
+        if self.is_failing:
+            raise SinkError("not now")
+        self.rows.append(sorted(row.n for row in rows.collect()))
+
+
+def test_a_batch_that_is_repeated_writes_what_was_answered_first(spark: SparkSession, tmp_path: Path) -> None:
+    first, second, letters = Flaky(), Flaky(is_failing=True), Flaky()
+    routes = tuple(Route(sink, None, None, (), (), False) for sink in (first, second))
+    step = Passage("main", 2, "enrich", 2, "asks")
+    delivery = Delivery("q", str(tmp_path), routes, "id", CarriedLetters(Kept(letters), "p", (step,)), pins=True)
+    record = (
+        "named_struct('_topic', 't', '_partition', 0, '_offset', n, '_timestamp', 1L, '_key', CAST(NULL AS BINARY), "
+    )
+    record += (
+        "'_value', encode(string(n), 'UTF-8'), '_headers', CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>))"
+    )
+
+    def answered(dead: int) -> DataFrame:
+        fate = f"IF(n = {dead}, -2, 0) AS {FATE}"
+        return spark.range(3).selectExpr("id AS n").selectExpr("n", f"{record} AS {LETTER}", fate, f"'x' AS {REASON}")
+
+    with pytest.raises(SinkError, match="not now"):
+        delivery(answered(dead=1), 0)
+    second.is_failing = False
+    delivery(answered(dead=2), 0)  # the same batch; the server says something else now
+    assert (first.rows, second.rows) == ([[0, 2], [0, 2]], [[0, 2]])
+    assert letters.rows == [[1], [1]]
+    delivery(answered(dead=0), 1)
+    assert second.rows[1:] == [[1, 2]]
+    assert [each.name for each in (tmp_path / "pinned").iterdir()] == ["1"]
+
+
+@dataclass
+class Kept:
+    """The numbers in the values of letters."""
+
+    letters: Flaky
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        self.letters.write(rows.selectExpr("int(string(value)) AS n"), batch)
 
 
 SCHEMA = {"name": "string", "price": "decimal(10,2)", "since": "timestamp"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.pipelines.frames import table, through
-from tests.pipelines.streams import at
+from tests.pipelines.frames import living, table, through, utc
+from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
@@ -86,20 +86,20 @@ def rows_of(file: Path, statement: str) -> list[tuple[Any, ...]]:
         return sorted(database.execute(statement).fetchall(), key=repr)
 
 
-@pytest.mark.parametrize("run", [run_once, run_batch])
+@pytest.mark.parametrize("runs", [run_once, run_batch])
 def test_what_dies_in_code_of_the_user_is_a_letter_and_restarts_change_nothing(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, run: Any
+    spark: SparkSession, bootstrap: str, tmp_path: Path, runs: Any
 ) -> None:
     name = f"keyed-{uuid.uuid4().hex[:8]}"
     (tmp_path / "sessions.py").write_text(CODE)
     pipeline = pipeline_of(TEXT.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
-    parts = [ROWS[:6], ROWS[6:]] if run is run_once else [ROWS]
+    parts = [ROWS[:6], ROWS[6:]] if runs is run_once else [ROWS]
     counts = []
     for part in parts:
         produce(bootstrap, name, part, partition=0)
-        counts += run(spark, pipeline, tmp_path / "state")
+        counts += runs(spark, pipeline, tmp_path / "state")
     found = rows_of(tmp_path / "out.db", "SELECT user, what, moment FROM sessions")
-    ends = AT_THE_END if run is run_batch else []
+    ends = AT_THE_END if runs is run_batch else []
     assert found == sorted([*SESSIONS, *ends], key=repr)
     newest = rows_of(tmp_path / "out.db", "SELECT user, what, moment FROM newest")
     assert newest == [("ann", "begin", 1), ("bob", "timer", 39), *ends[2:]]
@@ -114,6 +114,34 @@ def test_what_dies_in_code_of_the_user_is_a_letter_and_restarts_change_nothing(
         each = figures.setdefault(count.step, [0, 0, 0])
         each[:] = [a + b for a, b in zip(each, (count.came, count.filtered, count.dead), strict=True)]
     assert (figures["stateful"], figures["rule"][2], figures["pattern"]) == ([14, 1, 2], 6, [14, 8, 0])
+
+
+def test_the_time_of_the_records_becomes_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    schema = "user string, page string, timestamp timestamp, offset bigint, topic string, partition int"
+    rows = [("ann", "a", at(1), 0, "t", 0), ("ann", "b", at(1), 1, "t", 0), ("ann", "a", at(2), 2, "t", 0)]
+    steps: list[dict[str, object]] = [
+        {"select": ["user", "page"]},
+        {"watermark": {"delay": "1 second"}},
+        {
+            "pattern": {
+                "by": ["user"],
+                "first": "page = 'a'",
+                "then": "page = 'b'",
+                "within": "5 seconds",
+                "emit": "both",
+            }
+        },
+        {"window": {"size": "1 minute", "by": ["outcome"], "count": "n"}},
+    ]
+    batch = through(table(spark, rows, schema), *steps[:3])
+    assert [(row["outcome"], row["timestamp"]) for row in living(batch)] == [
+        ("matched", utc(2026, 1, 1, 0, 0, 1)),
+        ("timed_out", utc(2026, 1, 1, 0, 0, 7)),
+    ]
+    ends = [("end", "x", END, 3, "t", 0)]
+    stream = through(streaming(spark, tmp_path / "in", schema, [[rows[1]], [rows[0], rows[2]], ends]), *steps)
+    ran = run(stream, tmp_path)
+    assert sorted((row["outcome"], row["n"]) for row in ran.rows) == [("matched", 1), ("timed_out", 1)]
 
 
 def test_code_that_does_not_fit_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ class Frame:
     def taking_part(self, condition: Column) -> Frame:
         """Rows for which the condition is not true play no part in the step at work, which makes new rows: filtered."""
         wanted = F.coalesce(condition, F.lit(False))
-        if not self.around.is_counting:
+        if not (self.around.is_counting or self.is_streaming):
             return self._marked_rows(self.rows.filter(wanted))
         # Counting them also keeps Spark from filtering before the watermark, which would then not move with them.
         name, rows = self.around.observe(self.rows, [F.count_if(~wanted).alias("filtered")])
