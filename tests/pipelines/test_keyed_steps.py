@@ -11,6 +11,7 @@ import pytest
 from tests.pipelines.frames import living, table, through, utc
 from tests.pipelines.streams import END, at, run, streaming
 
+from ottla.cli.main import main
 from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
@@ -114,6 +115,29 @@ def test_what_dies_in_code_of_the_user_is_a_letter_and_restarts_change_nothing(
         each = figures.setdefault(count.step, [0, 0, 0])
         each[:] = [a + b for a, b in zip(each, (count.came, count.filtered, count.dead), strict=True)]
     assert (figures["stateful"], figures["rule"][2], figures["pattern"]) == ([14, 1, 2], 6, [14, 8, 0])
+
+
+CASES = """\
+cases:
+  sessions and pairs:
+    given:
+      - p: [{n: 0, user: ann, page: a, second: 1}, {n: 1, user: ann, page: bad, second: 2}]
+      - p: [{n: 2, user: ann, page: b, second: 3}]
+    watermark: end
+    expect:
+      sessions: {rows: [{what: begin, moment: 1}, {what: timer, moment: 31}, {what: timer, moment: 33}], ordered: true}
+      pairs: [{user: ann, outcome: matched, first_n: 0, then_n: 2}]
+    ignore: [user, pages]
+    dead_letters: [{reason: "sessions.py:7: ValueError: no page 1", step: sessions 1 stateful}]
+"""
+
+
+def test_cases_beside_the_pipeline(spark: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark is not None  # it is used, and left to the other tests
+    (tmp_path / "sessions.py").write_text(CODE)
+    (tmp_path / "p.yaml").write_text(TEXT.replace("{name}", "p").replace("{bootstrap}", "127.0.0.1:1"))
+    (tmp_path / "p.test.yaml").write_text(CASES.replace("{user: ann, outcome", "{outcome"))
+    assert main(["pipeline", "test", str(tmp_path / "p.yaml")]) == 0, capsys.readouterr()
 
 
 def test_the_time_of_the_records_becomes_a_column(spark: SparkSession, tmp_path: Path) -> None:
