@@ -147,6 +147,49 @@ def in_line() -> Iterator[tuple[Any, ...]]:
     return ((event[0],) for event in sorted(EVENTS, key=lambda event: event[3]))
 
 
+def followed() -> Iterator[tuple[Any, ...]]:
+    """The first later visit to the shop of each user who was at home, if it comes within ten seconds."""
+    for number, (_, user, page, moment, _) in enumerate(line := sorted(EVENTS, key=lambda event: event[3])):
+        if user is not None and page == "home":
+            later = (event for event in line[number + 1 :] if event[1:3] == (user, "shop"))
+            shop = next(later, None)
+            is_near = shop is not None and shop[3] - moment <= timedelta(seconds=10)
+            end = naive(shop[3]) if shop is not None and is_near else naive(moment + timedelta(seconds=10))
+            found = (line[number][0], shop[0]) if shop is not None and is_near else (line[number][0], None)
+            yield user, "matched" if is_near else "timed_out", *found, end
+
+
+class Pauses:
+    """How many rows came one after the other, each within five seconds of the one before; every third row of a user
+    is told at once."""
+
+    def on_row(self, row: dict[str, Any], state: Any) -> dict[str, Any] | None:
+        if state["until"] is not None:
+            state.delete_timer(state["until"])
+        state["rows"] = (state["rows"] or 0) + 1
+        state["until"] = row["at"] + timedelta(seconds=5)
+        state.set_timer(state["until"])
+        return {"rows": state["rows"], "why": "third"} if state["rows"] % 3 == 0 else None
+
+    def on_timer(self, time: datetime, state: Any) -> dict[str, Any]:
+        made = {"rows": state["rows"], "why": "pause"}
+        state.forget()
+        return made
+
+
+def pauses() -> Iterator[tuple[Any, ...]]:
+    for user in ("ann", "bob", "cid"):
+        times = sorted(event[3] for event in EVENTS if event[1] == user)
+        count = 0
+        for moment, following in zip(times, [*times[1:], END], strict=True):
+            count += 1
+            if count % 3 == 0:
+                yield user, count, "third", naive(moment)
+            if following - moment > timedelta(milliseconds=5000):
+                yield user, count, "pause", naive(moment + timedelta(seconds=5))
+                count = 0
+
+
 def carts() -> Iterator[tuple[Any, ...]]:
     return ((str(event[0]), "***", event[4] / 1000) for event in EVENTS if event[2] == "cart")
 
@@ -199,12 +242,25 @@ CASES: dict[str, tuple[list[dict[str, object]], tuple[str, ...], Callable[[], It
         strange,
     ),
     "order": ([{"order": {}}], ("id",), in_line),
+    "pattern": (
+        [{"pattern": {"by": ["user"], "first": "page = 'home'", "then": "page = 'shop'", "within": "10 seconds",
+                      "emit": "both"}}],
+        ("user", "outcome", "first_id", "then_id", "at"),
+        followed,
+    ),
+    "stateful": (
+        [{"stateful": {"by": ["user"], "code": Pauses, "state": {"rows": "int", "until": "timestamp"},
+                       "schema": {"rows": "int", "why": "string"}, "forget_after": "1 minute"}}],
+        ("user", "rows", "why", "at"),
+        pauses,
+    ),
     "steps that look at one row": (STATELESS, ("number", "page", "seconds"), carts),
 }  # fmt: skip
 GROUPED = {"deduplicate": 10, "associations": 5}  # steps that go by groups of ids
 ELSEWHERE = {
     "watermark",  # every case here
     "join",  # test_joins.py
+    "enrich",  # test_enrich.py
     "parse", "union", "outliers",  # look at one row at a time: the same code in batch and stream
 }  # fmt: skip
 KEPT_BY_KEY = {"total"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "pipeline-steps.md"
 STATELESS = {
     "parse", "filter", "rule", "select", "rename", "drop", "cast", "derive", "mask", "flatten", "explode", "sample",
-    "union", "python", "sql",
+    "union", "python", "sql", "enrich",
 }  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -55,12 +55,13 @@ def as_mapping(step: object) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the Python files of the page; the training has been run."""
+    """With the Python files of the page; those that make something have been run."""
     made = tmp_path_factory.mktemp("page")
     for kind, text in blocks():
         if kind == "python":
             (made / text.splitlines()[0].removeprefix("# ")).write_text(text)
-    subprocess.run([sys.executable, "train.py"], cwd=made, check=True)
+    for script in ("train.py", "make_shop.py"):
+        subprocess.run([sys.executable, script], cwd=made, check=True)
     return made
 
 

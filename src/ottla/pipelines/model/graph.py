@@ -102,7 +102,7 @@ def _said(spec: object) -> Iterator[str]:
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if value != default and field.name not in ("salt", "postgres"):  # secrets
+        if value != default and field.name not in ("salt", "postgres", "sqlalchemy", "headers", "http"):  # secrets
             yield _words(value)
 
 

@@ -64,20 +64,24 @@ class Account:
 
     def _count(self, passage: Passage) -> StepCount:
         sums = self.sums.get(passage.observation, Counter())
-        if passage.kind == "marks":
+        if passage.marks:
             return self._marked(passage, sums)
         came = sum(self.sums.get(name, Counter())["out"] for name in passage.before)
-        made = sums["in"]
+        dead = sums[f"dead_{passage.mark}"] if passage.kills else 0
+        made = sums["in"] - dead
         late = self.late[passage]
         where = self.sums.get(passage.where, Counter())["filtered"]
         filtered = where if passage.kind == "merges" else max(came - late - made, 0)
-        return self._row(passage, came, came - filtered - late, filtered, late, 0, made)
+        came = max(came, filtered + late + dead)  # what dies may have come in an earlier run, and have been held since
+        return self._row(passage, came, came - filtered - late - dead, filtered, late, dead, made)
 
     def _marked(self, passage: Passage, sums: Counter[str]) -> StepCount:
         gone_before = sum(
             sums[f"filtered_{earlier.mark}"] + sums[f"dead_{earlier.mark}"]
             for earlier in self.passages
-            if earlier.observation == passage.observation and earlier.kind == "marks" and earlier.mark < passage.mark
+            if earlier.observation == passage.observation
+            and (earlier.marks or earlier.kills)
+            and earlier.mark < passage.mark
         )
         came = sums["in"] - gone_before
         filtered, dead = sums[f"filtered_{passage.mark}"], sums[f"dead_{passage.mark}"]
@@ -94,10 +98,11 @@ def dead_in(observed: Observed) -> int:
 
 
 def letters_in(observed: Observed, passages: Iterable[Passage], streams: Container[str]) -> int:
-    """How many of them become letters: those that died in steps of these streams, before rows were merged."""
+    """How many of them become letters after the batch: those that died in steps of these streams, before rows were
+    merged and before others were asked."""
     count = 0
     for passage in passages:
-        if passage.kind in ("merges", "opaque"):
+        if passage.kind in ("merges", "opaque", "asks"):
             break
         if passage.kind == "marks" and passage.stream in streams:
             count += observed.get(passage.observation, {}).get(f"dead_{passage.mark}") or 0

@@ -16,7 +16,7 @@ from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.dead_letters import dead_letter_sink, letters_of, own_streams
-from ottla.pipelines.running.delivery import make_delivery
+from ottla.pipelines.running.delivery import for_frame, make_delivery
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.followed_query import FAILURES
 from ottla.pipelines.running.owed import Owed, letters
@@ -42,11 +42,13 @@ class BatchQuery:
         self.ranges = find_ranges(pipeline, stream, choices.starting)
         self.builder = Builder(spark, pipeline, is_streaming=False, choices=choices, ranges=self.ranges)
         frame, self.rows = self.builder.query(stream.name)
+        delivery = make_delivery(pipeline, stream, self.folder, self.identity)
+        self.delivery = for_frame(delivery, pipeline, stream, frame)
+        self.letter_sink = dead_letter_sink(pipeline)
         self.account = Account(frame.passages, frame.sources)
         self.news: list[Progress] = []
         self.failure: str | None = None
         self.warnings: list[str] = []
-        self.letter_sink = dead_letter_sink(pipeline)
         self.unsent = 0
         self.is_stopped = False
         self.thread = threading.Thread(target=self._run, name=f"batch {stream.name}", daemon=True)
@@ -82,7 +84,7 @@ class BatchQuery:
     def _run(self) -> None:
         started = time.monotonic()
         try:
-            make_delivery(self.pipeline, self.stream, self.folder, self.identity)(self.rows, BATCH_ID)
+            self.delivery(self.rows, BATCH_ID)
             observed = self._observed()
             self.account.add(observed)
             if self.letter_sink is not None:

@@ -19,7 +19,7 @@ from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
 from ottla.pipelines.source import register
-from ottla.pipelines.steps.frame import FATE, REASON, Frame, Passage, source_frame
+from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Frame, Passage, source_frame
 from ottla.pipelines.steps.step import Step
 
 if TYPE_CHECKING:
@@ -71,11 +71,13 @@ class Builder:
 
     def query(self, name: str) -> tuple[Frame, DataFrame]:
         """The frame, and its rows after a look at what the sinks want of them: what is visible, and the hidden columns
-        that tell the order where a sink asks for it. Raises PipelineError."""
-        frame = self.frame(name)
+        that tell the order where a sink asks for it, and the dead that have a letter. Raises PipelineError."""
         stream = self.pipeline.streams[name]
+        frame = self._built(stream).settle(keeps_letters=self.pipeline.dead_letter_topic is not None)
         check_sinks(frame.rows.select(*(F.col(f"`{column}`") for column in frame.columns)), stream)
         order = sink_order(self.pipeline, stream)
+        if LETTER in frame.rows.columns and self.pipeline.dead_letter_topic is not None:
+            order = (*order, LETTER, FATE, REASON)
         return frame, frame.rows.select(*(F.col(f"`{column}`") for column in (*frame.columns, *order)))
 
     def stream(self, name: str) -> Frame:

@@ -21,6 +21,7 @@ from ottla.pipelines.model.problems import Path, PipelineError, Problem
 from ottla.pipelines.running.sink_checks import conditions, named_columns
 from ottla.pipelines.steps.columns import Cast, Derive, Drop, Rename, Select
 from ottla.pipelines.steps.deduplicate import Deduplicate
+from ottla.pipelines.steps.enrich import Enrich
 from ottla.pipelines.steps.event_time import WINDOW_END, WINDOW_START
 from ottla.pipelines.steps.explode import Explode
 from ottla.pipelines.steps.filter import Filter
@@ -28,10 +29,12 @@ from ottla.pipelines.steps.mask import Mask
 from ottla.pipelines.steps.parse import Parse
 from ottla.pipelines.steps.parsing.choose import choose_reader
 from ottla.pipelines.steps.parsing.grok import GrokError
-from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type
+from ottla.pipelines.steps.parsing.schemas import SchemaError, parse_type, read_schema
+from ottla.pipelines.steps.pattern import Pattern
 from ottla.pipelines.steps.rule import Rule
 from ottla.pipelines.steps.sample import Sample
 from ottla.pipelines.steps.sql_columns import needed_columns
+from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import StepError
 from ottla.pipelines.steps.watermark import Watermark
 from ottla.pipelines.steps.window import Window
@@ -265,8 +268,39 @@ def _sample(step: Sample, flow: Flow) -> None:
     flow.need(step.by, "by")
 
 
+def _enrich(step: Enrich, flow: Flow) -> None:
+    flow.need(step.keys, "http" if step.http is not None else "query")
+    made = _declared(step.schema, flow)
+    if flow.columns is not None:
+        taken = {name.lower() for name in flow.columns} & {name.lower() for name in made}
+        if taken:
+            raise StepError(f"there is a column {min(taken)!r} already", "rename it before", "schema")
+        flow.columns = flow.columns | made
+
+
+def _pattern(step: Pattern, flow: Flow) -> None:
+    flow.need(step.by, "by")
+    for where, text in step.conditions:
+        flow.need_in(text, where)
+    flow.columns = None  # the name of the time is not known here
+
+
+def _stateful(step: Stateful, flow: Flow) -> None:
+    flow.need(step.by, "by")
+    _declared(step.state, flow, "state")
+    _declared(step.schema, flow)
+    flow.columns = None  # as above
+
+
+def _declared(schema: object, flow: Flow, where: str = "schema") -> Columns:
+    try:
+        return {each.name: each.dataType for each in read_schema(schema, flow.folder)[0].fields}
+    except SchemaError as problem:
+        raise StepError(str(problem), field=where) from None
+
+
 STEPS: dict[type, Callable[[Any, Flow], None]] = {
     Parse: _parse, Filter: _filter, Rule: _rule, Select: _select, Rename: _rename, Drop: _drop, Cast: _cast,
     Derive: _derive, Mask: _mask, Explode: _explode, Watermark: _watermark, Deduplicate: _deduplicate, Window: _window,
-    Sample: _sample,
+    Sample: _sample, Enrich: _enrich, Pattern: _pattern, Stateful: _stateful,
 }  # fmt: skip

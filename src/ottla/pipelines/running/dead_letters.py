@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from ottla.pipelines.running.starting import noted_start
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
-from ottla.pipelines.steps.frame import FATE, REASON, Passage
+from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Frame, Passage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -145,6 +146,34 @@ class DeadLetters:
         write_note(self.folder, NOTE, json.dumps([done, begun]))
 
 
+@dataclass(frozen=True)
+class CarriedLetters:
+    """Letters of rows that died behind a step which would not give the same if it were done again: they come with the
+    rows of the batch, and are published like these."""
+
+    sink: Sink
+    pipeline: str
+    steps: tuple[Passage, ...]
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        dead = rows.filter(F.col(FATE) < ALIVE).select(f"{LETTER}.*", FATE, REASON)
+        named = dead.withColumn("_timestamp", F.timestamp_micros("_timestamp"))
+        self.sink.write(_letters(named, list(self.steps), self.pipeline).select("key", "value", "headers"), batch)
+
+
+def carried_letters(sink: Sink | None, pipeline: Pipeline, stream: Stream, frame: Frame) -> CarriedLetters | None:
+    if sink is None or LETTER not in frame.rows.columns:
+        return None
+    own = own_streams(pipeline, stream)
+    steps = tuple(each for each in frame.passages if each.stream in own and (each.marks or each.kills))
+    return CarriedLetters(sink, pipeline.name, steps) if steps else None
+
+
+def living(rows: DataFrame) -> DataFrame:
+    """Of the rows of a query those that live, without what is there for letters."""
+    return rows.filter(F.col(FATE) == ALIVE).drop(LETTER, FATE, REASON) if LETTER in rows.columns else rows
+
+
 def noted(folder: str) -> tuple[int, int]:
     """The last batch that is swept, and the last of those whose sweep was begun. Raises CheckpointError."""
     try:
@@ -170,7 +199,7 @@ def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> D
     letters: list[DataFrame] = []
     for rows, marking in marked:
         own = [passage for passage in marking if passage.stream in streams]
-        if own and "_offset" in rows.columns:
+        if own and "_offset" in rows.columns and LETTER not in rows.columns:
             letters.append(_letters(rows, own, pipeline.name))
     if not letters:
         return None

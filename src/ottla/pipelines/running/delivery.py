@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
@@ -19,17 +19,22 @@ from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.running.belonging import Memory
 from ottla.pipelines.running.checkpoint import CheckpointError, Ends
+from ottla.pipelines.running.dead_letters import CarriedLetters, carried_letters, dead_letter_sink, living
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.external_offsets import kept_offsets
 from ottla.pipelines.sinks.ledger import Remembering
+from ottla.pipelines.sinks.staging import staging_for
 from ottla.pipelines.sinks.tables import DELETED
+from ottla.pipelines.steps.frame import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SINKS_FOLDER = "sinks"
+LETTERS_FOLDER = "carried-letters"
+PINNED_FOLDER = "pinned"
 
 
 @dataclass(frozen=True)
@@ -62,16 +67,32 @@ class Delivery:
     folder: str
     routes: tuple[Route, ...]
     identity: str
+    letters: CarriedLetters | None = None
+    pins: bool = False  # a repetition would give other rows: what came first is what all sinks get
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        shared = rows.persist() if len(self.routes) > 1 else rows  # the plan runs once, however many sinks there are
+        if self.pins:
+            rows = self._pinned(rows, batch_id)
+        is_shared = not self.pins and (len(self.routes) > 1 or self.letters is not None)
+        shared = rows.persist() if is_shared else rows  # the plan runs once, however many sinks there are
         try:
+            if self.letters is not None:
+                name = f"{self.query}.letters.{self.identity}"
+                self.letters.write(shared, Batch(name, batch_id, f"{self.folder}/{LETTERS_FOLDER}", self.identity))
+            chosen = living(shared)
             for number, route in enumerate(self.routes):
                 batch = Batch(self._name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
-                route.write(shared, batch)
+                route.write(chosen, batch)
         finally:
             if shared is not rows:
                 shared.unpersist()
+
+    def _pinned(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        """They stay until those of the next batch are there."""
+        batch = Batch(self.query, batch_id, self.folder, self.identity)
+        paths = [each.path for each in staging_for(batch, PINNED_FOLDER).pin(rows, batch_id).files]
+        spark = rows.sparkSession
+        return spark.read.schema(rows.schema).parquet(*paths) if paths else spark.createDataFrame([], rows.schema)
 
     def memories(self) -> Iterator[Memory]:
         """What the sinks remember, as far as they do. Raises SinkError where one cannot be asked."""
@@ -111,6 +132,12 @@ def make_delivery(
             raise PipelineError([Problem((*stream.path, "to", number), str(problem))]) from None
         routes.append(route_to(sink, spec, order, _is_lasting(spec) and checkpoint is not None))
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
+
+
+def for_frame(delivery: Delivery, pipeline: Pipeline, stream: Stream, frame: Frame) -> Delivery:
+    """With what the steps of the query ask of its delivery."""
+    letters = carried_letters(dead_letter_sink(pipeline), pipeline, stream, frame)
+    return replace(delivery, letters=letters, pins=any(each.kind == "asks" for each in frame.passages))
 
 
 def can_last(stream: Stream) -> bool:

@@ -16,6 +16,7 @@ from ottla.pipelines.running.beginning import Beginning, settle
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.checkpoint import CheckpointError
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
+from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.query_state import QueryState
@@ -93,11 +94,12 @@ class Runner:
         builder = Builder(self.spark, self.pipeline, choices=choices, starting=beginning.start, loss_folder=losses)
         frame, rows = builder.query(stream.name)
         beginning.check_state(frame.passages)
+        delivery = for_frame(beginning.delivery, self.pipeline, stream, frame)
 
         def start() -> StreamingQuery:
             if is_realtime:
                 return start_realtime(rows, self.pipeline, stream, beginning.checkpoint.folder)
-            return self._start_batches(rows, stream, beginning)
+            return self._start_batches(rows, stream, beginning, delivery)
 
         def begin() -> FollowedQuery:
             beginning.note(frame.passages)
@@ -117,9 +119,11 @@ class Runner:
 
         return begin
 
-    def _start_batches(self, rows: DataFrame, stream: Stream, beginning: Beginning) -> StreamingQuery:
+    def _start_batches(
+        self, rows: DataFrame, stream: Stream, beginning: Beginning, delivery: Delivery
+    ) -> StreamingQuery:
         writer = rows.writeStream.queryName(f"{self.pipeline.name}.{stream.name}").outputMode(output_mode(stream))
-        writer = writer.option("checkpointLocation", beginning.checkpoint.folder).foreachBatch(beginning.delivery)
+        writer = writer.option("checkpointLocation", beginning.checkpoint.folder).foreachBatch(delivery)
         if self.options.is_once:
             writer = writer.trigger(availableNow=True)
         elif self.pipeline.head.every:

@@ -50,7 +50,7 @@ def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
 
 def _plain(value: object) -> Any:
     """As JSON gives it back."""
-    return json.loads(json.dumps(value, default=str))
+    return json.loads(json.dumps(value, default=lambda each: getattr(each, "__qualname__", None) or str(each)))
 
 
 def _default(field: dataclasses.Field[object]) -> object:

@@ -29,9 +29,12 @@ STEPS_REFUSED = {
     "anomalies": NEEDS_STATE,
     "associations": NEEDS_STATE,
     "order": NEEDS_STATE,
+    "pattern": NEEDS_STATE,
+    "stateful": NEEDS_STATE,
     "sql": "may need a shuffle, which cannot be told from its text",
     "python": NEEDS_PYTHON,
     "outliers": NEEDS_PYTHON,
+    "enrich": NEEDS_PYTHON,
 }
 PARSED_IN_JAVA = frozenset({"json", "csv", "text"})  # other formats are read by Python
 

@@ -3,6 +3,8 @@
 Every row carries hidden columns: `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, `_value`, `_headers` tell its
 origin until a step merges rows; `_position` and `_instant` its place where the origin does not (model/row_order.py);
 `_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of `_reason`. The names are reserved.
+`_letter` is the record of a row behind a step that would not give the same if it were done again: what dies there goes
+with the rows to the end of the query, and becomes a dead letter in its delivery, if no step on the way merges rows.
 
 Rules:
 1. A stateless step never drops rows: it marks them (`keep`, `kill`) and later steps see them no more. `settle` counts
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 FATE = "_fate"
 REASON = "_reason"
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_value", "_headers")
-HIDDEN = (*ORIGIN, POSITION, INSTANT, FATE, REASON)
+LETTER = "_letter"
+HIDDEN = (*ORIGIN, POSITION, INSTANT, FATE, REASON, LETTER)
 ALIVE = 0
 
 
@@ -80,6 +83,12 @@ class Passage:
     operators: int = 0  # how many of Spark's stateful operators it is made of
     ends: str = ""  # the observation from which late rows are counted, see lateness.py
     where: str = ""  # the observation that counts what a WHERE inside of it leaves out
+    kills: bool = False  # makes new rows, and marks some of them as dead
+
+    @property
+    def marks(self) -> bool:
+        """Whether it keeps every row and marks some."""
+        return self.kind in ("marks", "asks")
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,9 @@ class Frame:
         chosen = [self.alive(value).alias(name) for name, value in columns.items()]
         return self._marked_rows(self.rows.select(*chosen, *self.hidden))
 
+    def without_column(self, name: str) -> Frame:
+        return self._marked_rows(self.rows.drop(name))
+
     def _marked(self, columns: dict[str, Column]) -> Frame:
         rows = self.rows
         for name, value in columns.items():  # the reason must be set while the fate is still that of before
@@ -166,11 +178,11 @@ class Frame:
         passage = Passage(stream, number, step, len(self.passages) + 1, kind)
         return replace(self, passages=(*self.passages, passage))
 
-    def settle(self) -> Frame:
-        """Count what was marked, drop it, and go on with the living."""
+    def settle(self, keeps_letters: bool = False) -> Frame:
+        """Count what was marked, drop it, and go on with the living; at the end also with dead that have a letter."""
         if not self.around.is_counting:
-            return self._dropped(self.rows)
-        marking = [passage for passage in self.passages if passage.kind == "marks" and not passage.observation]
+            return self._dropped(self.rows, keeps_letters)
+        marking = [each for each in self.passages if (each.marks or each.kills) and not each.observation]
         if not marking and not self.needs_count:
             return self
         figures = [F.count(F.lit(1)).alias("in"), F.count_if(F.col(FATE) == ALIVE).alias("out")]
@@ -183,7 +195,7 @@ class Frame:
         counted = replace(self, passages=passages, observations=(name,), needs_count=False)
         if not self.observations:
             counted = replace(counted, sources=((self.source, name),))
-        return counted._dropped(rows)
+        return counted._dropped(rows, keeps_letters)
 
     def stateful(self, operators: int) -> Frame:
         """The step at work is made of so many of Spark's stateful operators."""
@@ -191,6 +203,16 @@ class Frame:
             return self
         last = replace(self.passages[-1], operators=operators)
         return replace(self, passages=(*self.passages[:-1], last))
+
+    def taking_part(self, condition: Column) -> Frame:
+        """Rows for which the condition is not true play no part in the step at work, which makes new rows: filtered."""
+        wanted = F.coalesce(condition, F.lit(False))
+        if not (self.around.is_counting or self.is_streaming):
+            return self._marked_rows(self.rows.filter(wanted))
+        # Counting them also keeps Spark from filtering before the watermark, which would then not move with them.
+        name, rows = self.around.observe(self.rows, [F.count_if(~wanted).alias("filtered")])
+        last = replace(self.passages[-1], where=name)
+        return replace(self, rows=rows.filter(wanted), passages=(*self.passages[:-1], last))
 
     def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
@@ -211,7 +233,23 @@ class Frame:
             sources=(*self.sources, *other.sources),
         )
 
-    def _dropped(self, rows: DataFrame) -> Frame:
+    def with_letters(self) -> Frame:
+        """From here on what dies goes to the end with its record, if that is known."""
+        if "_offset" not in self.rows.columns or LETTER in self.rows.columns:
+            return self
+        there = [name for name in ORIGIN if name in self.rows.columns]
+        # Not as a time: Python would have it in the zone of its process.
+        kept = [F.unix_micros(name).alias(name) if name == "_timestamp" else F.col(name) for name in there]
+        return replace(self, rows=self.rows.withColumn(LETTER, F.struct(*kept)))
+
+    def killing(self) -> Frame:
+        """The step at work makes new rows, and marks some of them as dead."""
+        return replace(self, passages=(*self.passages[:-1], replace(self.passages[-1], kills=True)))
+
+    def _dropped(self, rows: DataFrame, keeps_letters: bool = False) -> Frame:
+        if keeps_letters and LETTER in rows.columns:
+            has_letter = (F.col(FATE) < ALIVE) & F.col(LETTER).isNotNull()
+            return replace(self, rows=rows.filter((F.col(FATE) == ALIVE) | has_letter))
         living = rows.filter(F.col(FATE) == ALIVE)
         clean = living.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
         return replace(self, rows=clean)

@@ -12,7 +12,8 @@
 KIND says how rows are accounted for: "marks" keeps every row and marks some (`frame.keep`, `frame.kill`); "merges" is
 stateful or makes new rows of many (the runner settles the frame before it; end with `frame.merged`); "thins" is
 stateful and lets rows through as they are or not at all (settled before; the difference counts as filtered); "opaque"
-runs code that we do not know (settled before, too). A step that reads another stream names it in `with_stream`.
+runs code that we do not know (settled before, too); "asks" marks rows by what others answer, who may answer otherwise
+the next time (settled before; call `frame.with_letters`). A step that reads another stream names it in `with_stream`.
 ORDER_MATTERS is the sentence that tells on what order of arrival the result depends, if it does.
 `row_order` tells what becomes of the order of rows, for sinks that overwrite by key (model/row_order.py); where it is
 missing, what is not certain is taken for lost.
@@ -25,7 +26,7 @@ from typing import ClassVar, Literal, Protocol
 
 from ottla.pipelines.steps.frame import Frame
 
-Kind = Literal["marks", "merges", "thins", "opaque"]
+Kind = Literal["marks", "merges", "thins", "opaque", "asks"]
 
 
 class Step(Protocol):

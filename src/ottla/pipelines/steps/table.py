@@ -6,6 +6,7 @@ from ottla.pipelines.steps.anomalies import Anomalies
 from ottla.pipelines.steps.associations import Associations
 from ottla.pipelines.steps.columns import Cast, Derive, Drop, Flatten, Rename, Select
 from ottla.pipelines.steps.deduplicate import Deduplicate
+from ottla.pipelines.steps.enrich import Enrich
 from ottla.pipelines.steps.explode import Explode
 from ottla.pipelines.steps.filter import Filter
 from ottla.pipelines.steps.join import Join
@@ -13,10 +14,12 @@ from ottla.pipelines.steps.mask import Mask
 from ottla.pipelines.steps.order import Order
 from ottla.pipelines.steps.outliers import Outliers
 from ottla.pipelines.steps.parse import Parse
+from ottla.pipelines.steps.pattern import Pattern
 from ottla.pipelines.steps.python import Python
 from ottla.pipelines.steps.rule import Rule
 from ottla.pipelines.steps.sample import Sample
 from ottla.pipelines.steps.sql import Sql
+from ottla.pipelines.steps.stateful import Stateful
 from ottla.pipelines.steps.step import Step
 from ottla.pipelines.steps.top import Top
 from ottla.pipelines.steps.union import Union
@@ -39,6 +42,7 @@ STEPS: dict[str, type[Step]] = {
     "sql": Sql,
     "union": Union,
     "python": Python,
+    "enrich": Enrich,
     "watermark": Watermark,
     "window": Window,
     "deduplicate": Deduplicate,
@@ -48,4 +52,6 @@ STEPS: dict[str, type[Step]] = {
     "anomalies": Anomalies,
     "outliers": Outliers,
     "order": Order,
+    "pattern": Pattern,
+    "stateful": Stateful,
 }

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account
-from ottla.pipelines.running.dead_letters import letters_of, own_streams
+from ottla.pipelines.running.dead_letters import carried_letters, letters_of, own_streams
 from ottla.pipelines.running.delivery import Delivery, route_to
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.runner import output_mode
 from ottla.pipelines.running.sink_checks import sink_order
-from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.spark.session import is_running, start_session
 from ottla.pipelines.steps.lateness import late_rows, watermark_ms
 from ottla.pipelines.trials.capturing import Kept, capture, record_of
@@ -37,7 +37,7 @@ from ottla.pipelines.trials.given import GivenBuilder
 from ottla.pipelines.trials.places import place_names, place_of, topic_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 IDENTITY = "trial"
@@ -162,7 +162,9 @@ class _Trial:
 
     def _start(self, stream: Stream) -> tuple[Account, StreamingQuery]:
         frame, rows = self._builder(is_streaming=True).query(stream.name)
-        writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(self._delivery(stream))
+        carried = carried_letters(LetterCapture(self.outcome.dead_letters), self.pipeline, stream, frame)
+        delivery = replace(self._delivery(stream), letters=carried)
+        writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(delivery)
         writer = writer.option("checkpointLocation", str(self.folder / stream.name / "checkpoint"))
         return Account(frame.passages), writer.trigger(availableNow=True).start()
 
@@ -208,12 +210,22 @@ class _Trial:
         builder.frame(stream.name)
         letters = letters_of(builder.marked, self.pipeline, own)
         found = [letter_of(row.asDict(recursive=True)) for row in ([] if letters is None else letters.collect())]
-        told = {letter["step"] for letter in found}
+        told = {letter["step"] for letter in (*found, *self.outcome.dead_letters)}
         for count in account.steps():
             step = f"{count.stream} {count.number} {count.step}"
             if count.dead and count.stream in own and step not in told:
                 found += [{"key": None, "value": None, "step": step, "reason": None}] * count.dead
         self.outcome.dead_letters += found
+
+
+@dataclass(frozen=True)
+class LetterCapture:
+    """Letters that come with the rows."""
+
+    kept: list[dict[str, Any]]
+
+    def write(self, rows: DataFrame, _batch: Batch) -> None:
+        self.kept.extend(letter_of(row.asDict(recursive=True)) for row in rows.collect())
 
 
 def letter_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ KEEPS: list[dict[str, object]] = [
     {"join": {"newest_of": "other", "on": ["page"]}},
     {"join": {"sqlite": "shop.db", "table": "pages", "on": ["page"], "kind": "left"}},
     {"outliers": {"model": "forest.npz"}},
+    {"enrich": {"http": "http://users/{page}", "schema": {"city": "string"}}},
 ]
 LOSES: list[dict[str, object]] = [
     {"union": {"with_stream": "other"}},
@@ -45,6 +46,10 @@ LOSES: list[dict[str, object]] = [
     {"python": {"function": "code:clean"}},
     {"sql": {"query": "SELECT page, n FROM stream WHERE n > 1"}},
 ]
+PATTERN: dict[str, object] = {"pattern": {"by": ["page"], "first": "n = 1", "then": "n = 2", "within": "1 hour"}}
+STATEFUL: dict[str, object] = {
+    "stateful": {"by": ["page"], "code": "code:Visits", "state": {"n": "int"}, "schema": {"m": "int"}}
+}
 GROUPS: list[tuple[dict[str, object], list[str]]] = [
     (TOTAL, ["page"]),
     ({"window": {"total": True, "count": "n"}}, ["n"]),
@@ -102,6 +107,7 @@ def test_elements_are_in_the_order_of_their_list_and_ordered_rows_in_that_of_the
     assert order_after(explode).columns == (*SOURCE_ORDER, POSITION)
     assert order_after(order).columns == (INSTANT,)
     assert order_after(LOSES[0], {"anomalies": {"value": "n"}}).columns == (INSTANT,)
+    assert order_after(LOSES[0], PATTERN) == order_after(LOSES[0], STATEFUL) == RowOrder((INSTANT,))
     assert order_after(TOTAL, explode).lost_at == "step 1, explode, of stream second"
     assert not order_after(TOTAL, explode).is_enough_for(["page"])
 
@@ -128,6 +134,7 @@ def test_elements_are_in_the_order_of_their_list_and_ordered_rows_in_that_of_the
         ([{"parse": {"format": "json", "schema": SCHEMA, "column": "n"}}], "page", False),
         ([{"python": {"function": "code:clean", "each": "row"}}], "page", False),
         ([{"join": {"newest_of": "other", "on": ["page"]}}], "page", True),
+        ([{"enrich": {"http": "http://users/{page}", "schema": {"city": "string"}}}], "page", True),
         ([{"rule": {"good": "n > 1"}}, {"flatten": {}}, {"outliers": {"model": "m.npz"}}], "page", True),
         ([{"window": {"total": True, "by": ["n"]}}], "page", False),
     ],
@@ -139,7 +146,7 @@ def test_groups_are_known_as_long_as_their_columns_are_what_they_were(steps: Ste
 
 def test_every_step_is_tried_here() -> None:
     tried = {name for step in (*KEEPS, *LOSES, *(step for step, _ in GROUPS)) for name in step}
-    assert set(STEPS) - tried == {"explode", "order", "anomalies"}
+    assert set(STEPS) - tried == {"explode", "order", "anomalies", "pattern", "stateful"}
 
 
 def refusals(*steps: dict[str, object], **sink: object) -> list[str]:

@@ -1,6 +1,6 @@
 """came = kept + filtered + late + dead, for every step."""
 
-from ottla.pipelines.running.accounting import Account, StepCount, dead_in
+from ottla.pipelines.running.accounting import Account, StepCount, dead_in, letters_in
 from ottla.pipelines.steps.frame import Passage
 
 PARSE = Passage("events", 1, "parse", 1, "marks", "ottla0")
@@ -61,3 +61,28 @@ def test_records_of_a_source_that_is_used_twice_count_once() -> None:
 
 def test_the_dead_of_one_batch() -> None:
     assert dead_in(BATCH) == 11
+
+
+def test_what_dies_in_a_step_that_makes_new_rows_is_not_among_those_that_it_made() -> None:
+    stateful = Passage("views", 1, "stateful", 3, "merges", "ottla1", ("ottla0",), where="ottla2", kills=True)
+    account = Account([PARSE, FILTER, stateful, RULE])
+    account.add(BATCH | {"ottla1": {"in": 9, "out": 6, "dead_3": 2, "dead_4": 1}, "ottla2": {"filtered": 4}})
+    *_, step, rule = account.steps()
+    assert step == StepCount("views", 1, "stateful", came=70, kept=64, filtered=4, late=0, dead=2, made=7)
+    assert (rule.came, rule.kept, rule.dead) == (7, 6, 1)
+    later = Account([stateful])  # a run that only lets go what an earlier one has held
+    later.add({"ottla1": {"in": 3, "out": 1, "dead_3": 2}})
+    (step,) = later.steps()
+    assert (step.came, step.kept, step.dead, step.made) == (2, 0, 2, 1)
+    assert adds_up(step)
+
+
+def test_what_dies_where_others_are_asked_is_sent_with_the_batch_and_not_owed_after_it() -> None:
+    asks = Passage("events", 3, "enrich", 3, "asks", "ottla1", ("ottla0",))
+    account = Account([PARSE, FILTER, asks, RULE])
+    observed = BATCH | {"ottla1": {"in": 70, "out": 60, "filtered_3": 3, "dead_3": 5, "dead_4": 2}}
+    account.add(observed)
+    *_, step, rule = account.steps()
+    assert (step.came, step.kept, step.filtered, step.dead) == (70, 62, 3, 5)
+    assert (rule.came, rule.dead) == (62, 2)
+    assert (dead_in(observed), letters_in(observed, account.passages, {"events", "views"})) == (17, 10)

@@ -59,6 +59,30 @@ KNOWN = "there are: user, at, size, tags, who"
             "step 2, window, sum: at is timestamp, not a number; cast it before, or use SQL",
         ),
         ("deduplicate: {by: [id]}", f"step 2, deduplicate, by: there is no column 'id'; {KNOWN}"),
+        (
+            "pattern: {by: [id], first: size = 1, then: size = 2, within: 1 s}",
+            f"step 2, pattern, by: there is no column 'id'; {KNOWN}",
+        ),
+        (
+            "pattern: {by: [user], first: size = 1, then: [size = 2, sze = 3], within: 1 s}",
+            f"step 2, pattern, then: there is no column 'sze'; {KNOWN}",
+        ),
+        (
+            "stateful: {by: [id], code: 'a:B', state: {n: int}, schema: {m: int}}",
+            f"step 2, stateful, by: there is no column 'id'; {KNOWN}",
+        ),
+        (
+            "enrich: {http: 'http://h/{usr}', schema: {city: string}}",
+            f"step 2, enrich, http: there is no column 'usr'; {KNOWN}",
+        ),
+        (
+            "enrich: {sqlite: a.db, query: 'SELECT a FROM t WHERE id = :id', schema: {a: int}}",
+            f"step 2, enrich, query: there is no column 'id'; {KNOWN}",
+        ),
+        (
+            "enrich: {http: 'http://h/{user}', schema: {Size: int}}",
+            "step 2, enrich, schema: there is a column 'size' already; rename it before",
+        ),
     ],
 )
 def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str) -> None:
@@ -78,6 +102,8 @@ def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str
         ["explode: {column: tags, into: tag, position: n}", "filter: tag <> 'x' AND n > 0"],
         ["python: {function: 'm:f'}", "filter: anything > 1", "select: [what]", "filter: what IS NULL"],
         ["sql: SELECT count(*) AS n FROM stream", "filter: n > 1"],
+        ["enrich: {http: 'http://h/{user}', schema: {city: string}}", "filter: city = 'x' AND size > 1"],
+        ["pattern: {by: [user], first: size = 1, then: who.a = 2, within: 1 s}", "filter: then_size > first_size"],
         [
             "watermark: {delay: 1 s}",
             "window: {size: 1 minute, by: [user], sum: {s: size}, aggregates: {x: 'max(size) - min(size)'}}",
@@ -87,6 +113,11 @@ def test_columns_that_are_not_there_are_told_as_spark_would(step: str, told: str
 )
 def test_what_is_right_or_unknown_passes(steps: list[str]) -> None:
     assert problems(PARSE, *steps) == []
+
+
+def test_types_that_are_none_are_told() -> None:
+    (told,) = problems(PARSE, "stateful: {by: [user], code: 'a:B', state: {n: intt}, schema: {m: int}}")
+    assert told.startswith("step 2, stateful, state: 'intt' is no type; known: string, ")
 
 
 def test_after_a_window_only_its_columns_are_there() -> None:

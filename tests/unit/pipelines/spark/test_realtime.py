@@ -23,7 +23,9 @@ def test_steps_that_look_at_one_row_are_permitted(name: str) -> None:
     assert step_problem(name) is None
 
 
-@pytest.mark.parametrize("name", ["window", "deduplicate", "top", "associations", "anomalies", "order"])
+@pytest.mark.parametrize(
+    "name", ["window", "deduplicate", "top", "associations", "anomalies", "order", "pattern", "stateful"]
+)
 def test_steps_with_state_are_refused(name: str) -> None:
     assert step_problem(name) == f"{name}: keeps state between rows, which needs a shuffle"
 

@@ -16,6 +16,11 @@ def told(step: str, fields: object) -> list[str]:
     return [problem.text() for problem in problems]
 
 
+PATTERN = {"by": ["user"], "first": "a = 1", "then": "a = 2", "within": "10 minutes"}
+STATEFUL = {"code": "visits:Visit", "by": ["user"], "state": {"n": "int"}, "schema": "pages int"}
+LOOKUP = {"http": "https://users/{user}", "schema": {"city": "string"}}
+
+
 @pytest.mark.parametrize(
     ("step", "fields"),
     [
@@ -46,6 +51,11 @@ def told(step: str, fields: object) -> list[str]:
         ("union", "other"),
         ("python", "my.module:function"),
         ("python", {"function": len, "each": "row"}),
+        ("pattern", {"by": "user", "first": "a = 1", "then": "a = 2", "within": "10 minutes"}),
+        ("pattern", {"by": ["user"], "first": "a = 1", "then": ["a = 2", "a = 3"], "within": "1 h", "emit": "both"}),
+        ("stateful", {"code": "visits:Visit", "by": ["user"], "state": {"n": "int"}, "schema": "pages int"}),
+        ("enrich", {"http": "https://users/{user}", "schema": {"city": "string"}, "on_failure": None}),
+        ("enrich", {"sqlite": "a.db", "query": "SELECT b FROM t WHERE a = :a", "schema": {"b": "int"}}),
     ],
 )
 def test_steps_as_people_write_them_are_understood(step: str, fields: object) -> None:
@@ -99,6 +109,32 @@ def test_steps_as_people_write_them_are_understood(step: str, fields: object) ->
         ("python", "no function", "not written module:function"),
         ("python", "../evil:f", "not written module:function"),
         ("python", {"function": "a:b", "schema": "a int"}, "means nothing"),
+        ("pattern", {**PATTERN, "by": []}, "by: names no column"),
+        ("pattern", {**PATTERN, "then": []}, "then: names from 1 to 19 conditions"),
+        ("pattern", {**PATTERN, "then": ["a = 1", "at < now()"]}, "then: 'at < now()'"),
+        ("pattern", {**PATTERN, "without": "a = (SELECT 1)"}, "subqueries are not allowed"),
+        ("pattern", {**PATTERN, "prefixes": ["x_"]}, "there are 2 rows and 1 prefixes"),
+        ("pattern", {**PATTERN, "prefixes": ["x_", "x_"]}, "two are the same"),
+        ("pattern", {**PATTERN, "emit": "all"}, "is not one of matched, timed_out, both"),
+        ("pattern", {**PATTERN, "within": "0 s"}, "must be at least a millisecond"),
+        ("pattern", {**PATTERN, "open_max": 0}, "must be from 1 to 100000"),
+        ("stateful", {**STATEFUL, "code": "visits"}, "not written module:function"),
+        ("stateful", {**STATEFUL, "state": {}}, "state: names no column"),
+        ("stateful", {**STATEFUL, "by": []}, "by: names no column"),
+        ("stateful", {**STATEFUL, "forget_after": "0 s"}, "must be at least a millisecond"),
+        ("enrich", {"schema": {"b": "int"}}, "give one of http, sqlite, postgres and sqlalchemy"),
+        ("enrich", {**LOOKUP, "sqlite": "a.db"}, "give one of http, sqlite, postgres and sqlalchemy"),
+        ("enrich", {**LOOKUP, "http": "http://{b}/x"}, "the name of the server must not come from a row"),
+        ("enrich", {**LOOKUP, "http": "http://h/x"}, "names no column of the key"),
+        ("enrich", {**LOOKUP, "headers": {"a b": "c"}}, "is no name of a header"),
+        ("enrich", {**LOOKUP, "fields": {"x": "y"}}, "'x' is not in schema"),
+        ("enrich", {**LOOKUP, "query": "SELECT 1"}, "means nothing for http"),
+        ("enrich", {**LOOKUP, "concurrency": 65}, "must be from 1 to 64"),
+        ("enrich", {**LOOKUP, "cache_size": -1}, "must be from 0 to 1,000,000"),
+        ("enrich", {**LOOKUP, "on_failure": "die"}, "is not one of stop, dead, null"),
+        ("enrich", {"sqlite": "a.db", "schema": {"b": "int"}}, "query: is missing"),
+        ("enrich", {"sqlite": "a.db", "query": "DELETE FROM t WHERE a = :a", "schema": "b int"}, "is no SELECT"),
+        ("enrich", {"sqlite": "a.db", "query": "SELECT :a", "schema": "b int", "headers": {"a": "b"}}, "http alone"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_starts(step: str, fields: object, said: str) -> None:

@@ -1,0 +1,201 @@
+"""Answers of a database: `SELECT city FROM users WHERE id = :user_id`, no row or one.
+
+SQLite files are opened for reading alone, sessions of PostgreSQL are read-only. Any other database goes by SQLAlchemy.
+Values of rows are parameters of the query and never part of its text.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from ottla.pipelines.steps.lookups.asking import AwayError, Key, LookupFailedError, Row
+
+Kind = Literal["sqlite", "postgres", "sqlalchemy"]
+
+# Text in quotes and casts (::) are left alone; everything else that begins with a colon is a parameter.
+PARAMETER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::|:([A-Za-z_]\w*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Database:
+    """`address`: a file, or a URL, which is never shown. `columns`: those that are taken from the row."""
+
+    kind: Kind
+    address: str = field(repr=False)
+    query: str
+    columns: tuple[str, ...]
+    timeout_seconds: float = 5.0
+
+    @property
+    def shown(self) -> str:
+        return {"sqlite": Path(self.address).name, "postgres": "PostgreSQL"}.get(self.kind, "the database")
+
+    @property
+    def keys(self) -> list[str]:
+        return parameters(self.query)
+
+    def connected(self) -> SqlitePlace | PostgresPlace | AnyPlace:
+        if self.kind == "sqlite":
+            return SqlitePlace(self)
+        return PostgresPlace(self) if self.kind == "postgres" else AnyPlace(self)
+
+
+def parameters(query: str) -> list[str]:
+    return list(dict.fromkeys(match[1] for match in PARAMETER.finditer(query) if match[1]))
+
+
+def query_problem(query: str) -> str | None:
+    """Why this is no question."""
+    bare = PARAMETER.sub(lambda match: "" if match[1] is None and match[0] != "::" else match[0], query).strip()
+    if not re.match(r"(select|with)\b", bare, re.IGNORECASE):
+        return "is no SELECT"
+    if ";" in bare.rstrip(";"):
+        return "is more than one statement"
+    return None if parameters(query) else "names no column of the key: write :column where its value goes"
+
+
+def for_psycopg(query: str) -> str:
+    """It writes parameters with a %, and any other % twice."""
+    made, end = "", 0
+    for match in PARAMETER.finditer(query):
+        made += query[end : match.start()].replace("%", "%%")
+        made += f"%({match[1]})s" if match[1] else match[0].replace("%", "%%")
+        end = match.end()
+    return made + query[end:].replace("%", "%%")
+
+
+def taken(rows: list[Any], names: list[str], columns: tuple[str, ...]) -> Row | None:
+    """Raises LookupFailedError."""
+    if len(rows) > 1:
+        raise LookupFailedError("the query gives several rows for one key")
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise LookupFailedError(f"the query gives no column {missing[0]!r}, only {', '.join(names)}")
+    return {name: value for name, value in zip(names, rows[0], strict=True) if name in columns} if rows else None
+
+
+class SqlitePlace:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open: sqlite3.Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"SqlitePlace({self._database.shown})"
+
+    def ask(self, key: Key) -> Row | None:
+        try:
+            if self._open is None:
+                if not Path(self._database.address).is_file():
+                    raise AwayError("there is no such file")
+                uri = f"{Path(self._database.address).resolve().as_uri()}?mode=ro"
+                seconds = self._database.timeout_seconds
+                self._open = sqlite3.connect(uri, uri=True, timeout=seconds, check_same_thread=False)
+            values = {name: _plain(value) for name, value in zip(self._database.keys, key, strict=True)}
+            cursor = self._open.execute(self._database.query, values)
+            return taken(cursor.fetchmany(2), [each[0] for each in cursor.description], self._database.columns)
+        except sqlite3.OperationalError as problem:
+            self.close()
+            if "locked" in str(problem) or "unable to open" in str(problem):
+                raise AwayError(str(problem)) from problem
+            raise LookupFailedError(str(problem)) from problem
+        except sqlite3.Error as problem:
+            self.close()
+            raise LookupFailedError(str(problem)) from problem
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+class PostgresPlace:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open: Any = None
+        self._query = for_psycopg(database.query)
+
+    def __repr__(self) -> str:
+        return f"PostgresPlace({'open' if self._open else 'closed'})"
+
+    def ask(self, key: Key) -> Row | None:
+        import psycopg  # noqa: PLC0415 (only who asks PostgreSQL needs it)
+
+        try:
+            if self._open is None:
+                self._open = self._connected(psycopg)
+            cursor = self._open.execute(self._query, dict(zip(self._database.keys, key, strict=True)))
+            names = [each.name for each in cursor.description or ()]
+            return taken(cursor.fetchmany(2), names, self._database.columns)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as problem:
+            self.close()
+            raise AwayError(_first_line(problem)) from problem
+        except psycopg.Error as problem:
+            self.close()
+            raise LookupFailedError(_first_line(problem)) from problem
+
+    def _connected(self, psycopg: Any) -> Any:
+        seconds = self._database.timeout_seconds
+        opened = psycopg.connect(self._database.address, connect_timeout=max(round(seconds), 2), autocommit=True)
+        opened.execute("SET default_transaction_read_only = on")
+        opened.execute(f"SET statement_timeout = {round(seconds * 1000)}")
+        opened.execute("SET TIME ZONE 'UTC'")
+        return opened
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+class AnyPlace:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open: Any = None
+
+    def __repr__(self) -> str:
+        return f"AnyPlace({'open' if self._open else 'closed'})"
+
+    def ask(self, key: Key) -> Row | None:
+        import sqlalchemy as sa  # noqa: PLC0415 (installed where it is used)
+
+        try:
+            if self._open is None:
+                engine = sa.create_engine(self._database.address, poolclass=sa.NullPool, hide_parameters=True)
+                self._open = engine.connect()
+            values = dict(zip(self._database.keys, key, strict=True))
+            result = self._open.execute(sa.text(self._database.query), values)
+            found = taken(result.fetchmany(2), list(result.keys()), self._database.columns)
+            self._open.rollback()  # the next question sees what others have committed since
+        except (sa.exc.OperationalError, sa.exc.InterfaceError) as problem:
+            self.close()
+            raise AwayError(_first_line(problem.orig or problem)) from problem
+        except sa.exc.SQLAlchemyError as problem:
+            self.close()
+            raise LookupFailedError(_first_line(getattr(problem, "orig", None) or problem)) from problem
+        return found
+
+    def close(self) -> None:
+        import sqlalchemy as sa  # noqa: PLC0415
+
+        if self._open is not None:
+            with suppress(sa.exc.SQLAlchemyError):
+                self._open.close()
+            self._open = None
+
+
+def _plain(value: Any) -> Any:
+    """As SQLite keeps it."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _first_line(problem: BaseException) -> str:
+    return next(iter(str(problem).splitlines()), type(problem).__name__)

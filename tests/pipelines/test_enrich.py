@@ -1,0 +1,268 @@
+"""`enrich` with a real web server, SQLite and PostgreSQL, in runs with a real broker and a real Spark."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.pipelines.frames import living, table, through
+
+from conformance.recipes import running_postgresql
+from ottla.pipelines.running.dead_letters import CarriedLetters
+from ottla.pipelines.running.delivery import Delivery, Route
+from ottla.pipelines.sinks.batch import Batch, SinkError
+from ottla.pipelines.steps.frame import FATE, LETTER, REASON, Passage
+from ottla.pipelines.steps.step import StepError
+from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Server(ThreadingHTTPServer):
+    """Knows users; those in `refused` are answered with that status."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.users: dict[str, Any] = {f"u{n}": {"city": f"city {n}", "address": {"zip": n}} for n in range(10)}
+        self.refused: dict[str, int] = {}
+        self.asked: Counter[str] = Counter()
+        self.tokens: set[str | None] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        user = self.path.removeprefix("/users/")
+        self.server.asked[user] += 1
+        self.server.tokens.add(self.headers["Authorization"])
+        status = self.server.refused.get(user, 200 if user in self.server.users else 404)
+        body = json.dumps(self.server.users.get(user)).encode() if status == 200 else b"no"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 302:
+            self.send_header("Location", f"{self.server.url}/users/u1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: Any) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+TEXT = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}", max_per_batch: 40}
+steps:
+  - parse: {format: json, schema: {n: int, user: string}}
+  - enrich:
+      http: "{url}/users/{user}"
+      headers: {Authorization: Bearer word}
+      schema: {city: string, zip: int}
+      fields: {zip: address.zip}
+      on_failure: dead
+      retry: 300 ms
+      cache_for: 1 hour
+  - rule: {far: "zip IS NULL OR zip < 9"}
+  - filter: {where: "city IS NOT NULL"}
+to:
+  - {sqlite: out.db, table: cities}
+  - {sqlite: out.db, table: newest, mode: upsert, key: user}
+"""
+
+
+def rows_of(file: Path, statement: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(file) as database:
+        return sorted(database.execute(statement).fetchall(), key=repr)
+
+
+def letters_of(bootstrap: str, name: str) -> dict[int, str]:
+    letters = read_all(bootstrap, f"{name}-dead-letters")
+    found = {each.json["n"]: f"{each.headers['ottla.step']}: {each.headers['ottla.reason']}" for each in letters}
+    assert len(found) == len(letters)
+    return found
+
+
+@pytest.mark.parametrize("run", [run_once, run_batch])
+def test_a_web_service_is_asked_once_for_each_key_and_what_dies_is_a_letter(
+    spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path, run: Any
+) -> None:
+    name = f"enrich-{uuid.uuid4().hex[:8]}"
+    users = [*(f"u{n}" for n in range(10)), "nobody", None, "broken", "moved", "busy", "a/../u1"]
+    server.refused = {"broken": 400, "moved": 302, "busy": 503}
+    records = [{"n": n, "user": users[n % len(users)]} for n in range(96)]
+    produce(bootstrap, name, records, partition=0)
+    text = TEXT.replace("{name}", name).replace("{bootstrap}", bootstrap).replace("{url}", server.url)
+    counts = run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    known = [each for each in records if each["user"] in users[:9]]
+    assert rows_of(tmp_path / "out.db", "SELECT n, user, city, zip FROM cities") == sorted(
+        [(each["n"], each["user"], f"city {each['user'][1:]}", int(each["user"][1:])) for each in known], key=repr
+    )
+    last = {each["user"]: each["n"] for each in known}
+    assert dict(rows_of(tmp_path / "out.db", "SELECT user, n FROM newest")) == last
+    found = letters_of(bootstrap, name)
+    reasons = {
+        "broken": "main 2 enrich: 400 no",
+        "moved": f"main 2 enrich: 302, it is elsewhere: write the URL {server.url}/users/u1",
+        "u9": "main 3 rule: breaks the rule 'far'",
+    }
+    for each in records:
+        if each["user"] in reasons:
+            assert found.pop(each["n"]).startswith(reasons[each["user"]].partition(" rule: ")[0])
+    assert {text.partition(":")[0] for text in found.values()} == {"main 2 enrich"}
+    assert {each["user"] for each in records if each["n"] in found} == {"busy"}
+    steps = {count.step: count for count in counts}
+    assert all(each.came == each.kept + each.filtered + each.late + each.dead for each in counts)
+    assert (steps["enrich"].came, steps["enrich"].dead) == (96, 18)
+    assert (steps["rule"].dead, steps["filter"].filtered) == (6, 18)
+    assert server.tokens == {"Bearer word"}
+    workers = spark.sparkContext.defaultParallelism + 2
+    assert all(server.asked[user] <= workers for user in users[:10])
+    assert server.asked["a%2F..%2Fu1"] >= 1
+
+
+def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
+    spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
+) -> None:
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    text = TEXT.replace("{name}", name).replace("{bootstrap}", bootstrap).replace("{url}", server.url)
+    text = text.replace("on_failure: dead", "on_failure: stop").replace("cache_for: 1 hour", "cache_for: 0 s")
+    pipeline = pipeline_of(text, tmp_path)
+    produce(bootstrap, name, [{"n": n, "user": f"u{n % 5}"} for n in range(60)], partition=0)
+    server.refused = {"u3": 503}
+    with pytest.raises(AssertionError, match=f"main, step 2, enrich: {server.url}/users/{{user}}: no answer after"):
+        run_once(spark, pipeline, tmp_path / "state")
+    server.refused = {}
+    run_once(spark, pipeline, tmp_path / "state")
+    assert [n for (n,) in rows_of(tmp_path / "out.db", "SELECT n FROM cities")] == sorted(range(60), key=str)
+
+
+@dataclass
+class Flaky:
+    """A place that fails when it is told to."""
+
+    rows: list[list[int]] = field(default_factory=list)
+    is_failing: bool = False
+
+    def write(self, rows: DataFrame, _batch: Batch) -> None:
+        if self.is_failing:
+            raise SinkError("not now")
+        self.rows.append(sorted(row.n for row in rows.collect()))
+
+
+def test_a_batch_that_is_repeated_writes_what_was_answered_first(spark: SparkSession, tmp_path: Path) -> None:
+    first, second, letters = Flaky(), Flaky(is_failing=True), Flaky()
+    routes = tuple(Route(sink, None, None, (), (), False) for sink in (first, second))
+    step = Passage("main", 2, "enrich", 2, "asks")
+    delivery = Delivery("q", str(tmp_path), routes, "id", CarriedLetters(Kept(letters), "p", (step,)), pins=True)
+    record = (
+        "named_struct('_topic', 't', '_partition', 0, '_offset', n, '_timestamp', 1L, '_key', CAST(NULL AS BINARY), "
+    )
+    record += (
+        "'_value', encode(string(n), 'UTF-8'), '_headers', CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>))"
+    )
+
+    def answered(dead: int) -> DataFrame:
+        fate = f"IF(n = {dead}, -2, 0) AS {FATE}"
+        return spark.range(3).selectExpr("id AS n").selectExpr("n", f"{record} AS {LETTER}", fate, f"'x' AS {REASON}")
+
+    with pytest.raises(SinkError, match="not now"):
+        delivery(answered(dead=1), 0)
+    second.is_failing = False
+    delivery(answered(dead=2), 0)  # the same batch; the server says something else now
+    assert (first.rows, second.rows) == ([[0, 2], [0, 2]], [[0, 2]])
+    assert letters.rows == [[1], [1]]
+    delivery(answered(dead=0), 1)
+    assert second.rows[1:] == [[1, 2]]
+    assert [each.name for each in (tmp_path / "pinned").iterdir()] == ["1"]
+
+
+@dataclass
+class Kept:
+    """The numbers in the values of letters."""
+
+    letters: Flaky
+
+    def write(self, rows: DataFrame, batch: Batch) -> None:
+        self.letters.write(rows.selectExpr("int(string(value)) AS n"), batch)
+
+
+SCHEMA = {"name": "string", "price": "decimal(10,2)", "since": "timestamp"}
+CREATE = "CREATE TABLE products (id INTEGER, name TEXT, price NUMERIC(10, 2), since TIMESTAMP)"
+
+
+def asked_for(spark: SparkSession, folder: Path, **place: object) -> list[tuple[Any, ...]]:
+    rows = [(1, 1), (2, 2), (3, None), (4, 1), (5, 9)]
+    query = "SELECT name, price, since FROM products WHERE id = :product"
+    step = {"enrich": {"query": query, "schema": SCHEMA, "on_missing": None, **place}}
+    found = living(through(table(spark, rows, "n int, product int", folder), step).settle())
+    return sorted((row["n"], row["name"], str(row["price"]), str(row["since"])) for row in found)
+
+
+EXPECTED = [
+    (1, "Tea", "1.10", "2026-01-01 10:00:00"),
+    (2, "Milk", "None", "None"),
+    (3, None, "None", "None"),
+    (4, "Tea", "1.10", "2026-01-01 10:00:00"),
+    (5, None, "None", "None"),
+]
+
+
+def test_rows_are_looked_up_in_databases(spark: SparkSession, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute(CREATE)
+        database.execute("INSERT INTO products VALUES (1, 'Tea', 1.1, '2026-01-01 10:00:00'), (2, 'Milk', NULL, NULL)")
+    assert asked_for(spark, tmp_path, sqlite="shop.db") == EXPECTED
+    assert asked_for(spark, tmp_path, sqlalchemy=f"sqlite:///{tmp_path}/shop.db") == EXPECTED
+    with pytest.raises(StepError, match="there is no database"):
+        asked_for(spark, tmp_path, sqlite="none.db")
+
+
+def test_rows_are_looked_up_in_postgresql(spark: SparkSession, tmp_path: Path) -> None:
+    import psycopg  # noqa: PLC0415
+
+    with running_postgresql() as address:
+        with psycopg.connect(address) as database:
+            database.execute(CREATE)
+            database.execute(
+                "INSERT INTO products VALUES (1, 'Tea', 1.1, '2026-01-01 10:00:00'), (2, 'Milk', NULL, NULL)"
+            )
+        assert asked_for(spark, tmp_path, postgres=address) == EXPECTED
+        assert asked_for(spark, tmp_path, postgres=address, cache_size=0, concurrency=1) == EXPECTED
+
+
+def test_columns_that_cannot_be_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    rows = table(spark, [(1, [1])], "n int, many array<int>", tmp_path)
+    for fields, text in [
+        ({"http": "http://h/{user}", "schema": {"city": "string"}}, "there is no column 'user'"),
+        ({"http": "http://h/{n}", "schema": {"N": "string"}}, "there is a column 'n' already"),
+        ({"http": "http://h/{many}", "schema": {"city": "string"}}, "'many' is array<int>, and can be no key"),
+    ]:
+        with pytest.raises(StepError, match=text):
+            through(rows, {"enrich": fields})
