@@ -1,5 +1,5 @@
-"""What people and machines do to what a pipeline keeps, between two runs. Each tells what it did, or None where there is
-nothing that it could happen to."""
+"""What people and machines do to what a pipeline keeps, between two runs. Each tells what it did, or None where there
+is nothing that it could happen to."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from pipelines.sink_helpers import committed
 
@@ -29,6 +30,7 @@ class Site:
     kept: Path
     older: Path | None
     chance: Random
+    is_for_good: bool = False  # what happened cannot be undone
     undoing: list[Callable[[], None]] = field(default_factory=list)  # where a copy of the folder is not enough
 
     @property
@@ -186,6 +188,20 @@ def markers_removed(site: Site) -> str | None:
     return f"{len(own)} markers of topics are removed"
 
 
+def topic_deleted(site: Site) -> str | None:
+    """One that the pipeline writes to. It cannot be put back: whoever plays the case ends there."""
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    found = [name for name in admin.list_topics(timeout=20).topics if name.startswith(f"{site.name}-")]
+    others = ("in", "cities", "letters", "late")
+    own = sorted(name for name in found if not name.endswith(others))
+    if not own:
+        return None
+    name = site.chance.choice(own)
+    admin.delete_topics([name], operation_timeout=20)[name].result()
+    site.is_for_good = True
+    return f"topic {name} is deleted"
+
+
 def batch_folder(site: Site) -> Path | None:
     found = [each for each in site.folder.glob("*/ottla_batch=*") if each.parent.name != "state"]
     return max(found, key=lambda each: (each.parent.name, int(each.name.rpartition("=")[2])), default=None)
@@ -242,6 +258,7 @@ ACCIDENTS: dict[str, Accident] = {
     "database removed": lambda site: removed(site.folder / "rows.db"),
     "database older": database_older,
     "markers removed": markers_removed,
+    "topic deleted": topic_deleted,
     "newest files removed": lambda site: removed(batch_folder(site)),
     "folder of files removed": lambda site: removed(parent_of(batch_folder(site))),
     "note of files removed": lambda site: removed(in_batch_folder(site, "_ottla")),

@@ -55,12 +55,14 @@ class Round:
     hits: int = 1  # when it gets there for this time
     kills_broker: bool = False  # and it is the broker that dies, not the run
     dice: int = 0  # for what the accident chooses
+    is_left: bool = False  # as it died: the next round begins there, and may have an accident
 
     def told(self) -> str:
         words = [f"{len(self.records)} records"]
         words += [f"accident: {self.accident}"] if self.accident else []
         who = "the broker" if self.kills_broker else "the run"
         words += [f"{who} dies at {self.point}, time {self.hits}"] if self.point else []
+        words += ["and is left so"] if self.is_left else []
         return ", ".join(words)
 
 
@@ -186,7 +188,7 @@ class Maker:
     def rule(self, columns: list[str]) -> step.Step:
         return step.Rule(self.condition(columns))
 
-    def derive(self, columns: list[str]) -> step.Step:  # noqa: ARG002
+    def derive(self, columns: list[str]) -> step.Step:
         def sum_of(row: Values) -> Any:
             return None if row["n"] is None else row["n"] * 2 + 1
 
@@ -314,16 +316,18 @@ class Maker:
     def rounds(self, case: Case) -> list[Round]:
         chance = self.chance
         rounds = []
-        for number in range(chance.choice((2, 2, 3))):
+        last = chance.choice((2, 2, 3)) - 1
+        for number in range(last + 1):
             amount = chance.choice((0, 1, 8, 18)) if number else chance.choice((1, 8, 8, 18))
             each = Round([record for _ in range(amount) for record in self.records(case.partitions)])
             each.dice = chance.randrange(1 << 30)
             trouble = chance.random() if self.has_accidents else 1.0
-            if number and trouble < 0.55:
+            if number and (trouble < 0.55 or rounds[-1].is_left):
                 each.accident = chance.choice(possible([*ACCIDENTS, *CHANGED], case))
             elif trouble < 0.75:
                 each.point, each.hits = chance.choice(possible(POINTS, case)), chance.choice((1, 1, 1, 2))
-                each.kills_broker = chance.random() < 0.15
+                each.kills_broker = chance.random() < 0.08
+                each.is_left = number < last and chance.random() < 0.5
             rounds.append(each)
         return rounds
 

@@ -38,7 +38,7 @@ def change_filter(case: Case, document: dict[str, Any], chance: Random) -> str |
     return f"a filter is {found[0].condition.sql} now"
 
 
-def change_parse(case: Case, document: dict[str, Any], chance: Random) -> str | None:  # noqa: ARG001
+def change_parse(case: Case, document: dict[str, Any], chance: Random) -> str | None:
     found = next(each for each in case.all_steps() if isinstance(each, Parse))
     found.required = not found.required
     _write(case, document)

@@ -38,7 +38,8 @@ class DiedError(Exception):
 
 @contextmanager
 def failing(point: str, hits: int, strike: Callable[[], None] | None = None) -> Iterator[list[int]]:
-    """At the given time that the point is reached `strike` is called, or DiedError raised; the list has how often it was."""
+    """When the point is reached for the given time `strike` is called, or DiedError raised; the list has how often it
+    was reached."""
     when, _, what = point.partition(": ")
     reached = [0]
 

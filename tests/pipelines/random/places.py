@@ -178,7 +178,7 @@ class Files(Place):
     format: str = "parquet"
     partition_by: str | None = None
 
-    def target(self, world: World) -> dict[str, Any]:  # noqa: ARG002
+    def target(self, world: World) -> dict[str, Any]:
         return {self.format: self.label, **({"partition_by": [self.partition_by]} if self.partition_by else {})}
 
     def read(self, world: World) -> Iterator[Values]:

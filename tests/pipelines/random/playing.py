@@ -55,6 +55,10 @@ class Done(NamedTuple):
     errors: list[str]
 
 
+class RefusedForGoodError(Exception):
+    """What happened cannot be undone: a topic was deleted, or the accident met a batch that only some sinks had."""
+
+
 class WrongError(AssertionError):
     """A promise is broken."""
 
@@ -78,14 +82,17 @@ class Player:
         self.document = self.case.document(self.world)
         self.older: Path | None = None
         self.copies = 0
+        self.is_cut = False  # the last run has died, and no other was since
 
     def play(self) -> None:
         """Raises WrongError with all that is needed to see what went wrong."""
         try:
-            self._prepare()
+            self.prepare()
             for number, each in enumerate(self.case.rounds, start=1):
                 self.story.append(f"round {number}: {each.told()}")
                 self._play(each)
+        except RefusedForGoodError:
+            self.tally["refused for good"] += 1
         except (WrongError, TimeoutError) as wrong:
             raise WrongError(self.told(str(wrong))) from None
 
@@ -94,7 +101,15 @@ class Player:
         again = f"python -m tests.pipelines.random.play {self.case.seed} 1"
         return "\n".join([f"seed {self.case.seed}: {wrong}", text, *self.story, f"again: {again}"])
 
-    def _prepare(self) -> None:
+    def finish(self) -> None:
+        """One run that nobody disturbs, and the comparison. Raises WrongError."""
+        try:
+            self._run_well("the last run")
+        except (WrongError, TimeoutError) as wrong:
+            raise WrongError(self.told(str(wrong))) from None
+
+    def prepare(self) -> None:
+        """Files and topics."""
         world = self.world
         world.folder.mkdir(parents=True, exist_ok=True)
         (world.folder / "cities.csv").write_text("k,city\n" + "".join(f"{k},{city}\n" for k, city in CITIES.items()))
@@ -115,10 +130,14 @@ class Player:
 
     # a round
 
-    def _play(self, each: Round) -> None:
+    def add(self, each: Round) -> None:
+        """Its records come to the topic."""
         self._produce(f"{self.world.name}-in", each.records)
         for record in each.records:
             self.logs[record.partition].append(record)
+
+    def _play(self, each: Round) -> None:
+        self.add(each)
         if each.accident in CHANGES:
             self._change(each)
         elif each.accident:
@@ -127,10 +146,13 @@ class Player:
             self._fail(each)
         else:
             self._run_well("run")
-        self._keep_copy()
+        if not self.is_cut:
+            self.older = self._copy()
 
     def _change(self, each: Round) -> None:
         assert each.accident is not None
+        if self.is_cut:
+            self._run_well("run before the change")
         what = CHANGES[each.accident](self.case, self.document, Random(each.dice))
         if what is None:
             self._run_well("run")
@@ -164,7 +186,9 @@ class Player:
         if done.code == 0:
             self._compare(done)
             return
-        self._check_refusal(done, before, what)
+        self._check_refusal(done, None if site.is_for_good else before, what)
+        if site.is_for_good:
+            raise RefusedForGoodError
         for undo in site.undoing:
             undo()
         self._put_back(copy)
@@ -182,8 +206,9 @@ class Player:
             return
         if strike is None and done.code is not None and not any(WORD in line for line in done.errors):
             raise WrongError(f"the run failed of itself: {done.errors}")
-        self.story.append(f"  it ended with {done.code}: {done.errors}")
-        self._run_well("next run")
+        self.is_cut = each.is_left
+        if not each.is_left:
+            self._run_well("next run")
 
     @contextmanager
     def _broker_dying(self) -> Iterator[Any]:
@@ -253,6 +278,7 @@ class Player:
         if self.case.sends_late:
             self._compare_letters(f"{world.name}-late", sum((each.late for each in self.evaluated), Counter()))
         self.tally["comparisons"] += 1
+        self.is_cut = False
 
     def _follow(self, each: Evaluated, before: tuple[str | None, int], done: Done) -> None:
         """Tell the oracle which batches were done, and compare the account of the run."""
@@ -316,6 +342,8 @@ class Player:
         if "Error" in done.errors[0] or "Exception" in done.errors[0] or len(done.errors[0]) > 900:
             raise WrongError(f"{what}: a line for a person was expected: {done.errors}")
         if before is not None and self._contents() != before:
+            if self.is_cut:
+                raise RefusedForGoodError
             raise WrongError(f"{what}: the run was refused, and had written: {done.errors}")
 
     # copies of what is kept
@@ -325,9 +353,6 @@ class Player:
         target = self.world.folder.with_name(f"{self.world.folder.name}.{self.copies}")
         shutil.copytree(self.world.folder, target)
         return target
-
-    def _keep_copy(self) -> None:
-        self.older = self._copy()
 
     def _put_back(self, copy: Path) -> None:
         shutil.rmtree(self.world.folder)

@@ -186,7 +186,7 @@ class Explode(Step):
     def written(self) -> dict[str, Any]:
         return {"column": "tags", "into": "tag", "keep_empty": self.keep_empty}
 
-    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:  # noqa: ARG002
+    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         made = []
         for row in rows:
             others = {name: value for name, value in row.values.items() if name != "tags"}
@@ -207,7 +207,7 @@ class JoinTable(Step):
         place = {"table": "cities.csv"} if self.source == "table" else {"newest_of": "cities"}
         return {**place, "on": ["k"], "kind": self.kind}
 
-    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:  # noqa: ARG002
+    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         made = []
         for row in rows:
             city = CITIES.get(row.values["k"])
@@ -229,7 +229,7 @@ class Sql(Step):
     def written(self) -> dict[str, Any]:
         return {"query": f"SELECT {', '.join(self.columns)} FROM stream WHERE {self.condition.sql}"}
 
-    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:  # noqa: ARG002
+    def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         chosen = [row for row in rows if self.condition.holds(row.values)]
         made = [Row({name: row.values[name] for name in self.columns}, None) for row in chosen]
         return made, Count(came=len(rows), kept=len(made), filtered=len(rows) - len(made), made=len(made))

@@ -120,6 +120,14 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
         _check_going_on(memory, name, recorded, standing)
 
 
+def refuse_gone_topic(name: StreamName, topic: str) -> None:
+    """Of a query that has batches, and a topic that it wrote to."""
+    raise CheckpointError(
+        f"topic {topic} is gone, with what {name} has written there, or is new in the file, and the checkpoint goes on:"
+        f" {_begin(name)}"
+    )
+
+
 def check_state(steps: Sequence[str], name: StreamName) -> None:
     """Of a query that goes on where the rows in its database end: what steps remembered is gone with the checkpoint."""
     if steps:
