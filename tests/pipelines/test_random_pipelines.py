@@ -16,10 +16,11 @@ import pytest
 
 from conformance.recipes import running_postgresql
 from ottla.cli.pipelines import run as pipeline_run
+from ottla.pipelines.sinks import database
 from pipelines.random.cases import Case, Query, Record, Round, make_case
 from pipelines.random.killing import kill_and_compare
 from pipelines.random.places import Table, World
-from pipelines.random.playing import Player
+from pipelines.random.playing import Player, WrongError
 from pipelines.random.steps import Parse, Watermark, Window
 
 FEW = (102, 202)
@@ -73,6 +74,15 @@ def test_nothing_is_late_where_all_groups_are_told_at_every_batch(own_broker: An
         Round([]),
     ]
     play(Case(-1, 1, 1, [], [query], rounds, sends_late=True), own_broker, spark, tmp_path)
+
+
+def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that does not ask whether it has a batch already."""
+    monkeypatch.setattr(database, "is_written", lambda *_: False)
+    query = Query("main", [Parse(False, "die")], "append", [Table("main0", ["id", "k", "n"], True, None)])
+    rounds = [Round([Record(0, "a", '{"id": 1}')], point="after: SQLite commits")]
+    with pytest.raises(WrongError, match="main to main0: 1 rows too many"):
+        play(Case(-1, 1, None, [], [query], rounds), own_broker, spark, tmp_path)
 
 
 @pytest.mark.faults

@@ -23,6 +23,7 @@ from ottla.pipelines.running.belonging import (
     check_found,
     check_memory,
     check_state,
+    check_swept,
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, Ends
 from ottla.pipelines.running.delivery import SINKS_FOLDER, Delivery, can_last, kept_by_sinks, make_delivery
@@ -101,6 +102,12 @@ def settle(
     start = ends or (None if found.is_new else starting.noted_start(kept))
     start = start or starting.find_start(pipeline, stream, chosen)
     delivery = make_delivery(pipeline, stream, kept, query_id, checkpoint.folder, start)
+    if ends and pipeline.dead_letter_topic is not None:
+        swept = [dead_letters.noted(f"{folder}/{each}")[0] for each in found.others]
+        recorded = [
+            memory.batches[memory.own].batch_id for memory in delivery.memories() if memory.own in memory.batches
+        ]
+        check_swept(swept, max(recorded, default=-1), name)
     if not ends:
         for memory in delivery.memories():
             check_memory(memory, name, found.standing, may_repeat=is_fresh or found.owner is not None)

@@ -120,6 +120,17 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
         _check_going_on(memory, name, recorded, standing)
 
 
+def check_swept(swept: Sequence[int], newest: int, name: StreamName) -> None:
+    """Of a query that goes on where the rows in its database end, without its checkpoint: up to which batches those
+    before it have sent their dead letters, and the newest that the database has. What is not sent can be found only
+    with the checkpoint. Raises CheckpointError."""
+    if swept and newest not in swept:
+        raise CheckpointError(
+            f"the checkpoint of {name} is gone, and dead letters of its batches from {max(swept) + 1} to {newest} may"
+            f" not be sent: put the checkpoint back, or {_begin(name)}"
+        )
+
+
 def refuse_gone_topic(name: StreamName, topic: str) -> None:
     """Of a query that has batches, and a topic that it wrote to."""
     raise CheckpointError(

@@ -19,6 +19,7 @@ from ottla.pipelines.running.belonging import (
     check_found,
     check_memory,
     check_state,
+    check_swept,
     is_of_stream,
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
@@ -211,6 +212,13 @@ def test_only_if_all_sinks_keep_offsets_they_can_go_on_alone() -> None:
     expected += [((lasting, topic), False), ((lasting, table), False), ((console,), False), ((table,), False)]
     for sinks, answer in expected:
         assert can_last(cast("Any", StreamWith(sinks))) == answer, sinks
+
+
+def test_letters_that_were_not_sent_need_the_checkpoint() -> None:
+    check_swept([], 5, NAME)  # nothing lies beside it: nobody knows
+    check_swept([2, 5], 5, NAME)
+    with pytest.raises(CheckpointError, match="dead letters of its batches from 5 to 5 may not be sent: put the"):
+        check_swept([2, 4], 5, NAME)
 
 
 class StreamWith:
