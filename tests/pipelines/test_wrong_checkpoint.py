@@ -172,3 +172,15 @@ def test_a_record_that_died_is_not_forgotten_when_steps_change(
     assert len(read_all(command.bootstrap, f"{command.name}-dead-letters")) == 1
     command.write(FILE.replace("schema: {n: long}", "schema: {n: long}, required: [n]"))
     assert command.run().code == 0
+
+
+def test_a_letter_is_not_sent_again_because_a_note_is_older(command: Command) -> None:  # noqa: F811
+    command.write(FILE)
+    command.make_topic()
+    for record in ("broken", {"n": 1}):
+        produce(command.bootstrap, f"{command.name}-in", [record, {"n": 0}])
+        assert command.run().code == 0
+    (note,) = command.checkpoint().parent.glob("query-*/swept")
+    note.write_text("[-1, -1]")
+    assert command.run().code == 0
+    assert len(read_all(command.bootstrap, f"{command.name}-dead-letters")) == 1

@@ -99,6 +99,14 @@ def checkpoint_older(site: Site) -> str | None:
     return brought_back(site.checkpoint, site.older / "state" / site.name / site.kept.name / "checkpoint")
 
 
+def in_own_older(site: Site, name: str) -> str | None:
+    """What the query kept, as it was after an earlier run."""
+    if site.older is None or site.own is None:
+        return None
+    older = site.older / "state" / site.name / site.kept.name / site.own.name / name
+    return brought_back(site.own / name, older)
+
+
 def database_older(site: Site) -> str | None:
     return brought_back(site.folder / "rows.db", site.older and site.older / "rows.db")
 
@@ -234,6 +242,8 @@ ACCIDENTS: dict[str, Accident] = {
     "what the query kept renamed": lambda site: renamed(site.own, f"query-{uuid.UUID(int=7)}"),
     "note removed": lambda site: removed(in_own(site, site.chance.choice(NOTES))),
     "note damaged": lambda site: damaged(site, in_own(site, site.chance.choice(NOTES))),
+    "note older": lambda site: in_own_older(site, site.chance.choice(NOTES)),
+    "staged rows older": lambda site: in_own_older(site, "sinks"),
     "staged rows removed": lambda site: removed(site.own and site.own / "sinks"),
     "manifest removed": lambda site: removed(in_own(site, "sinks/*/*/*/manifest.json")),
     "manifest damaged": lambda site: damaged(site, in_own(site, "sinks/*/*/*/manifest.json")),

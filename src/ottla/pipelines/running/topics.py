@@ -63,7 +63,8 @@ def _make(settings: Settings, missing: dict[str, int]) -> None:
     if not missing:
         return
     wanted = [NewTopic(name, partitions) for name, partitions in missing.items()]
-    for name, answer in AdminClient(settings).create_topics(wanted, request_timeout=REQUEST_SECONDS).items():
+    admin = AdminClient(settings)  # kept until all is answered: without it there is no answer
+    for name, answer in admin.create_topics(wanted, request_timeout=REQUEST_SECONDS).items():
         try:
             answer.result()
         except KafkaException as problem:
