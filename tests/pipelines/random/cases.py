@@ -6,10 +6,8 @@ run something may be taken away or changed, and in it something may fail.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -19,11 +17,9 @@ from pipelines.random import steps as step
 from pipelines.random.accidents import ACCIDENTS
 from pipelines.random.failing import POINTS
 from pipelines.random.places import Files, Place, Table, Topic, World
+from pipelines.random.records import Record, RecordMaker
 from pipelines.random.rows import Condition, Values, conditions
 
-START_MS = 1_767_225_600_000  # 2026-01-01
-KEYS = ("a", "b", "c", "d", "ä☃", 'q"u,o')
-TAGS = ("red", "green", "blue")
 CHANGED = (
     "window changed",
     "filter changed",
@@ -34,15 +30,6 @@ CHANGED = (
 )
 TYPES = {"id": "long", "k": "string", "n": "long", "at": "timestamp", "tags": "array<string>"}
 TYPES |= {"m": "long", "tag": "string", "city": "string"}
-
-
-@dataclass
-class Record:
-    """What is produced."""
-
-    partition: int
-    key: str | None
-    value: str | None
 
 
 @dataclass
@@ -145,8 +132,7 @@ class Maker:
         self.chance = Random(seed)
         self.has_postgres = has_postgres
         self.has_accidents = has_accidents
-        self.id = 0
-        self.now_ms = START_MS
+        self.records = RecordMaker(self.chance)
 
     def case(self) -> Case:
         chance = self.chance
@@ -319,7 +305,7 @@ class Maker:
         last = chance.choice((2, 2, 3)) - 1
         for number in range(last + 1):
             amount = chance.choice((0, 1, 8, 18)) if number else chance.choice((1, 8, 8, 18))
-            each = Round([record for _ in range(amount) for record in self.records(case.partitions)])
+            each = Round([record for _ in range(amount) for record in self.records.some(case.partitions)])
             each.dice = chance.randrange(1 << 30)
             trouble = chance.random() if self.has_accidents else 1.0
             if number and (trouble < 0.55 or rounds[-1].is_left):
@@ -330,32 +316,6 @@ class Maker:
                 each.is_left = number < last and chance.random() < 0.5
             rounds.append(each)
         return rounds
-
-    def records(self, partitions: int) -> list[Record]:
-        chance = self.chance
-        self.now_ms += chance.choice((0, 250, 1000, 3000, 9000))
-        broken = chance.random()
-        if broken < 0.08:
-            return [self.broken(partitions)]
-        self.id += 1
-        at: int | None = self.now_ms - chance.choice((0, 0, 0, 1500, 15_000, 40_000))
-        shift = chance.random()
-        if shift < 0.06:
-            at = self.now_ms - 900_000
-        elif shift < 0.09:
-            at = None
-        elif shift < 0.1:
-            at = self.now_ms + 300_000
-        key = chance.choice((*KEYS, None))
-        tags = chance.choice((None, [], ["red"], ["red", "blue"], list(TAGS)))
-        value: Values = {"id": self.id if chance.random() < 0.95 else None, "k": key, "at": at and written_time(at)}
-        value |= {"n": chance.choice((None, *range(10))), "tags": tags}
-        record = Record(partition_of(key, partitions), key, json.dumps(value))
-        return [record] * (2 if chance.random() < 0.1 else 1)
-
-    def broken(self, partitions: int) -> Record:
-        texts = ("hello", "", '{"id": "abc"}', '{"id": 1} {"id": 2}', '{"id": 7, "at": 1700000000}', "[1]", None, "{")
-        return Record(self.chance.randrange(partitions), None, self.chance.choice(texts))
 
 
 def possible(names: list[str], case: Case) -> list[str]:
@@ -373,15 +333,6 @@ def possible(names: list[str], case: Case) -> list[str]:
     words |= {"ledger": words["SQLite"], "table": words["SQLite"], "database": words["SQLite"]}
     words |= {"markers": words["topic"]}
     return [name for name in names if all(is_so for word, is_so in words.items() if word in name)]
-
-
-def partition_of(key: str | None, partitions: int) -> int:
-    return 0 if key is None else KEYS.index(key) % partitions
-
-
-def written_time(at_ms: int) -> str:
-    seconds, rest = divmod(at_ms, 1000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:03}Z"
 
 
 def has(steps: list[step.Step], kind: type[step.Step]) -> bool:

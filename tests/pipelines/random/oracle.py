@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pipelines.random.cases import Case, Query, Record
+from pipelines.random.cases import Case, Query
 from pipelines.random.places import World
+from pipelines.random.records import Record
 from pipelines.random.rows import Count, Moment, Place, Row
 from pipelines.random.steps import Watermark
 

@@ -28,11 +28,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.cli.main import main
 from ottla.pipelines.running.checkpoint import parse_planned
 from pipelines.random.accidents import ACCIDENTS, Site
-from pipelines.random.cases import Case, Record, Round
+from pipelines.random.cases import Case, Round
 from pipelines.random.changes import CHANGES
 from pipelines.random.failing import WORD, DiedError, failing
 from pipelines.random.oracle import Ends, Evaluated, expected_dead
 from pipelines.random.places import World, differing
+from pipelines.random.records import Record
 from pipelines.random.steps import CITIES, FUNCTIONS
 from pipelines.sink_helpers import committed
 
