@@ -109,6 +109,11 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
     """`may_repeat`: that rows of earlier queries are there is known, and wanted. Raises CheckpointError."""
     recorded = memory.batches.get(memory.own)
     strangers = [query for query in memory.batches if query != memory.own]
+    if memory.is_exclusive and "" in strangers:
+        raise CheckpointError(
+            f"{memory.place}: the note of its newest batch is gone or damaged, so nobody knows what was written there:"
+            f" put it back, or {_begin(name)}"
+        )
     if memory.is_exclusive and strangers:
         raise CheckpointError(
             f"{memory.place} belongs to query {strangers[0]!r}: choose another place, or remove what is there:"

@@ -183,6 +183,11 @@ def test_writing_once_more_must_be_wanted() -> None:
         check_memory(memory({EARLIER: 2}, is_exclusive=True), NAME, Standing(), may_repeat=True)
 
 
+def test_a_batch_without_its_note_is_told() -> None:
+    with pytest.raises(CheckpointError, match="the note of its newest batch is gone or damaged"):
+        check_memory(memory({"": 2}, is_exclusive=True), NAME, Standing(2, 2), may_repeat=False)
+
+
 def test_what_is_kept_under_the_name_of_the_stream_is_compared_by_offsets_in_its_first_batch() -> None:
     check_memory(memory({"views.main.0": 7}, is_lasting=True), NAME, Standing(0, -1), may_repeat=False)
     with pytest.raises(CheckpointError, match="has batches up to 7"):
