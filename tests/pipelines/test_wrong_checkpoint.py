@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from ottla.cli.main import main
+from ottla.pipelines.running.dead_letters import DeadLetters
 from pipelines.commands import Command, command  # noqa: F401 (a fixture)
 from pipelines.running import produce, read_all
 
@@ -105,3 +106,81 @@ def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_a
     assert in_table(command) == []
     assert command.run().code == 0
     assert in_table(command) == list(range(320))
+
+
+def test_a_table_or_a_topic_that_is_gone_is_not_begun_anew_in_the_middle(command: Command) -> None:  # noqa: F811
+    """What is remembered of its rows is there: the ledger in the database, the markers beside the topic."""
+    command.write(FILE)
+    command.make_topic()
+    fill(command, 0, 30)
+    assert command.run().code == 0
+    with sqlite3.connect(command.folder / "rows.db") as database:
+        before = database.execute("SELECT n FROM rows").fetchall()
+        database.execute("DROP TABLE rows")
+    fill(command, 30, 40)
+    for _ in range(2):  # also when it is tried again
+        assert f"table rows of {command.folder}/rows.db remembers no batch of this query" in command.refused()
+    assert in_topic(command) == list(range(30))
+    with sqlite3.connect(command.folder / "rows.db") as database:
+        database.execute("CREATE TABLE rows (n INTEGER)")
+        database.executemany("INSERT INTO rows VALUES (?)", before)
+    assert command.run().code == 0
+    assert in_table(command) == in_topic(command) == list(range(40))
+
+    assert main(["topics", "delete", f"{command.name}-out", "--yes", *server(command)]) == 0
+    for _ in range(2):
+        assert f"topic {command.name}-out is gone" in command.refused()
+    assert in_table(command) == list(range(40))
+
+
+def test_rows_with_their_offsets_begin_anew_where_the_table_is_gone(command: Command) -> None:  # noqa: F811
+    command.write(LASTING)
+    command.make_topic()
+    fill(command, 0, 30)
+    assert command.run().code == 0
+    shutil.rmtree(command.checkpoint())
+    with sqlite3.connect(command.folder / "rows.db") as database:
+        database.execute("DROP TABLE rows")
+    assert command.run().code == 0
+    assert in_table(command) == list(range(30))
+    fill(command, 30, 33)
+    assert command.run().code == 0
+    assert in_table(command) == list(range(33))
+
+
+def test_a_record_that_died_is_not_forgotten_when_steps_change(
+    command: Command,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed before the letter was sent; with the new steps the record would be none, and its batch is done."""
+    command.write(FILE)
+    command.make_topic()
+    produce(command.bootstrap, f"{command.name}-in", [{"n": 1}, '{"n": "two"}'])
+    with monkeypatch.context() as patching:
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patching.setattr(DeadLetters, "_sweep", die)
+        with pytest.raises((KeyboardInterrupt, AssertionError, IndexError)):
+            assert command.run().code == 0
+    command.write(FILE.replace("n: long", "n: string"))
+    line = command.refused(code=2)
+    assert "dead letters or late rows of the last batches are not sent yet, and steps have changed since" in line
+    command.write(FILE)
+    assert command.run().code == 0
+    assert len(read_all(command.bootstrap, f"{command.name}-dead-letters")) == 1
+    command.write(FILE.replace("schema: {n: long}", "schema: {n: long}, required: [n]"))
+    assert command.run().code == 0
+
+
+def test_a_letter_is_not_sent_again_because_a_note_is_older(command: Command) -> None:  # noqa: F811
+    command.write(FILE)
+    command.make_topic()
+    for record in ("broken", {"n": 1}):
+        produce(command.bootstrap, f"{command.name}-in", [record, {"n": 0}])
+        assert command.run().code == 0
+    (note,) = command.checkpoint().parent.glob("query-*/swept")
+    note.write_text("[-1, -1]")
+    assert command.run().code == 0
+    assert len(read_all(command.bootstrap, f"{command.name}-dead-letters")) == 1

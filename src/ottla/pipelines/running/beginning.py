@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
-from ottla.pipelines.running import dead_letters, shape, starting
+from ottla.pipelines.running import dead_letters, late_letters, shape, starting
 from ottla.pipelines.running.belonging import (
     QUERY_FOLDER,
     Found,
@@ -23,6 +23,7 @@ from ottla.pipelines.running.belonging import (
     check_found,
     check_memory,
     check_state,
+    check_swept,
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, Ends
 from ottla.pipelines.running.delivery import SINKS_FOLDER, Delivery, can_last, kept_by_sinks, make_delivery
@@ -59,13 +60,22 @@ class Beginning:
         passages = list(passages)
         if not self.is_new:
             shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
-            dead_letters.noted(self.kept)
+            if self._has_unsent():
+                shape.check_unsent(self.pipeline, self.stream, passages, self.kept)
         elif self.is_from_sinks:
             check_state([each.step for each in passages if each.operators], name_of(self.pipeline, self.stream))
 
+    def _has_unsent(self) -> bool:
+        done, _ = dead_letters.noted(self.kept)
+        late = late_letters.noted(self.kept)
+        is_late = self.pipeline.head.late_rows is not None and late is not None and late < self.committed
+        return is_late or (self.pipeline.dead_letter_topic is not None and done < self.committed)
+
     def note(self, passages: Iterable[Passage]) -> None:
         """From here on the query is known."""
+        passages = list(passages)
         if not self.is_new:
+            shape.note_steps(self.pipeline, passages, self.kept)
             return
         local = local_path(self.checkpoint.folder)
         if local is not None:  # the checksum of metadata that somebody has deleted
@@ -73,6 +83,7 @@ class Beginning:
         write_note(self.checkpoint.folder, METADATA, json.dumps({"id": self.query_id}))
         starting.note_start(self.kept, self.start)
         shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=True)
+        shape.note_steps(self.pipeline, passages, self.kept)
         write_note(self.kept, dead_letters.NOTE, dead_letters.NOTHING)
         write_note(self.kept, OWNER, str(name_of(self.pipeline, self.stream)))
 
@@ -91,6 +102,12 @@ def settle(
     start = ends or (None if found.is_new else starting.noted_start(kept))
     start = start or starting.find_start(pipeline, stream, chosen)
     delivery = make_delivery(pipeline, stream, kept, query_id, checkpoint.folder, start)
+    if ends and pipeline.dead_letter_topic is not None:
+        swept = [dead_letters.noted(f"{folder}/{each}")[0] for each in found.others]
+        recorded = [
+            memory.batches[memory.own].batch_id for memory in delivery.memories() if memory.own in memory.batches
+        ]
+        check_swept(swept, max(recorded, default=-1), name)
     if not ends:
         for memory in delivery.memories():
             check_memory(memory, name, found.standing, may_repeat=is_fresh or found.owner is not None)

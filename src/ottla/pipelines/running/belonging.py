@@ -109,6 +109,11 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
     """`may_repeat`: that rows of earlier queries are there is known, and wanted. Raises CheckpointError."""
     recorded = memory.batches.get(memory.own)
     strangers = [query for query in memory.batches if query != memory.own]
+    if memory.is_exclusive and "" in strangers:
+        raise CheckpointError(
+            f"{memory.place}: the note of its newest batch is gone or damaged, so nobody knows what was written there:"
+            f" put it back, or {_begin(name)}"
+        )
     if memory.is_exclusive and strangers:
         raise CheckpointError(
             f"{memory.place} belongs to query {strangers[0]!r}: choose another place, or remove what is there:"
@@ -118,6 +123,25 @@ def check_memory(memory: Memory, name: StreamName, standing: Standing, may_repea
         _check_beginning(memory, name, recorded, may_repeat)
     elif not (memory.is_lasting and standing.following == 0):  # then the sink compares offsets
         _check_going_on(memory, name, recorded, standing)
+
+
+def check_swept(swept: Sequence[int], newest: int, name: StreamName) -> None:
+    """Of a query that goes on where the rows in its database end, without its checkpoint: up to which batches those
+    before it have sent their dead letters, and the newest that the database has. What is not sent can be found only
+    with the checkpoint. Raises CheckpointError."""
+    if swept and newest not in swept:
+        raise CheckpointError(
+            f"the checkpoint of {name} is gone, and dead letters of its batches from {max(swept) + 1} to {newest} may"
+            f" not be sent: put the checkpoint back, or {_begin(name)}"
+        )
+
+
+def refuse_gone_topic(name: StreamName, topic: str) -> None:
+    """Of a query that has batches, and a topic that it wrote to."""
+    raise CheckpointError(
+        f"topic {topic} is gone, with what {name} has written there, or is new in the file, and the checkpoint goes on:"
+        f" {_begin(name)}"
+    )
 
 
 def check_state(steps: Sequence[str], name: StreamName) -> None:

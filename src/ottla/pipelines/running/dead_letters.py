@@ -27,7 +27,7 @@ from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointErro
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.query_state import Progress
 from ottla.pipelines.running.starting import noted_start
-from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
+from ottla.pipelines.sinks.batch import Batch, SinkError
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Frame, Passage
@@ -96,6 +96,8 @@ class DeadLetters:
     def _make_up(self, newest: int) -> int:
         """What was begun, with the same number, then what was committed and not swept; the last batch that is done."""
         done, begun = noted(self.folder)
+        if max(begun, newest) > done:  # the note may be older than what was sent: a backup was put back, say
+            done = max(done, self._sent())
         if begun > done:
             self._sweep_from_checkpoint(done + 1, begun)
             done = begun
@@ -104,6 +106,15 @@ class DeadLetters:
             done = newest
         self.is_made_up = True
         return done
+
+    def _sent(self) -> int:
+        """The last batch up to which letters are in the topic, as far as its markers know."""
+        assert self.sink is not None
+        recorded = self.sink.remembered().get(self._query())
+        return -1 if recorded is None else recorded.batch_id
+
+    def _query(self) -> str:
+        return f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.checkpoint.query_id()}"
 
     def _sweep_from_checkpoint(self, first: int, last: int) -> None:
         before, planned = self.checkpoint.planned(first - 1), self.checkpoint.planned(last)
@@ -139,8 +150,7 @@ class DeadLetters:
         builder.frame(self.stream.name)
         letters = letters_of(builder.marked, self.pipeline, self.own_streams)
         if letters is not None:
-            query = f"{self.pipeline.name}.{self.stream.name}.dead-letters.{self.checkpoint.query_id()}"
-            self.sink.write(letters, Batch(query, last, f"{self.folder}/{FOLDER}"))
+            self.sink.write(letters, Batch(self._query(), last, f"{self.folder}/{FOLDER}"))
 
     def _note(self, done: int, begun: int) -> None:
         write_note(self.folder, NOTE, json.dumps([done, begun]))
@@ -213,7 +223,7 @@ def loss_folder(folder: str) -> str:
     return "" if local is None else str(local / "losses")
 
 
-def dead_letter_sink(pipeline: Pipeline) -> Sink | None:
+def dead_letter_sink(pipeline: Pipeline) -> ExactlyOnceTopic | None:
     topic = pipeline.dead_letter_topic
     if topic is None:
         return None

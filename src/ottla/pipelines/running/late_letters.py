@@ -42,23 +42,25 @@ class LateLetters:
 
     def check(self) -> None:
         """Before anything runs. A pipeline that did not ask for them before gets those from now on."""
-        if self.pipeline.head.late_rows is not None and self._noted() is None:
+        if self.pipeline.head.late_rows is not None and noted(self.folder) is None:
             self._note(self.committed)
 
     def after_batches(self, last: int, late: Collection[int]) -> None:
         """All batches up to `last` are committed, and these of them had late rows. After a failure it is called with
         them once more."""
-        noted = self._noted()
-        if self.pipeline.head.late_rows is None or noted is None:
+        done = noted(self.folder)
+        if self.pipeline.head.late_rows is None or done is None:
             return
-        for number in range(noted + 1, last + 1):
+        for number in range(done + 1, last + 1):
             if number in late or number <= self.committed:  # of those nobody knows
                 self._sweep(number)
                 self._note(number)
-        if last > noted:
+        if last > done:
             self._note(last)
 
     def _sweep(self, number: int) -> None:
+        if self.stream.output == "complete":
+            return  # all groups are told at every batch, so nothing is ever too late
         before, planned = self.checkpoint.planned(number - 1), self.checkpoint.planned(number)
         if number == 0 or (before is not None and before.watermark_ms == 0):
             return
@@ -95,9 +97,11 @@ class LateLetters:
     def _note(self, number: int) -> None:
         write_note(self.folder, NOTE, str(number))
 
-    def _noted(self) -> int | None:
-        noted = read_note(self.folder, NOTE)
-        try:
-            return None if noted is None else int(noted)
-        except ValueError:
-            raise CheckpointError(f"{self.folder}/{NOTE} is damaged; {FRESH}") from None
+
+def noted(folder: str) -> int | None:
+    """The last batch whose late rows are sent, None where nobody asked for them. Raises CheckpointError."""
+    text = read_note(folder, NOTE)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        raise CheckpointError(f"{folder}/{NOTE} is damaged; {FRESH}") from None

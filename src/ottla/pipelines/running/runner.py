@@ -10,18 +10,20 @@ from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError
+from ottla.pipelines.model.sinks import TopicSink, is_repeated
 from ottla.pipelines.running.accounting import Account
 from ottla.pipelines.running.batch_query import BatchQuery
-from ottla.pipelines.running.beginning import Beginning, settle
+from ottla.pipelines.running.beginning import Beginning, name_of, settle
+from ottla.pipelines.running.belonging import refuse_gone_topic
 from ottla.pipelines.running.builder import Builder, Choices
-from ottla.pipelines.running.checkpoint import CheckpointError
+from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
-from ottla.pipelines.running.topics import make_topics
+from ottla.pipelines.running.topics import make_topics, missing_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +59,7 @@ class Runner:
 
     def start(self) -> None:
         """Raises PipelineError, CheckpointError, SinkError if it cannot run or must not; then nothing was written."""
+        self._refuse_gone_topics()
         make_topics(self.pipeline)
         self.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(PROGRESS_KEPT))
         try:
@@ -77,6 +80,18 @@ class Runner:
         """Batches that are at work may end; what is cut off is done again at the next start."""
         for query in self.queries:
             query.stop(grace_seconds)
+
+    def _refuse_gone_topics(self) -> None:
+        """One that would be made anew, empty, while its query goes on. Raises CheckpointError."""
+        if self.options.is_batch:
+            return
+        gone = {topic for topics in missing_topics(self.pipeline).values() for topic in topics}
+        for stream in self.pipeline.queries() if gone else ():
+            folder = stream_folder(self.options.folder, self.pipeline, stream)
+            if Checkpoint(self.spark, f"{folder}/checkpoint").newest_planned() >= 0:
+                for sink in stream.sinks:
+                    if isinstance(sink, TopicSink) and not is_repeated(sink) and sink.topic in gone:
+                        refuse_gone_topic(name_of(self.pipeline, stream), sink.topic)
 
     def _prepare(self, stream: Stream) -> Callable[[], FollowedQuery | BatchQuery]:
         """All that can be wrong is found before any query of the pipeline is started."""

@@ -1,7 +1,8 @@
 """Steps that keep state must be those that the checkpoint was made with.
 
 Spark compares the columns of its state with those of the query, but not what they mean: with windows of another size it
-would go on, and mix what it has with what it gets. Steps without state may change from run to run.
+would go on, and mix what it has with what it gets. Steps without state may change from run to run, unless records that
+died in the last run's steps are still to be sent: they are found by taking these steps once more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.steps.frame import Passage
 
 NOTE = "state-steps"
+ALL = "steps"  # note of all steps with which the query was started last
 CURE = "take the change back, or begin anew with --fresh"
 
 Shape = list[list[Any]]  # [["window", {"size": 60000}], …]: steps with the fields that somebody has written
@@ -35,6 +37,21 @@ def check_shape(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage],
         new = [each for each in now if each not in before] or now
         cause = f"the checkpoint was made with {_told(gone)}, now there is {_told(new)}"
         raise PipelineError([Problem(stream.path, cause, CURE)])
+
+
+def note_steps(pipeline: Pipeline, passages: Iterable[Passage], folder: str) -> None:
+    """Of a run that begins."""
+    steps = json.dumps([step_shape(pipeline, passage) for passage in passages])
+    if read_note(folder, ALL) != steps:
+        write_note(folder, ALL, steps)
+
+
+def check_unsent(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str) -> None:
+    """Called where letters of earlier batches are not sent yet. Raises PipelineError if they would be others now."""
+    before = read_note(folder, ALL)
+    if before is not None and before != json.dumps([step_shape(pipeline, passage) for passage in passages]):
+        cause = "dead letters or late rows of the last batches are not sent yet, and steps have changed since"
+        raise PipelineError([Problem(stream.path, cause, "run it once as it was, then with the change")])
 
 
 def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.model.sinks import TopicSink
@@ -12,12 +14,19 @@ REQUEST_SECONDS = 30.0
 CLUSTER_DEFAULT = -1
 
 
-def make_topics(pipeline: Pipeline) -> list[str]:
-    """The names of those that were made. Raises PipelineError for what the cluster refuses."""
-    made: list[str] = []
+def make_topics(pipeline: Pipeline) -> None:
+    """Raises PipelineError for what the cluster refuses."""
+    for servers, missing in missing_topics(pipeline).items():
+        _make({**pipeline.head.client, "bootstrap.servers": servers}, missing)
+
+
+def missing_topics(pipeline: Pipeline) -> dict[str, dict[str, int]]:
+    """Those that are to be made: brokers -> topic -> partitions. Raises PipelineError."""
+    missing: dict[str, dict[str, int]] = {}
     for servers, topics in wanted_topics(pipeline).items():
-        made += _make_missing({**pipeline.head.client, "bootstrap.servers": servers}, topics)
-    return made
+        existing = _existing({**pipeline.head.client, "bootstrap.servers": servers})
+        missing[servers] = {name: partitions for name, partitions in topics.items() if name not in existing}
+    return missing
 
 
 def wanted_topics(pipeline: Pipeline) -> dict[str, dict[str, int]]:
@@ -35,27 +44,32 @@ def wanted_topics(pipeline: Pipeline) -> dict[str, dict[str, int]]:
     return wanted
 
 
-def _make_missing(settings: Settings, topics: dict[str, int]) -> list[str]:
-    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 (loaded where it is used)
+def _existing(settings: Settings) -> Collection[str]:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 (loaded where it is used)
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
 
-    admin = AdminClient(settings)
     try:
-        existing = admin.list_topics(timeout=REQUEST_SECONDS).topics
+        return AdminClient(settings).list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as problem:
         cause = f"{settings['bootstrap.servers']} does not answer: {problem.args[0].str()}"
         raise PipelineError([Problem((), cause, "start the brokers, or correct bootstrap.servers")]) from problem
-    missing = [NewTopic(name, partitions) for name, partitions in topics.items() if name not in existing]
-    made: list[str] = []
-    for name, answer in (admin.create_topics(missing, request_timeout=REQUEST_SECONDS) if missing else {}).items():
+
+
+def _make(settings: Settings, missing: dict[str, int]) -> None:
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415
+
+    if not missing:
+        return
+    wanted = [NewTopic(name, partitions) for name, partitions in missing.items()]
+    admin = AdminClient(settings)  # kept until all is answered: without it there is no answer
+    for name, answer in admin.create_topics(wanted, request_timeout=REQUEST_SECONDS).items():
         try:
             answer.result()
-            made.append(name)
         except KafkaException as problem:
             if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
                 raise _refused(name, problem.args[0].str()) from problem
-    return made
 
 
 def _refused(name: str, words: str) -> PipelineError:

@@ -177,6 +177,10 @@ class AnyDatabaseSession:
         if changed.rowcount != 1:
             raise LostError("another one wrote this batch at the same time")
 
+    def has_table(self, table: Table) -> bool:
+        with self._told():
+            return self._has(target_table(table, [], self.connection.dialect))
+
     def forget(self, query: str, table: str) -> None:
         known = bookkeeping()
         with self._told():

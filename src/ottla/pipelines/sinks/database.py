@@ -47,6 +47,7 @@ class Session(Protocol):
     def recorded(self, query: str, table: str) -> Recorded | None: ...
     def remembered(self, table: str) -> dict[str, Recorded]: ...
     def forget(self, query: str, table: str) -> None: ...
+    def has_table(self, table: Table) -> bool: ...
     def count(self, table: Table) -> int: ...
     def clear(self, table: Table) -> None: ...
     def record(self, query: str, table: str, recorded: Recorded) -> None: ...
@@ -73,7 +74,10 @@ class DatabaseSink:
         return f"table {self.table.name}"
 
     def remembered(self) -> Mapping[str, Recorded]:
-        return self.patiently(lambda session: session.remembered(self.table.name))
+        """Nothing where the table is gone: what the ledger says is about rows that are gone, too."""
+        return self.patiently(
+            lambda session: session.remembered(self.table.name) if session.has_table(self.table) else {}
+        )
 
     def session(self) -> Session:
         raise NotImplementedError
@@ -103,6 +107,9 @@ class DatabaseSink:
     def _transaction(
         self, session: Session, columns: list[TableColumn], batch: Batch, source: StagedRows, offsets: Offsets | None
     ) -> int:
+        if not session.has_table(self.table):  # what was remembered of an earlier table of this name is not of this one
+            for query in session.remembered(self.table.name):
+                session.forget(query, self.table.name)
         session.prepare(self.table, columns)
         recorded = session.recorded(batch.query, self.table.name)
         if is_written(self._question(session, batch, source.staged, recorded), recorded):

@@ -28,8 +28,8 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic -> partition -> the next offs
 
 
 def kept_offsets(sink: DatabaseSink, query: str) -> Offsets:
-    """Where the query's rows in the database end; empty if it has written none."""
-    return sink.patiently(lambda session: session.offsets(query))
+    """Where the query's rows in the database end; empty if it has written none, or the table is gone."""
+    return sink.patiently(lambda session: session.offsets(query) if session.has_table(sink.table) else {})
 
 
 def offsets_json(offsets: Offsets) -> str:

@@ -134,6 +134,9 @@ class PostgresSession:
         found = self.database.execute(statement, (table,)).fetchall()
         return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
 
+    def has_table(self, table: Table) -> bool:
+        return bool(self.database.execute(COLUMNS, (table.quoted,)).fetchall())
+
     def forget(self, query: str, table: str) -> None:
         self._make_offsets()
         self.database.execute(f"DELETE FROM {LEDGER} WHERE query = %s AND sink = %s", (query, table))  # noqa: S608
@@ -141,7 +144,7 @@ class PostgresSession:
 
     def count(self, table: Table) -> int:
         """The rows of the table; none if there is no such table."""
-        if not self.database.execute(COLUMNS, (table.quoted,)).fetchall():
+        if not self.has_table(table):
             return 0
         found = self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()  # noqa: S608
         return int(found[0]) if found else 0

@@ -178,7 +178,7 @@ class Publisher:
         return False
 
     def _reader(self, settings: Settings) -> MarkerReader:
-        key = repr(sorted(settings.client.items()))
+        key = _reader_key(settings)
         if key not in self._readers:
             self._readers[key] = MarkerReader(settings.client)
         return self._readers[key]
@@ -189,7 +189,11 @@ class Publisher:
             self._held.popitem(last=False)
 
     def _drop(self, settings: Settings, work: Work) -> None:
+        """The reader, too: it may hold the epochs of a broker that was started anew, and librdkafka keeps them."""
         self._held.pop(_place(settings, work), None)
+        reader = self._readers.pop(_reader_key(settings), None)
+        if reader is not None:
+            reader.close()
 
     def _forget_parent(self) -> None:
         """Workers are forked: what a parent had opened is not ours."""
@@ -317,6 +321,10 @@ def _kafka_exception() -> type[Exception]:
 
 def _id(settings: Settings, work: Work) -> str:
     return transactional_id(settings.prefix, work.number)
+
+
+def _reader_key(settings: Settings) -> str:
+    return repr(sorted(settings.client.items()))
 
 
 def _place(settings: Settings, work: Work) -> tuple[str, str]:

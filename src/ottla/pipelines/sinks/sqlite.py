@@ -119,6 +119,9 @@ class SqliteSession:
         found = self.database.execute(statement, (table,)).fetchall()
         return {str(query): Recorded(int(batch), str(identity)) for query, batch, identity in found}
 
+    def has_table(self, table: Table) -> bool:
+        return bool(self.database.execute(f"PRAGMA table_info({table.quoted})").fetchall())
+
     def forget(self, query: str, table: str) -> None:
         self._make_offsets()
         self.database.execute(f"DELETE FROM {LEDGER} WHERE query = ? AND sink = ?", (query, table))  # noqa: S608
@@ -126,7 +129,7 @@ class SqliteSession:
 
     def count(self, table: Table) -> int:
         """The rows of the table; none if there is no such table."""
-        if not self.database.execute(f"PRAGMA table_info({table.quoted})").fetchall():
+        if not self.has_table(table):
             return 0
         return int(self.database.execute(f"SELECT count(*) FROM {table.quoted}").fetchone()[0])  # noqa: S608
 

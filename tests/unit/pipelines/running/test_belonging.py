@@ -19,6 +19,7 @@ from ottla.pipelines.running.belonging import (
     check_found,
     check_memory,
     check_state,
+    check_swept,
     is_of_stream,
 )
 from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
@@ -182,6 +183,11 @@ def test_writing_once_more_must_be_wanted() -> None:
         check_memory(memory({EARLIER: 2}, is_exclusive=True), NAME, Standing(), may_repeat=True)
 
 
+def test_a_batch_without_its_note_is_told() -> None:
+    with pytest.raises(CheckpointError, match="the note of its newest batch is gone or damaged"):
+        check_memory(memory({"": 2}, is_exclusive=True), NAME, Standing(2, 2), may_repeat=False)
+
+
 def test_what_is_kept_under_the_name_of_the_stream_is_compared_by_offsets_in_its_first_batch() -> None:
     check_memory(memory({"views.main.0": 7}, is_lasting=True), NAME, Standing(0, -1), may_repeat=False)
     with pytest.raises(CheckpointError, match="has batches up to 7"):
@@ -211,6 +217,13 @@ def test_only_if_all_sinks_keep_offsets_they_can_go_on_alone() -> None:
     expected += [((lasting, topic), False), ((lasting, table), False), ((console,), False), ((table,), False)]
     for sinks, answer in expected:
         assert can_last(cast("Any", StreamWith(sinks))) == answer, sinks
+
+
+def test_letters_that_were_not_sent_need_the_checkpoint() -> None:
+    check_swept([], 5, NAME)  # nothing lies beside it: nobody knows
+    check_swept([2, 5], 5, NAME)
+    with pytest.raises(CheckpointError, match="dead letters of its batches from 5 to 5 may not be sent: put the"):
+        check_swept([2, 4], 5, NAME)
 
 
 class StreamWith:

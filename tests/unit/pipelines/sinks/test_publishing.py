@@ -85,6 +85,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
             made.calls.append("look")
             return ({} if made.marker is None else {"q.out.0": made.marker}), dict.fromkeys(positions, 10)
 
+        def close(self) -> None:
+            pass
+
     monkeypatch.setattr("confluent_kafka.Producer", lambda settings: Producer(made))
     monkeypatch.setattr(publishing, "MarkerReader", Reader)
     monkeypatch.setattr(publishing, "FENCED_WAIT_SECONDS", (0.01, 0.01, 0.01))

@@ -1,0 +1,71 @@
+"""Where a run may die: before or after the calls that write something down. Works in the driver's own process.
+
+What is raised inside of a batch ends the query as a failure would; what is raised while the command follows its queries
+ends the command as a kill would, and whoever plays the case stops the queries that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ottla.pipelines.running import beginning, dead_letters, followed_query, late_letters
+from ottla.pipelines.running.delivery import Route
+from ottla.pipelines.sinks.files import FilesSink
+from ottla.pipelines.sinks.sqlite import SqliteSession
+from ottla.pipelines.sinks.staging import LocalStaging
+from ottla.pipelines.sinks.topic import ExactlyOnceTopic
+
+WORD = "the random test lets it die here"
+
+OWNERS: dict[str, list[tuple[Any, str]]] = {
+    "a sink gets its rows": [(Route, "write")],
+    "rows are pinned": [(LocalStaging, "_make_valid")],
+    "rows are released": [(LocalStaging, "release")],
+    "SQLite commits": [(SqliteSession, "commit")],
+    "files are put in place": [(FilesSink, "_put_in_place")],
+    "a topic gets its rows": [(ExactlyOnceTopic, "_run")],
+    "a note is written": [(each, "write_note") for each in (beginning, dead_letters, late_letters)],
+    "offsets are committed": [(followed_query, "commit_progress")],
+}
+POINTS = [f"{when}: {what}" for what in OWNERS for when in ("before", "after")]
+
+
+class DiedError(Exception):
+    """Nothing of ours catches it."""
+
+
+@contextmanager
+def failing(point: str, hits: int, strike: Callable[[], None] | None = None) -> Iterator[list[int]]:
+    """When the point is reached for the given time `strike` is called, or DiedError raised; the list has how often it
+    was reached."""
+    when, _, what = point.partition(": ")
+    reached = [0]
+
+    def come() -> None:
+        reached[0] += 1
+        if reached[0] == hits:
+            if strike is None:
+                raise DiedError(WORD)
+            strike()
+
+    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if when == "before":
+                come()
+            result = function(*arguments, **named)
+            if when == "after":
+                come()
+            return result
+
+        return call
+
+    before = [(owner, name, getattr(owner, name)) for owner, name in OWNERS[what]]
+    for owner, name, function in before:
+        setattr(owner, name, wrapped(function))
+    try:
+        yield reached
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)

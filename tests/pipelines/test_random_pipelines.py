@@ -1,0 +1,108 @@
+"""Random pipelines with random accidents, compared with an oracle in plain Python (tests/pipelines/random).
+
+A few seeds here, hundreds in `make faults`. `python -m tests.pipelines.random.play FIRST [SEEDS]` plays any of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.recipes import running_postgresql
+from ottla.cli.pipelines import run as pipeline_run
+from ottla.pipelines.sinks import database
+from pipelines.random.cases import Case, Query, Round, make_case
+from pipelines.random.killing import kill_and_compare
+from pipelines.random.places import Table, World
+from pipelines.random.playing import Player, WrongError
+from pipelines.random.records import Record
+from pipelines.random.steps import Parse, Watermark, Window
+
+FEW = (36, 202)
+MANY = 300
+SECONDS_MAX = float(os.environ.get("OTTLA_RANDOM_SECONDS", "3600"))
+KILLED = range(10)
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One that may be killed."""
+    from conftest import Broker  # noqa: PLC0415 (with importlib mode it is known when tests run)
+
+    broker = Broker(tmp_path_factory.mktemp("broker"), {"group.initial.rebalance.delay.ms": "0"}).start()
+    yield broker
+    broker.discard()
+
+
+@pytest.fixture(autouse=True)
+def shared_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_run, "_stop_spark", lambda _spark: None)
+
+
+def play(case: Case, broker: Any, spark: Any, folder: Path, postgres: str | None = None) -> None:
+    name = f"case-{max(case.seed, 0)}-{uuid.uuid4().hex[:6]}"
+    Player(case, World(name, broker.bootstrap, folder / name / "now", postgres), spark, broker).play()
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_random_pipeline_is_right_or_refused(seed: int, own_broker: Any, spark: Any, tmp_path: Path) -> None:
+    play(make_case(seed), own_broker, spark, tmp_path)
+
+
+def test_the_same_seed_is_the_same_case(tmp_path: Path) -> None:
+    world = World("x", "127.0.0.1:1", tmp_path)
+    for seed in range(50):
+        one, two = make_case(seed), make_case(seed)
+        assert one.text(world) == two.text(world)
+        assert one.rounds == two.rounds
+
+
+def test_nothing_is_late_where_all_groups_are_told_at_every_batch(own_broker: Any, spark: Any, tmp_path: Path) -> None:
+    """Killed before it has noted that nothing was late: the next run looks, and must find nothing."""
+    columns = ["window_start", "window_end", "k", "rows", "total", "greatest"]
+    places = [Table("main0", columns, False, None, mode="replace")]
+    query = Query("main", [Parse(False, "die"), Watermark(5), Window(10, 10, ["k"])], "complete", places)
+    times = ("00:10:00", "00:20:00", "00:00:01", "00:30:00")
+    values = [f'{{"id": 1, "k": "a", "n": 1, "at": "2026-01-01T{each}Z"}}' for each in times]
+    rounds = [
+        Round([Record(0, "a", value) for value in values], point="before: a note is written", hits=5),
+        Round([]),
+    ]
+    play(Case(-1, 1, 1, [], [query], rounds, sends_late=True), own_broker, spark, tmp_path)
+
+
+def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that does not ask whether it has a batch already."""
+    monkeypatch.setattr(database, "is_written", lambda *_: False)
+    query = Query("main", [Parse(False, "die")], "append", [Table("main0", ["id", "k", "n"], True, None)])
+    rounds = [Round([Record(0, "a", '{"id": 1}')], point="after: SQLite commits")]
+    with pytest.raises(WrongError, match="main to main0: 1 rows too many"):
+        play(Case(-1, 1, None, [], [query], rounds), own_broker, spark, tmp_path)
+
+
+@pytest.mark.faults
+def test_hundreds_of_random_pipelines(own_broker: Any, spark: Any, tmp_path: Path) -> None:
+    """As many as there is time for; all that went wrong is told."""
+    begun, wrong = time.monotonic(), []
+    with running_postgresql() as postgres:
+        for seed in range(1000, 1000 + MANY):
+            if time.monotonic() - begun > SECONDS_MAX:
+                break
+            try:
+                play(make_case(seed, has_postgres=True), own_broker, spark, tmp_path, postgres)
+            except AssertionError as problem:
+                wrong.append(str(problem))
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", KILLED)
+def test_a_random_pipeline_whose_runs_are_killed(seed: int, own_broker: Any, spark: Any, tmp_path: Path) -> None:
+    """Real processes, kill -9 of all of them at random moments."""
+    kill_and_compare(seed, own_broker, spark, tmp_path)
