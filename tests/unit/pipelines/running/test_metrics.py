@@ -7,13 +7,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.metrics import MetricsServer
 from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import Status
 
 
 def samples(*snapshots: Snapshot) -> dict[tuple[str, str], float]:
-    server = MetricsServer("views", None)
-    server.source = lambda: snapshots
+    server = MetricsServer(None)
+    server.source = lambda: [Status("views", 1, 1, "here", "running", queries=snapshots)]
     return {
-        (sample.name, sample.labels.get("fate", sample.labels["query"])): sample.value
+        (sample.name, sample.labels.get("fate", sample.labels.get("query", ""))): sample.value
         for family in text_string_to_metric_families(server.text())
         for sample in family.samples
     }
@@ -43,5 +44,5 @@ def test_what_is_unknown_has_none() -> None:
 
 
 def test_without_a_port_nothing_listens() -> None:
-    with MetricsServer("views", None) as server:
+    with MetricsServer(None) as server:
         assert "off" in repr(server)
