@@ -54,18 +54,21 @@ class Beginning:
     is_from_sinks: bool  # the start is where the rows in the databases end
     delivery: Delivery
 
-    def check_state(self, passages: Iterable[Passage]) -> None:
-        """Of the steps. Raises PipelineError, CheckpointError."""
+    def check_state(self, passages: Iterable[Passage]) -> list[str]:
+        """Of the steps; what has changed and may, in words. Raises PipelineError, CheckpointError."""
         passages = list(passages)
         if not self.is_new:
-            shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
+            changes = shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
             dead_letters.noted(self.kept)
-        elif self.is_from_sinks:
-            check_state([each.step for each in passages if each.operators], name_of(self.pipeline, self.stream))
+            return changes
+        if self.is_from_sinks:
+            check_state([each.step for each in passages if each.keeps_state], name_of(self.pipeline, self.stream))
+        return []
 
     def note(self, passages: Iterable[Passage]) -> None:
         """From here on the query is known."""
         if not self.is_new:
+            shape.note_plan(self.pipeline, self.stream, self.kept)
             return
         local = local_path(self.checkpoint.folder)
         if local is not None:  # the checksum of metadata that somebody has deleted
