@@ -48,7 +48,7 @@ WITHOUT_SPARK = ("list", "status", "stop", "report", "init")
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
     module = import_module(MODULES[options.command])
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
     parser = Parser(
         prog="ottla pipeline", description="From a topic through steps to a topic, a table or files.", examples=EXAMPLES
     )
