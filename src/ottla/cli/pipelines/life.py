@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ottla.cli.pipelines.screen import Display
-from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, UsageError
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running import requests
@@ -126,6 +126,8 @@ class Life:
             self._fail(str(problem))
         except SPARK_GONE as problem:
             self._fail(f"Spark is gone: {why_gone(problem)}")
+        except UsageError as wrong:
+            self._end(Ending("failed", str(wrong), EXIT_USAGE, error=wrong))
         except PASSING as problem:
             self._fail(str(problem), problem)
         else:
@@ -187,15 +189,16 @@ class Life:
         """No query is active any more: why, and what follows?"""
         following = self._following
         assert following is not None
-        dead = following.too_many_dead
+        is_over = not following.errors and self._request is None
+        dead = following.limit.problem(self.snapshots, is_over)
         if self._is_asked_to_stop and not dead:  # what fails now was cut off, and is done again by the next run
             unsent = sum(snapshot.unsent for snapshot in self.snapshots)
             late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
             self._end(Ending("stopped", f"asked to stop{late}"))
         elif dead:
-            self._end(Ending("failed", "; ".join(following.failures), EXIT_FAILED))
-        elif following.failures:
-            self._fail("; ".join(following.failures))
+            self._end(Ending("failed", "; ".join([*following.errors, dead]), EXIT_FAILED))
+        elif following.errors:
+            self._fail("; ".join(following.errors))
         elif self._request is not None:
             self._runner = None
             self._save(self._request)

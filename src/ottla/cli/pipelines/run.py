@@ -57,6 +57,7 @@ def run_run(options: argparse.Namespace) -> int:
     except PipelineError as wrong:
         return tell(wrong)
     _check_names_differ(loads)
+    _joined_settings([loaded.pipeline for loaded in loads])
     with ExitStack() as held:
         folders: list[RunFolder] = []
         for each, loaded in zip(named, loads, strict=True):

@@ -52,9 +52,14 @@ class Following:
         return [tracker.snapshot for tracker in self.trackers.values()]
 
     @property
+    def errors(self) -> list[str]:
+        """Of queries that have ended with one."""
+        return [f"{each.query}: {each.error}" for each in self.snapshots if each.error]
+
+    @property
     def failures(self) -> list[str]:
         dead = self.too_many_dead
-        return [*(f"{each.query}: {each.error}" for each in self.snapshots if each.error), *([dead] if dead else [])]
+        return [*self.errors, *([dead] if dead else [])]
 
     @property
     def too_many_dead(self) -> str | None:

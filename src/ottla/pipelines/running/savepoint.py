@@ -19,6 +19,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ SAVEPOINTS = "_savepoints"
 RESTORING = "_restoring"
 PLACES = "places"  # savepoints that were put elsewhere, one a line
 CHUNK_BYTES = 1 << 20
+TRIES_MAX = 5
 
 
 class SavepointError(CheckpointError):
@@ -83,7 +85,7 @@ def take_savepoint(folder: str, pipeline: Pipeline, target: Path) -> Savepoint:
     unfinished = target.parent / f".{target.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        files = {str(path): _copy(source, unfinished / path) for source, path in _files(begun)}
+        files = _copied(begun, unfinished)
         made = Savepoint(target, pipeline.name, time.time_ns() // 1_000_000, _version("pyspark"), streams, files)
         replace_file(unfinished / MANIFEST, json.dumps(_as_json(made)))
         if target.exists():
@@ -187,6 +189,18 @@ def _saved(pipeline: Pipeline, stream: Stream, found: Found) -> SavedStream:
         recorded = memory.batches.get(memory.own)
         sinks.append(SavedSink(memory.place, NONE if recorded is None else recorded.batch_id))
     return SavedStream(found.query_id, found.standing, tuple(sinks))
+
+
+def _copied(founds: Mapping[str, Found], target: Path) -> dict[str, tuple[int, str]]:
+    """Of one moment: Spark may tidy up its state also while no query runs. Raises SavepointError."""
+    for _ in range(TRIES_MAX):
+        before = list(_files(founds))
+        with suppress(FileNotFoundError):
+            files = {str(path): _copy(source, target / path) for source, path in before}
+            if list(_files(founds)) == before:
+                return files
+        shutil.rmtree(target, ignore_errors=True)
+    raise SavepointError("the checkpoint changes while it is copied: does somebody else use it?")
 
 
 def _files(founds: Mapping[str, Found]) -> Iterator[tuple[Path, Path]]:
