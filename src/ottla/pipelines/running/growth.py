@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 HOUR_MS = 3_600_000
 SPACING_MS = 60_000  # between two samples that are kept
-SHORTEST_MS = 60_000  # in less time a growth says nothing
+SHORTEST_MS = 300_000  # in less time a growth says nothing
 
 
 class Sample(NamedTuple):

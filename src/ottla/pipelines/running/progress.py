@@ -86,6 +86,8 @@ class Tracker:
         self.before = before or Snapshot(query)
         self.snapshot = self.before._replace(is_active=True, error=None, unsent=0, doing="")
         self._growth = Growth()
+        if self.before.state_rows:
+            self._growth.add(self.before.at_ms, self.before.state_rows, self.before.state_bytes)
 
     def __repr__(self) -> str:
         now = self.snapshot

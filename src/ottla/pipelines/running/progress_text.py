@@ -46,7 +46,7 @@ def growth_line(now: Snapshot) -> str:
     if now.state_bytes_per_hour is None or now.state_rows_per_hour is None:
         return ""
     sign = "+" if now.state_bytes_per_hour >= 0 else ""
-    return f"state grows by {now.state_rows_per_hour:+,.0f} rows, {sign}{size(now.state_bytes_per_hour)} an hour"
+    return f"state {now.state_rows_per_hour:+,.0f} rows, {sign}{size(now.state_bytes_per_hour)} an hour"
 
 
 def step_columns(snapshots: Sequence[Snapshot]) -> tuple[str, ...]:

@@ -40,9 +40,9 @@ POLICIES = ("never", "on-failure", "always")
 def test_growth_is_that_of_the_last_hour() -> None:
     growth = Growth()
     assert growth.add(0, 0, 0) is None
-    assert growth.add(30_000, 10, 1000) is None
-    assert growth.add(60_000, 10, 1000) == (600.0, 60_000.0)
-    for minute in range(2, 300):  # constant for hours
+    assert growth.add(240_000, 10, 1000) is None
+    assert growth.add(300_000, 10, 1000) == (120.0, 12_000.0)
+    for minute in range(6, 300):  # constant for hours
         found = growth.add(minute * 60_000, 10, 1000)
     assert found == (0.0, 0.0)
     assert growth.add(299 * 60_000 + HOUR_MS, 0, 0) is not None
