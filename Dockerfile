@@ -1,18 +1,21 @@
 # docker build -t ottla .
 # docker run -p 9092:9092 -v ottla-data:/var/lib/ottla ottla
 #
+# With Spark, for pipelines: docker build --build-arg EXTRAS=cli,pipelines -t ottla-pipelines .
+#
 # Settings come from /etc/ottla/server.properties (mount your own over it) and from KAFKA_... variables, which win.
 
 FROM python:3.13-slim AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
+ARG EXTRAS=cli
 WORKDIR /source
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
 # The hot files are compiled here; the compiler stays behind.
 RUN python -m venv /opt/ottla \
-    && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check '.[cli]' \
+    && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check ".[$EXTRAS]" \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla/lib
 
 FROM python:3.13-slim

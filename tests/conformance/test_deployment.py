@@ -16,6 +16,7 @@ import pytest
 from conformance.config_requests import BROKER, STATIC, entries
 from conformance.peer import Peer
 from conftest import READY_LINE, free_port, ottla_command
+from ottla.cli.commands.pipeline import parser as pipeline_parser
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -142,18 +143,34 @@ def test_systemd_hears_when_the_broker_serves_and_when_it_stops(tmp_path: Path, 
         assert systemd.recv(100) == b"STOPPING=1"
 
 
-def test_the_unit_file_is_one_that_systemd_takes(tmp_path: Path) -> None:
-    unit = (ROOT / "deploy" / "ottla.service").read_text()
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ottla", "broker --config /etc/ottla/server.properties"),
+        ("ottla-pipeline@", "pipeline run /etc/ottla/pipelines/%i.yaml --restart always"),
+    ],
+)
+def test_the_unit_files_are_such_that_systemd_takes_them(tmp_path: Path, name: str, words: str) -> None:
+    unit = (ROOT / "deploy" / f"{name}.service").read_text()
     command = re.search(r"^ExecStart=(/opt/ottla/bin/ottla) (.*)$", unit, re.MULTILINE)
     assert command is not None
-    assert command[2] == "broker --config /etc/ottla/server.properties"
+    assert command[2].startswith(words)
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not installed")
-    (tmp_path / "ottla.service").write_text(unit.replace(command[1], "/bin/true"))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(tmp_path / "ottla.service")], check=False, capture_output=True, text=True
-    )
-    assert (done.returncode, [line for line in done.stderr.splitlines() if "ottla.service" in line]) == (0, [])
+    file = tmp_path / f"{name}.service"
+    file.write_text(unit.replace(command[1], "/bin/true"))
+    asked = str(file).replace("@.", "@views.")
+    done = subprocess.run(["systemd-analyze", "verify", asked], check=False, capture_output=True, text=True)
+    assert (done.returncode, [line for line in done.stderr.splitlines() if name in line]) == (0, [])
+
+
+def test_the_service_of_a_pipeline_gives_options_that_there_are() -> None:
+    (words,) = re.findall(r'^    command: (\["/pipelines.*\])$', (ROOT / "compose.yaml").read_text(), re.MULTILINE)
+    unit = (ROOT / "deploy" / "ottla-pipeline@.service").read_text()
+    (line,) = re.findall(r"^ExecStart=\S+ pipeline (.*)$", unit, re.MULTILINE)
+    for given in (["run", *json.loads(words)], line.split()):
+        options = pipeline_parser().parse_args(given)
+        assert (options.restart, len(options.files)) == ("always", 1)
 
 
 def test_what_the_dockerfile_copies_is_there_and_not_ignored() -> None:

@@ -23,6 +23,7 @@ ottla pipeline run views.yaml               run it, and watch
 ottla pipeline run views.yaml --once        all that is there now, then end
 ottla pipeline list                         what runs here, and what ran last
 ottla pipeline report page-views -o run.png a picture of the last run
+ottla pipeline savepoint page-views         keep all that it remembers, to go on from there
 ottla pipeline reset page-views --sinks     forget it all, and delete what it has written
 ottla pipeline steps                        what a pipeline can do
 """
@@ -38,6 +39,8 @@ MODULES = {
     "stop": "ottla.cli.pipelines.runs",
     "report": "ottla.cli.pipelines.runs",
     "reset": "ottla.cli.pipelines.reset",
+    "savepoint": "ottla.cli.pipelines.savepoints",
+    "savepoints": "ottla.cli.pipelines.savepoints",
     "steps": "ottla.cli.pipelines.help",
     "init": "ottla.cli.pipelines.help",
 }
@@ -45,7 +48,7 @@ WITHOUT_SPARK = ("list", "status", "stop", "report", "init")
 
 
 def run(arguments: Sequence[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
     module = import_module(MODULES[options.command])
@@ -53,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
     parser = Parser(
         prog="ottla pipeline", description="From a topic through steps to a topic, a table or files.", examples=EXAMPLES
     )
@@ -68,6 +71,7 @@ def _parser() -> Parser:
     graph.add_argument("-o", "--output", metavar="FILE", help="SVG, DOT or Mermaid file: .svg, .dot, .mmd (Mermaid)")
     _add_runs(commands)
     _add_reset(commands.add_parser("reset", help="forget what earlier runs have done: the next one begins anew"))
+    _add_savepoints(commands)
     steps = commands.add_parser("steps", help="what steps, sources and sinks there are, and their fields")
     steps.add_argument("name", nargs="?", metavar="STEP", help="show this one with all its fields")
     init = commands.add_parser("init", help="write a commented example")
@@ -97,15 +101,19 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
+def _add_file(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    if several:
+        words = "the pipeline: YAML, or Python (.py); several share one Spark"
+        parser.add_argument("files", nargs="+", metavar="FILE", help=words)
+    else:
+        parser.add_argument("file", metavar="FILE", help="the pipeline: YAML, or Python (.py)")
     _add_changes(parser)
     parser.add_argument("--connector", choices=("ottla", "jvm"), help="how topics are read, instead of what FILE says")
     parser.add_argument("--master", metavar="M", help="local[*] (default), spark://…, sc://…, k8s://…, yarn")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_file(parser)
+    _add_file(parser, several=True)
     parser.add_argument(
         "--from",
         dest="starting",
@@ -115,6 +123,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="end when all that is there now is done")
     _add_checkpoint(parser)
     parser.add_argument("--fresh", action="store_true", help="put checkpoints aside and begin anew")
+    parser.add_argument("--from-savepoint", metavar="DIR", help="go on from what was saved there")
+    parser.add_argument("--truncate-sinks", action="store_true", help="remove what folders got since the savepoint")
+    parser.add_argument("--repeat", action="store_true", help="at least once: rows since the savepoint may come again")
+    parser.add_argument(
+        "--restart",
+        choices=("never", "on-failure", "always"),
+        help="after a failure start again, with growing pauses, instead of what FILE says (never)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--metrics-port", type=positive, metavar="N", help="metrics for Prometheus on 127.0.0.1:N")
     _add_state(parser)
@@ -174,6 +190,21 @@ def _add_reset(parser: argparse.ArgumentParser) -> None:
     _add_changes(parser)
     _add_checkpoint(parser)
     _add_state(parser)
+
+
+def _add_savepoints(commands: argparse._SubParsersAction[Parser]) -> None:
+    take = commands.add_parser("savepoint", help="keep all that a pipeline remembers, to go on from there")
+    take.add_argument("name", metavar="PIPELINE", help="its name, or its file")
+    take.add_argument("--to", metavar="DIR", help="folder that is made (one below the state folder)")
+    take.add_argument("--stop", action="store_true", help="stop the pipeline first")
+    take.add_argument("--timeout", type=positive, default=120, metavar="S", help="seconds to wait for its batch (120)")
+    _add_changes(take)
+    listing = commands.add_parser("savepoints", help="what was kept")
+    listing.add_argument("name", nargs="?", metavar="PIPELINE", help="only of this one")
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    for parser in (take, listing):
+        _add_checkpoint(parser)
+        _add_state(parser)
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:

@@ -66,7 +66,7 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
     from ottla.pipelines.running.builder import Builder  # noqa: PLC0415
 
     display = PlainDisplay(loaded.pipeline.name)
-    spark = start_spark(options, loaded.pipeline, display)
+    spark = start_spark(options, display, loaded.pipeline)
     try:
         for stream in loaded.pipeline.queries():
             Builder(spark, loaded.pipeline, choices=choices_of(options)).query(stream.name)

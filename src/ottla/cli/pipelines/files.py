@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ottla.cli.terminal import EXIT_USAGE, UsageError, warn
+from ottla.cli.arguments import closest
+from ottla.cli.terminal import EXIT_USAGE, ToolError, UsageError, warn
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.loading import Loaded, load_pipeline, parse_change
-from ottla.pipelines.running.status import state_folder
+from ottla.pipelines.running.status import Status, list_runs, read_status, state_folder
+
+FILES = (".yaml", ".yml", ".py")
 
 
 def load(options: argparse.Namespace) -> Loaded:
@@ -32,3 +35,20 @@ def tell(wrong: PipelineError) -> int:
 
 def state_of(options: argparse.Namespace) -> Path:
     return Path(options.state) if options.state else state_folder()
+
+
+def file_of(options: argparse.Namespace) -> str:
+    """A file, or that of the last run of this name."""
+    given = Path(options.name)
+    return options.name if given.suffix in FILES or given.is_file() else known_run(options).file
+
+
+def known_run(options: argparse.Namespace) -> Status:
+    folder = state_of(options)
+    found = read_status(folder, options.name)
+    if found is None:
+        names = [run.name for run in list_runs(folder)]
+        guess = closest(options.name, names)
+        hint = f"; did you mean {guess}?" if guess else f"; known: {', '.join(names) or 'none'}"
+        raise ToolError(f"no run of {options.name!r} is known in {folder}{hint}")
+    return found

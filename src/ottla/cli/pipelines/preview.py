@@ -39,7 +39,7 @@ def run_preview(options: argparse.Namespace) -> int:
 
 def _preview(options: argparse.Namespace, loaded: Loaded) -> int:
     is_ours = not is_running()
-    spark = start_spark(options, loaded.pipeline, PlainDisplay(loaded.pipeline.name))
+    spark = start_spark(options, PlainDisplay(loaded.pipeline.name), loaded.pipeline)
     try:
         for look in preview(spark, loaded.pipeline, choices_of(options), options.rows, options.records):
             if options.json:

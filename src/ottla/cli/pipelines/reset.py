@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
-from ottla.cli.pipelines.files import load, state_of, tell
-from ottla.cli.pipelines.runs import known_run
+from ottla.cli.pipelines.files import file_of, load, state_of, tell
 from ottla.cli.terminal import ToolError, confirm, is_terminal, say
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError
@@ -25,13 +23,11 @@ from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_s
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.forgetting import Removal, plan_removal
 
-FILES = (".yaml", ".yml", ".py")
-
 
 def run_reset(options: argparse.Namespace) -> int:
     loaded: Loaded | None = None
     try:
-        options.file = _file_of(options)
+        options.file = file_of(options)
         loaded = load(options)
         lock = RunFolder(state_of(options), new_status(loaded.pipeline.name, options.file, ""))
         lock.lock()
@@ -81,12 +77,6 @@ def _reset(options: argparse.Namespace, pipeline: Pipeline) -> int:
     kept = "" if options.sinks else " Sinks keep their rows: where they know them, run wants --fresh, or reset --sinks."
     say(f"{pipeline.name} is reset: the next run begins anew.{kept}")
     return 0
-
-
-def _file_of(options: argparse.Namespace) -> str:
-    """A file, or that of the last run of this name."""
-    given = Path(options.name)
-    return options.name if given.suffix in FILES or given.is_file() else known_run(options).file
 
 
 def _is_sure(options: argparse.Namespace, question: str) -> bool:

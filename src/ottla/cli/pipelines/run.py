@@ -1,48 +1,45 @@
-"""`ottla pipeline run`: start Spark, run the queries of a pipeline, show how they do, stop in order.
+"""`ottla pipeline run`: start Spark, run pipelines, show how they do, stop in order.
 
 Ctrl-C and SIGTERM let the current batch end; a second one does not wait. Either way nothing is lost: the next run goes
-on where the last committed batch ended.
+on where the last committed batch ended. Several files run in one Spark: each has its own files, and its own end.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import accumulators
-from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from ottla.cli.pipelines.files import load, state_of, tell
+from ottla.cli.pipelines.life import SPARK_GONE, Life
+from ottla.cli.pipelines.restoring import restore
 from ottla.cli.pipelines.screen import Display, JsonDisplay, LiveDisplay, PlainDisplay
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, is_terminal
+from ottla.cli.pipelines.signals import StopAsked
+from ottla.cli.terminal import ToolError, UsageError, end_on_sigterm, is_terminal, warn
 from ottla.client.errors import ClientError
 from ottla.pipelines.model.pipeline import Pipeline, TopicSource
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.model.sinks import FOLDERS, DeltaSink
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.checkpoints import begun, check_names, put_aside
-from ottla.pipelines.running.dead_limit import DeadLimit
-from ottla.pipelines.running.failures import first_cause
-from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
 from ottla.pipelines.running.metrics import MetricsServer
-from ottla.pipelines.running.owed import letters
-from ottla.pipelines.running.runner import Runner, RunOptions
+from ottla.pipelines.running.restarting import Policy, Restarts
+from ottla.pipelines.running.runner import RunOptions
 from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.source_options import starting_options
-from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, State, new_status
+from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError
+from ottla.pipelines.spark.launch import abandon_java
 from ottla.pipelines.spark.places import SparkStartError
 from ottla.pipelines.spark.session import start_session
 
@@ -50,50 +47,95 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 60.0
-SPARK_GONE = (Py4JError, PySparkException, ConnectionError)
 
 
 def run_run(options: argparse.Namespace) -> int:
+    _check_together(options)
+    named = [argparse.Namespace(**{**vars(options), "file": file}) for file in options.files]
     try:
-        loaded = load(options)
+        loads = [load(each) for each in named]
     except PipelineError as wrong:
         return tell(wrong)
-    status = new_status(loaded.pipeline.name, str(Path(options.file).resolve()), _master(options), options.metrics_port)
-    with closing(RunFolder(state_of(options), status)) as folder:
+    _check_names_differ(loads)
+    _joined_settings([loaded.pipeline for loaded in loads])
+    with ExitStack() as held:
+        folders: list[RunFolder] = []
+        for each, loaded in zip(named, loads, strict=True):
+            status = new_status(loaded.pipeline.name, str(Path(each.file).resolve()), _master(options))
+            status = status._replace(metrics_port=options.metrics_port, is_shared=len(named) > 1)
+            folders.append(RunFolder(state_of(options), status))
+            held.callback(folders[-1].close)
         try:
-            folder.lock()  # before anything is put aside: it may be in use
-            _check_start(options, loaded.pipeline)
-            check_topics(loaded.pipeline)
+            for folder, loaded in zip(folders, loads, strict=True):
+                folder.lock()  # before anything is put aside: it may be in use
+                _check_start(options, loaded.pipeline)
+                _check_topics(options, loaded.pipeline)
         except PipelineError as wrong:
             return tell(loaded.placed(wrong))
-        except (SourceError, AlreadyRunningError) as problem:
+        except (SourceError, SinkError, AlreadyRunningError) as problem:
             raise ToolError(str(problem)) from None
-        folder.open()
-        return _run(options, loaded, folder)
+        for folder in folders:
+            folder.open()
+        return _run(options, loads, folders)
 
 
-def start_spark(options: argparse.Namespace, pipeline: Pipeline, display: Display) -> SparkSession:
-    """Raises ToolError."""
-    sources = [stream.origin for stream in pipeline.streams.values() if isinstance(stream.origin, TopicSource)]
+class SharedSpark:
+    """Started when the first pipeline wants it, and again if its Java has ended."""
+
+    def __init__(self, options: argparse.Namespace, pipelines: Sequence[Pipeline], display: Display) -> None:
+        self.options = options
+        self.pipelines = pipelines
+        self.display = display
+        self._session: SparkSession | None = None
+
+    def __repr__(self) -> str:
+        return f"SharedSpark({'started' if self._session else 'not started'})"
+
+    def session(self) -> SparkSession:
+        if self._session is None:
+            self._session = start_spark(self.options, self.display, *self.pipelines)
+        return self._session
+
+    def drop_dead(self) -> None:
+        if self._session is not None and is_dead(self._session):
+            self._session = None
+            abandon_java()
+
+    def stop(self) -> None:
+        if self._session is not None:
+            _stop_spark(self._session)
+
+
+def start_spark(options: argparse.Namespace, display: Display, *pipelines: Pipeline) -> SparkSession:
+    """One session for all. Raises ToolError."""
+    streams = [stream for pipeline in pipelines for stream in pipeline.streams.values()]
+    sources = [stream.origin for stream in streams if isinstance(stream.origin, TopicSource)]
     is_jvm = "jvm" in [options.connector or source.connector for source in sources]
-    is_jvm = is_jvm or pipeline.head.latency == "realtime"
-    sinks = [sink for stream in pipeline.queries() for sink in stream.sinks]
+    is_jvm = is_jvm or "realtime" in [pipeline.head.latency for pipeline in pipelines]
+    sinks = [sink for pipeline in pipelines for stream in pipeline.queries() for sink in stream.sinks]
     has_delta = any(isinstance(sink, DeltaSink) for sink in sinks)
     places = [str(getattr(sink, kind, "")) for sink in sinks for kind in FOLDERS]
     has_s3 = any(place.startswith("s3a://") for place in [*places, getattr(options, "checkpoint", None) or ""])
     silence_pyspark()
     try:
         return start_session(
-            pipeline.name,
+            " ".join(pipeline.name for pipeline in pipelines),
             options.master,
             "jvm" if is_jvm else "ottla",
             (*(["delta"] if has_delta else []), *(["s3"] if has_s3 else [])),
-            pipeline.head.spark,
+            _joined_settings(pipelines),
             on_step=display.step,
         )
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
+
+
+def is_dead(spark: SparkSession) -> bool:
+    """Whether it has ended by itself."""
+    try:
+        return not spark.version or bool(spark.sparkContext._jsc.sc().isStopped())
+    except SPARK_GONE:
+        return True
 
 
 def silence_pyspark() -> None:
@@ -115,94 +157,57 @@ def choices_of(options: argparse.Namespace) -> Choices:
     return Choices(starting=getattr(options, "starting", None), connector=options.connector)
 
 
-def _run(options: argparse.Namespace, loaded: Loaded, folder: RunFolder) -> int:
+def _run(options: argparse.Namespace, loads: Sequence[Loaded], folders: Sequence[RunFolder]) -> int:
     """Whatever happens, the files say how it ended."""
     end_on_sigterm()
-    following: Following | None = None
-    state: State = "failed"
-    reason = "ended before it was running"
+    lives: list[Life] = []
     try:
-        with _display(options, loaded.pipeline) as display, ExitStack() as ending:
-            metrics = ending.enter_context(MetricsServer(loaded.pipeline.name, options.metrics_port))
-            spark = start_spark(options, loaded.pipeline, display)
-            ending.callback(_stop_spark, spark)
-            runner = Runner(loaded.pipeline, spark, _run_options(options))
-            limit = DeadLimit(loaded.pipeline.head.max_dead, loaded.pipeline.dead_letter_topic)
-            following = Following(runner, [stream.name for stream in loaded.pipeline.queries()], folder, limit)
-            metrics.source = display.source = lambda: following.snapshots
-            runner.start()
-            folder.change("running")
-            display.step("running")
-            state, reason = _follow(runner, following, display, folder)
-    except PipelineError as wrong:
-        placed = loaded.placed(wrong)
-        reason = placed.texts()[0]
-        return tell(placed)
-    except (SourceError, SinkError) as problem:
-        reason = str(problem)
-        raise ToolError(reason) from None
-    except SPARK_GONE as problem:
-        reason = f"Spark is gone: {_why_gone(problem)}"
-        raise ToolError(reason) from None
-    except (ToolError, ClientError, OSError) as problem:
-        reason = str(problem)
+        with ExitStack() as ending:
+            displays = [ending.enter_context(_display(options, loaded.pipeline)) for loaded in loads]
+            metrics = ending.enter_context(MetricsServer(options.metrics_port))
+            spark = SharedSpark(options, [loaded.pipeline for loaded in loads], displays[0])
+            ending.callback(spark.stop)
+            for loaded, folder, display in zip(loads, folders, displays, strict=True):
+                restarts = Restarts(_policy(options, loaded.pipeline))
+                lives.append(Life(loaded, folder, display, spark, _run_options(options), restarts))
+                display.source = lambda life=lives[-1]: life.snapshots  # type: ignore[misc]
+            metrics.source = lambda: [life.status for life in lives]
+            _follow(lives)
+    except BaseException as problem:
+        is_asked = isinstance(problem, KeyboardInterrupt | SystemExit)
+        for life in lives:
+            life.interrupt("interrupted" if is_asked else f"ended: {problem}")
         raise
-    except (KeyboardInterrupt, SystemExit):
-        state, reason = "stopped", "interrupted"
-        raise
-    finally:
-        with suppress(OSError):  # a full disk must not hide how it ended
-            folder.change(state, reason, following.snapshots if following else ())
-    if state == "failed":
-        raise ToolError(reason, EXIT_FAILED)
-    return 0
+    return _told(lives)
 
 
-def _follow(runner: Runner, following: Following, display: Display, folder: RunFolder) -> tuple[State, str]:
-    """Until all queries have ended, one has failed, or somebody asks to stop; the state and the reason."""
-    with _stop_asked() as stop:
-        try:
-            _follow_to_the_end(runner, following, display, folder, stop)
-        except SPARK_GONE:
-            if not stop.is_set():
-                raise
-            display.warning("the signal has ended Spark, too: the next run does the current batch again")
-    display.end(following.snapshots)
-    if stop.is_set():  # what fails now was cut off, and is done again by the next run
-        if following.too_many_dead:
-            return "failed", following.too_many_dead
-        unsent = sum(snapshot.unsent for snapshot in following.snapshots)
-        late = f"; {letters(unsent)} not sent, the next run sends them" if unsent else ""
-        return "stopped", f"asked to stop{late}"
-    if following.failures:
-        return "failed", "; ".join(following.failures)
-    return "stopped", "all was done"
+def _follow(lives: Sequence[Life]) -> None:
+    """Until all have ended."""
+    with StopAsked() as stop:
+        while any(life.ending is None for life in lives):
+            for life in lives:
+                if life.is_due and not stop.event.is_set():
+                    with stop.at_once():
+                        life.begin()
+                else:
+                    life.poll(stop.event.is_set())
+            if any(life.ending is None for life in lives):
+                stop.event.wait(POLL_SECONDS)
 
 
-def _follow_to_the_end(
-    runner: Runner, following: Following, display: Display, folder: RunFolder, stop: threading.Event
-) -> None:
-    told = 0
-    while True:
-        for snapshot in following.poll():
-            display.batch(snapshot)
-        for warning in following.warnings[told:]:
-            display.warning(warning)
-        told = len(following.warnings)
-        if not following.is_active:
-            return
-        if stop.is_set() or following.failures:
-            folder.change("stopping", queries=following.snapshots)
-            display.step("stopping: the current batch may end (Ctrl-C again does not wait)")
-            runner.stop(GRACE_SECONDS)
-        else:
-            stop.wait(POLL_SECONDS)
-
-
-def _why_gone(problem: Exception) -> str:
-    if isinstance(problem, PySparkException | Py4JJavaError):
-        return first_cause(str(problem))
-    return "its Java process has ended (killed, or out of memory?); the next run goes on after the last whole batch"
+def _told(lives: Sequence[Life]) -> int:
+    """The exit code; why they failed is said."""
+    failed = [(life, life.ending) for life in lives if life.ending is not None and life.ending.code]
+    if not failed:
+        return 0
+    for life, ending in failed:
+        for line in ending.lines:
+            warn(line)
+        if not ending.lines and len(lives) == 1:
+            raise ending.error or ToolError(ending.reason)
+        if not ending.lines:
+            warn(f"{life.pipeline.name}: {ending.reason}")
+    return max(ending.code for _, ending in failed)
 
 
 def _stop_spark(spark: SparkSession) -> None:
@@ -210,31 +215,21 @@ def _stop_spark(spark: SparkSession) -> None:
         spark.stop()
 
 
-@contextmanager
-def _stop_asked() -> Iterator[threading.Event]:
-    """Set by the first signal; the second ends everything at once. Spark has put its own handler in place before."""
-    asked = threading.Event()
-
-    def on_signal(_number: int, _frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _run_options(options: argparse.Namespace) -> RunOptions:
-    is_batch = options.once and options.starting is not None
-    return RunOptions(_checkpoints(options), options.once, is_batch, options.fresh, choices_of(options))
+    return RunOptions(_checkpoints(options), options.once, _is_batch(options), options.fresh, choices_of(options))
+
+
+def _is_batch(options: argparse.Namespace) -> bool:
+    return options.once and options.starting is not None
 
 
 def _checkpoints(options: argparse.Namespace) -> str:
     return options.checkpoint or str(state_of(options).resolve())
+
+
+def _policy(options: argparse.Namespace, pipeline: Pipeline) -> Policy:
+    chosen: Policy = options.restart or pipeline.head.restart
+    return chosen
 
 
 def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
@@ -242,7 +237,9 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
     check_places(pipeline)
     if options.fresh:
         put_aside(_checkpoints(options), pipeline)
-    if not (options.once and options.starting is not None):  # such a run has no checkpoint
+    if options.from_savepoint:
+        restore(options, pipeline, _checkpoints(options))
+    if not _is_batch(options):  # such a run has no checkpoint
         check_names(_checkpoints(options), pipeline)
     if options.starting is None:
         return
@@ -253,6 +250,45 @@ def _check_start(options: argparse.Namespace, pipeline: Pipeline) -> None:
             f"--from: {', '.join(known)} would go on from the checkpoint of earlier runs; "
             "--fresh puts that aside, --checkpoint PLACE uses another"
         )
+
+
+def _check_topics(options: argparse.Namespace, pipeline: Pipeline) -> None:
+    """Raises PipelineError, SourceError, ClientError; a broker that may come later is waited for, if that is wanted."""
+    try:
+        check_topics(pipeline)
+    except (SourceError, ClientError):
+        if _policy(options, pipeline) != "always":
+            raise
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Raises UsageError."""
+    if not options.from_savepoint and (options.truncate_sinks or options.repeat):
+        raise UsageError("--truncate-sinks and --repeat are for --from-savepoint")
+    if options.from_savepoint and (options.fresh or options.starting is not None):
+        raise UsageError("--from-savepoint says where to begin: leave out --fresh and --from")
+    if options.from_savepoint and len(options.files) > 1:
+        raise UsageError("--from-savepoint is for one pipeline: give one file")
+
+
+def _check_names_differ(loads: Sequence[Loaded]) -> None:
+    """Raises UsageError."""
+    names = [loaded.pipeline.name for loaded in loads]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two files are called {twice!r}: a pipeline runs once at a time")
+
+
+def _joined_settings(pipelines: Sequence[Pipeline]) -> dict[str, str]:
+    """Of the one session. Raises UsageError if two want different things."""
+    found: dict[str, str] = {}
+    for pipeline in pipelines:
+        for key, value in pipeline.head.spark.items():
+            if found.setdefault(key, value) != value:
+                raise UsageError(
+                    f"{pipeline.name} wants {key}={value}, another pipeline {found[key]}: run it in a Spark of its own"
+                )
+    return found
 
 
 def check_starting(starting: str | None) -> None:
@@ -270,9 +306,10 @@ def _master(options: argparse.Namespace) -> str:
 def _display(options: argparse.Namespace, pipeline: Pipeline) -> Display:
     if options.json:
         return JsonDisplay(pipeline.name)
-    if is_terminal(sys.stdout):
+    is_one = len(options.files) == 1
+    if is_terminal(sys.stdout) and is_one:
         try:
             return LiveDisplay(pipeline.name, _master(options))
         except ImportError:  # without rich: pip install 'ottla[cli]'
             return PlainDisplay(pipeline.name)
-    return PlainDisplay(pipeline.name)
+    return PlainDisplay(pipeline.name, "" if is_one else f"{pipeline.name}/")

@@ -10,14 +10,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.cli.arguments import closest
-from ottla.cli.pipelines.files import state_of
+from ottla.cli.pipelines.files import known_run, state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
+from ottla.pipelines.running import requests
 from ottla.pipelines.running.progress import total_rows
-from ottla.pipelines.running.progress_text import batch_line, count, end_line, step_table, waiting_words
-from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, read_status
+from ottla.pipelines.running.progress_text import (
+    batch_line,
+    cost_line,
+    count,
+    end_line,
+    growth_line,
+    step_table,
+    waiting_words,
+)
+from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, run_folder
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
 NUMBERS = ("PID", "ROWS", "LAG")
@@ -52,15 +60,20 @@ def run_stop(options: argparse.Namespace) -> int:
         return 0
     if not run.is_here:
         raise ToolError(f"{run.name} runs on {run.host}: stop it there")
-    _signal(run, signal.SIGTERM)
-    if _wait(lambda: not known_run(options).is_live, options.timeout):
+    if run.is_shared:  # a signal would end the others, too
+        requests.ask(run_folder(state_of(options), run.name), "stop")
+    else:
+        _signal(run, signal.SIGTERM)
+    if wait_for(lambda: not known_run(options).is_live, options.timeout):
         ended = known_run(options)
         say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
         return 0
     if not options.kill:
         raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
+    if run.is_shared:
+        raise ToolError(f"process {run.pid} runs other pipelines, too: --kill would end them (kill -9 {run.pid})")
     _signal(run, signal.SIGKILL)
-    if not _wait(lambda: not known_run(options).is_live, options.timeout):
+    if not wait_for(lambda: not known_run(options).is_live, options.timeout):
         raise ToolError(f"process {run.pid} does not end")
     say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
     return 0
@@ -89,23 +102,18 @@ def status_lines(run: Status) -> list[str]:
     lines += [f"  {'process':9}{run.pid} on {run.host}, master {run.master}", f"  {'file':9}{run.file}"]
     if run.metrics_port and run.is_live:
         lines.append(f"  {'metrics':9}http://127.0.0.1:{run.metrics_port}/metrics")
+    if run.restarts:
+        lines.append(f"  {'restarts':9}{run.restarts}, the last because of: {run.last_failure}")
+    if run.cost is not None:
+        lines.append(f"  {'cost':9}{cost_line(run.cost)}{', shared with others' if run.is_shared else ''}")
     for query in run.queries:
         lines.append(f"  {batch_line(query)}" if query.batches else f"  {query.query}: no batch yet")
         lines += [f"  {query.query}: {query.error}"] if query.error else []
+        grown = growth_line(query)
+        lines += [f"  {query.query}: {grown}"] if grown else []
         waits = waiting_words(query)
         lines += [f"  {query.query}: {waits}"] if waits and run.is_live else []
     return [*lines, "", *(f"  {line}" for line in step_table(run.queries))] if step_table(run.queries) else lines
-
-
-def known_run(options: argparse.Namespace) -> Status:
-    folder = state_of(options)
-    found = read_status(folder, options.name)
-    if found is None:
-        names = [run.name for run in list_runs(folder)]
-        guess = closest(options.name, names)
-        hint = f"; did you mean {guess}?" if guess else f"; known: {', '.join(names) or 'none'}"
-        raise ToolError(f"no run of {options.name!r} is known in {folder}{hint}")
-    return found
 
 
 def _row(run: Status) -> tuple[str, ...]:
@@ -129,7 +137,7 @@ def _signal(run: Status, number: int) -> None:
         raise ToolError(f"{run.name} is run by another user (process {run.pid})") from None
 
 
-def _wait(is_done: Callable[[], bool], seconds: int) -> bool:
+def wait_for(is_done: Callable[[], bool], seconds: int) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if is_done():

@@ -56,10 +56,11 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Lines: what is going on to stderr, batches and the final table to stdout."""
+    """Lines: what is going on to stderr, batches and the final table to stdout. `lead` tells pipelines apart."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lead: str = "") -> None:
         self.name = name
+        self.lead = lead
         self.source: Source = list
 
     def __enter__(self) -> Self:
@@ -75,7 +76,7 @@ class PlainDisplay:
         warn(f"{self.name}: {line}")
 
     def batch(self, snapshot: Snapshot) -> None:
-        say(batch_line(snapshot))
+        say(f"{self.lead}{batch_line(snapshot)}")
         sys.stdout.flush()
 
     def end(self, snapshots: Sequence[Snapshot]) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.client_settings import command_properties
 from ottla.cli.pipelines.files import state_of
-from ottla.cli.pipelines.run import SPARK_GONE, silence_pyspark
+from ottla.cli.pipelines.life import SPARK_GONE
+from ottla.cli.pipelines.run import silence_pyspark
 from ottla.cli.sql.output import choose_output
 from ottla.cli.sql.session import Session, StatementError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, end_on_sigterm, fail, warn

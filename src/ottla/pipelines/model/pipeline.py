@@ -75,6 +75,9 @@ class Head:
         default="micro-batch", metadata={"doc": "micro-batch or realtime"}
     )
     every: Duration | None = field(default=None, metadata={"doc": "time between micro-batches (as fast as possible)"})
+    restart: Literal["never", "on-failure", "always"] = field(
+        default="never", metadata={"doc": "after a failure: never, on-failure (if it had been running) or always"}
+    )
     spark: dict[str, str] = field(default_factory=dict, metadata={"doc": "settings of Spark"})
 
     def problems(self) -> Iterator[Finding]:

@@ -30,6 +30,13 @@ class StepCount(NamedTuple):
     dead: int
     made: int
 
+    def plus(self, other: StepCount | None) -> StepCount:
+        """The same step, in two runs of its query."""
+        if other is None:
+            return self
+        counts = [mine + theirs for mine, theirs in zip(self[3:], other[3:], strict=True)]
+        return StepCount(self.stream, self.number, self.step, *counts)
+
 
 class Account:
     """The sums of one query."""

@@ -55,15 +55,17 @@ class Beginning:
     is_from_sinks: bool  # the start is where the rows in the databases end
     delivery: Delivery
 
-    def check_state(self, passages: Iterable[Passage]) -> None:
-        """Of the steps. Raises PipelineError, CheckpointError."""
+    def check_state(self, passages: Iterable[Passage]) -> list[str]:
+        """Of the steps; what has changed and may, in words. Raises PipelineError, CheckpointError."""
         passages = list(passages)
         if not self.is_new:
-            shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
+            changes = shape.check_shape(self.pipeline, self.stream, passages, self.kept, is_new=False)
             if self._has_unsent():
                 shape.check_unsent(self.pipeline, self.stream, passages, self.kept)
-        elif self.is_from_sinks:
-            check_state([each.step for each in passages if each.operators], name_of(self.pipeline, self.stream))
+            return changes
+        if self.is_from_sinks:
+            check_state([each.step for each in passages if each.keeps_state], name_of(self.pipeline, self.stream))
+        return []
 
     def _has_unsent(self) -> bool:
         done, _ = dead_letters.noted(self.kept)
@@ -76,6 +78,7 @@ class Beginning:
         passages = list(passages)
         if not self.is_new:
             shape.note_steps(self.pipeline, passages, self.kept)
+            shape.note_plan(self.pipeline, self.stream, self.kept)
             return
         local = local_path(self.checkpoint.folder)
         if local is not None:  # the checksum of metadata that somebody has deleted

@@ -39,9 +39,9 @@ class PlannedBatch(NamedTuple):
 
 
 class Checkpoint:
-    """One query's checkpoint."""
+    """One query's checkpoint; without Spark only one on a path can be read."""
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
+    def __init__(self, spark: SparkSession | None, folder: str) -> None:
         self.spark = spark
         self.folder = folder
 
@@ -91,6 +91,8 @@ class Checkpoint:
         local = self._local(name)
         if local is not None:
             return [int(each.name) for each in local.glob("*") if each.name.isdigit()]
+        if self.spark is None:
+            return []
         try:
             found = self.spark.read.format("binaryFile").load(f"{self.folder}/{name}").select("path").collect()
         except AnalysisException:
@@ -102,6 +104,8 @@ class Checkpoint:
         local = self._local(name)
         if local is not None:
             return local.read_text(encoding="utf-8", errors="replace").splitlines() if local.exists() else None
+        if self.spark is None:
+            return None
         try:
             found = self.spark.read.text(f"{self.folder}/{name}", wholetext=True).collect()
         except AnalysisException:

@@ -27,7 +27,7 @@ from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointErro
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.query_state import Progress
 from ottla.pipelines.running.starting import noted_start
-from ottla.pipelines.sinks.batch import Batch, SinkError
+from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
 from ottla.pipelines.sinks.staging import local_path
 from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Frame, Passage

@@ -81,7 +81,7 @@ class Delivery:
                 self.letters.write(shared, Batch(name, batch_id, f"{self.folder}/{LETTERS_FOLDER}", self.identity))
             chosen = living(shared)
             for number, route in enumerate(self.routes):
-                batch = Batch(self._name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
+                batch = Batch(self.name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
                 route.write(chosen, batch)
         finally:
             if shared is not rows:
@@ -101,14 +101,15 @@ class Delivery:
             if isinstance(sink, Remembering):
                 yield Memory(
                     sink.place,
-                    self._name(number),
+                    self.name(number),
                     sink.remembered(),
                     is_lasting=route.is_lasting,
                     is_exclusive=sink.is_exclusive,
                     is_forgetful=sink.is_forgetful,
                 )
 
-    def _name(self, number: int) -> str:
+    def name(self, number: int) -> str:
+        """Under which a sink remembers this query."""
         is_lasting = self.routes[number].is_lasting
         return f"{self.query}.{number}" if is_lasting else f"{self.query}.{self.identity}.{number}"
 

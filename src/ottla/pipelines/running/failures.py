@@ -15,6 +15,10 @@ CURES = (
     ("UnknownTopicOrPartition", "create the topic, or correct its name"),
     ("CHECKPOINT", "the checkpoint belongs to another version of this pipeline: run with --fresh to begin a new one"),
     (
+        "STATE_STORE_",
+        "a step with state gets other columns or types than the checkpoint was made with: take it back, or --fresh",
+    ),
+    (
         "Number of partitions",
         "the checkpoint was made with another number of partitions: keep spark.sql.shuffle.partitions",
     ),

@@ -31,12 +31,15 @@ class Following:
         queries: Iterable[str],
         folder: RunFolder | None = None,
         limit: DeadLimit | None = None,
+        before: Iterable[Snapshot] = (),
     ) -> None:
+        """`before`: what the queries did until they were started again."""
         self.runner = runner
         self.folder = folder
         self.limit = limit or DeadLimit()
         self._unusual: set[str] = set()  # queries of whose dead was told
-        self.trackers = {name: Tracker(name) for name in queries}
+        earlier = {snapshot.query: snapshot for snapshot in before}
+        self.trackers = {name: Tracker(name, earlier.get(name)) for name in queries}
         self.warnings: list[str] = []
         self.is_active = True
         self._written_ms = 0
@@ -49,9 +52,14 @@ class Following:
         return [tracker.snapshot for tracker in self.trackers.values()]
 
     @property
+    def errors(self) -> list[str]:
+        """Of queries that have ended with one."""
+        return [f"{each.query}: {each.error}" for each in self.snapshots if each.error]
+
+    @property
     def failures(self) -> list[str]:
         dead = self.too_many_dead
-        return [*(f"{each.query}: {each.error}" for each in self.snapshots if each.error), *([dead] if dead else [])]
+        return [*self.errors, *([dead] if dead else [])]
 
     @property
     def too_many_dead(self) -> str | None:
@@ -94,4 +102,5 @@ class Following:
             self.folder.add(snapshot)
         if news or now_ms() - self._written_ms >= WRITE_EVERY_MS:
             self._written_ms = now_ms()
+            self.folder.look()
             self.folder.change(self.folder.status.state, self.folder.status.reason, self.snapshots)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.metrics.prometheus import CONTENT_TYPE, Family, Sample, render_families
-from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import Status
 
 HOST = "127.0.0.1"
 PREFIX = "ottla_pipeline_"
@@ -29,18 +29,20 @@ FIGURES = (
     ("watermark_timestamp_seconds", "gauge", "The watermark.", "watermark_ms", 0.001),
     ("state_rows", "gauge", "Rows in the state stores.", "state_rows", 1),
     ("state_bytes", "gauge", "Memory of the state stores.", "state_bytes", 1),
+    ("state_rows_per_hour", "gauge", "Growth of the state, over the last hour.", "state_rows_per_hour", 1),
+    ("state_bytes_per_hour", "gauge", "The same, of its memory.", "state_bytes_per_hour", 1),
+    ("dead_letters_waiting", "gauge", "Dead letters that could not be sent yet.", "unsent", 1),
     ("up", "gauge", "Is the query running?", "is_active", 1),
 )
 FATES = ("kept", "filtered", "late", "dead")
 
-Source = Callable[[], Sequence[Snapshot]]
+Source = Callable[[], Sequence[Status]]
 
 
 class MetricsServer:
-    """Serves until it is closed; without a port it does nothing. `source` may be set later."""
+    """Serves until it is closed; without a port it does nothing. `source`: the runs, may be set later."""
 
-    def __init__(self, pipeline: str, port: int | None) -> None:
-        self.pipeline = pipeline
+    def __init__(self, port: int | None) -> None:
         self.source: Source = list
         self._server = _Server((HOST, port), self.text) if port else None
 
@@ -60,30 +62,49 @@ class MetricsServer:
             self._server.server_close()
 
     def text(self) -> str:
-        return "".join(render_families(families(self.pipeline, self.source())))
+        return "".join(render_families(families(self.source())))
 
 
-def families(pipeline: str, snapshots: Sequence[Snapshot]) -> Iterator[Family]:
+def families(runs: Sequence[Status]) -> Iterator[Family]:
     """Everything that is known; what is unknown has no sample."""
     for name, kind, words, field, factor in FIGURES:
         samples = [
-            Sample((("pipeline", pipeline), ("query", snapshot.query)), value * factor)
-            for snapshot in snapshots
+            Sample((("pipeline", run.name), ("query", snapshot.query)), value * factor)
+            for run in runs
+            for snapshot in run.queries
             if (value := getattr(snapshot, field)) is not None
         ]
         yield Family(PREFIX + name, kind, words, samples)
-    yield _steps(pipeline, snapshots)
+    yield _steps(runs)
+    yield from _of_runs(runs)
 
 
-def _steps(pipeline: str, snapshots: Sequence[Snapshot]) -> Family:
+def _of_runs(runs: Sequence[Status]) -> Iterator[Family]:
+    """A pipeline that has failed while others of its process go on is told, too."""
+    restarts = [Sample((("pipeline", run.name),), run.restarts) for run in runs]
+    yield Family(f"{PREFIX}restarts_total", "counter", "How often it was started again after a failure.", restarts)
+    failed = [Sample((("pipeline", run.name),), run.state in ("failed", "restarting")) for run in runs]
+    yield Family(f"{PREFIX}failed", "gauge", "It has failed, or waits to be started again.", failed)
+    costs = [(run.name, run.cost) for run in runs if run.cost is not None]
+    spent = [Sample((("pipeline", name),), cost.cpu_seconds) for name, cost in costs]
+    yield Family(f"{PREFIX}cpu_seconds_total", "counter", "Processor time of its process and all below it.", spent)
+    memory = [
+        Sample((("pipeline", name), ("process", process)), used)
+        for name, cost in costs
+        for process, used in cost.memory.items()
+    ]
+    yield Family(f"{PREFIX}memory_bytes", "gauge", "Resident memory of Python, Java and Python workers.", memory)
+
+
+def _steps(runs: Sequence[Status]) -> Family:
     samples: list[Sample] = []
-    for snapshot in snapshots:
-        for step in snapshot.steps:
-            labels = (
-                ("pipeline", pipeline), ("query", snapshot.query), ("stream", step.stream),
-                ("number", str(step.number)), ("step", step.step),
-            )  # fmt: skip
-            samples += [Sample((*labels, ("fate", fate)), getattr(step, fate)) for fate in FATES]
+    counts = [(run.name, query.query, step) for run in runs for query in run.queries for step in query.steps]
+    for pipeline, query, step in counts:
+        labels = (
+            ("pipeline", pipeline), ("query", query), ("stream", step.stream),
+            ("number", str(step.number)), ("step", step.step),
+        )  # fmt: skip
+        samples += [Sample((*labels, ("fate", fate)), getattr(step, fate)) for fate in FATES]
     return Family(f"{PREFIX}step_rows_total", "counter", "What became of the rows of each step.", samples)
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from ottla.pipelines.running.accounting import StepCount
+from ottla.pipelines.running.growth import Growth
 from ottla.pipelines.running.query_state import QueryState
 
 QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates say nothing any more
@@ -42,6 +43,8 @@ class Snapshot(NamedTuple):
     watermark_age_ms: int | None = None  # against the clock, when the batch began
     state_rows: int = 0
     state_bytes: int = 0
+    state_rows_per_hour: float | None = None  # over the last hour
+    state_bytes_per_hour: float | None = None
     late: int = 0
     steps: tuple[StepCount, ...] = ()
     is_active: bool = True
@@ -77,10 +80,14 @@ POINT_FIELDS = (
 
 
 class Tracker:
-    """Adds up the reports of one query."""
+    """Adds up the reports of one query; `before` is what it did until it was started again."""
 
-    def __init__(self, query: str) -> None:
-        self.snapshot = Snapshot(query)
+    def __init__(self, query: str, before: Snapshot | None = None) -> None:
+        self.before = before or Snapshot(query)
+        self.snapshot = self.before._replace(is_active=True, error=None, unsent=0, doing="")
+        self._growth = Growth()
+        if self.before.state_rows:
+            self._growth.add(self.before.at_ms, self.before.state_rows, self.before.state_bytes)
 
     def __repr__(self) -> str:
         now = self.snapshot
@@ -95,6 +102,8 @@ class Tracker:
         watermark_ms = _watermark_ms(report)
         rows = _whole(report.get("numInputRows")) or 0
         operators = _list(report.get("stateOperators"))
+        state_rows, state_bytes = _sum(operators, "numRowsTotal"), _sum(operators, "memoryUsedBytes")
+        growth = self._growth.add(at_ms, state_rows, state_bytes) if operators else None
         self.snapshot = before._replace(
             at_ms=at_ms,
             batch=_whole(report.get("batchId")) or 0,
@@ -107,8 +116,10 @@ class Tracker:
             **lag_figures(partition_lags(report)),
             watermark_ms=watermark_ms,
             watermark_age_ms=at_ms - watermark_ms if watermark_ms is not None else None,
-            state_rows=_sum(operators, "numRowsTotal"),
-            state_bytes=_sum(operators, "memoryUsedBytes"),
+            state_rows=state_rows,
+            state_bytes=state_bytes,
+            state_rows_per_hour=growth[0] if growth else None,
+            state_bytes_per_hour=growth[1] if growth else None,
             late=before.late + _sum(operators, "numRowsDroppedByWatermark"),
         )
         return self.snapshot
@@ -116,14 +127,24 @@ class Tracker:
     def settle(self, state: QueryState) -> Snapshot:
         """What the runner knows beside the reports."""
         self.snapshot = self.snapshot._replace(
-            steps=tuple(state.counts),
+            steps=added_steps(self.before.steps, state.counts),
             is_active=state.is_active,
             error=state.failure,
             unsent=state.unsent,
             doing=state.doing,
-            records=dict(state.records),
+            records=added_records(self.before.records, state.records),
         )
         return self.snapshot
+
+
+def added_steps(before: Sequence[StepCount], now: Sequence[StepCount]) -> tuple[StepCount, ...]:
+    """Of the same steps, before and after a restart; nothing has happened to the pipeline in between."""
+    earlier = {(step.stream, step.number): step for step in before}
+    return tuple(step.plus(earlier.get((step.stream, step.number))) for step in now) or tuple(before)
+
+
+def added_records(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {stream: before.get(stream, 0) + now.get(stream, 0) for stream in {**before, **now}}
 
 
 def total_rows(snapshots: Iterable[Snapshot]) -> int:

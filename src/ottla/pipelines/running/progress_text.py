@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.pipelines.running.cost import Cost
 from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.progress import Snapshot, total_of, total_rows
 
 STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
 UNKNOWN = "?"
+PROCESSES = ("Python", "Java", "Python workers")
 
 
 def batch_line(now: Snapshot) -> str:
@@ -31,6 +33,20 @@ def waiting_words(now: Snapshot) -> str:
     """What it waits for, and what waits to be sent; empty where all is well."""
     unsent = f"{now.unsent:,} dead {'letter' if now.unsent == 1 else 'letters'} to send" if now.unsent else ""
     return ", ".join(words for words in (now.doing, unsent) if words)
+
+
+def cost_line(cost: Cost) -> str:
+    """Processor time and memory."""
+    memory = ", ".join(f"{words} {size(used)}" for words, used in zip(PROCESSES, cost.memory.values(), strict=True))
+    return f"{cost.cpu_seconds:,.1f} s of CPU; memory: {memory}"
+
+
+def growth_line(now: Snapshot) -> str:
+    """Of the state; empty where there is none, or it is not known yet."""
+    if now.state_bytes_per_hour is None or now.state_rows_per_hour is None:
+        return ""
+    sign = "+" if now.state_bytes_per_hour >= 0 else ""
+    return f"state {now.state_rows_per_hour:+,.0f} rows, {sign}{size(now.state_bytes_per_hour)} an hour"
 
 
 def step_columns(snapshots: Sequence[Snapshot]) -> tuple[str, ...]:

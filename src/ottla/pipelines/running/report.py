@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress_text import end_line, size, step_table
+from ottla.pipelines.running.progress_text import cost_line, end_line, growth_line, size, step_table
 from ottla.pipelines.running.status import Status
 
 if TYPE_CHECKING:
@@ -93,7 +93,16 @@ def html_page(run: Status, figure: Figure) -> str:
 
 def _title(run: Status) -> str:
     begun = datetime.fromtimestamp(run.started_ms / 1000, UTC)
-    return f"{run.name}: {run.state}, {end_line(run.queries)}, started {begun:%Y-%m-%d %H:%M:%S} UTC"
+    first = f"{run.name}: {run.state}, {end_line(run.queries)}, started {begun:%Y-%m-%d %H:%M:%S} UTC"
+    return "\n".join([first, *cost_lines(run)])
+
+
+def cost_lines(run: Status) -> list[str]:
+    """What it cost, how the state grows, how often it was started again."""
+    grown = [f"{query.query}: {words}" for query in run.queries if (words := growth_line(query))]
+    cost = [cost_line(run.cost)] if run.cost is not None else []
+    again = [f"started again {run.restarts} times, the last because of: {run.last_failure}"] if run.restarts else []
+    return ["; ".join(words) for words in (cost, grown, again) if words]
 
 
 def _queries(points: Sequence[Point]) -> list[str]:

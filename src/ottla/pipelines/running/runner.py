@@ -108,7 +108,7 @@ class Runner:
         losses = loss_folder(beginning.kept)
         builder = Builder(self.spark, self.pipeline, choices=choices, starting=beginning.start, loss_folder=losses)
         frame, rows = builder.query(stream.name)
-        beginning.check_state(frame.passages)
+        changes = beginning.check_state(frame.passages)
         delivery = for_frame(beginning.delivery, self.pipeline, stream, frame)
 
         def start() -> StreamingQuery:
@@ -129,6 +129,7 @@ class Runner:
             )
             account = Account(frame.passages, frame.sources)
             query = FollowedQuery(self.pipeline, stream, start, account, beginning.kept, letters)
+            query.warnings += [f"{stream.name}: {change}" for change in changes]
             query.wait_for_sources(SOURCES_SECONDS_MAX)
             return query
 

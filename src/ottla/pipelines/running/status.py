@@ -3,6 +3,7 @@
     <state folder>/<pipeline>/_run/status.json      the present state, replaced as a whole
     <state folder>/<pipeline>/_run/progress.jsonl   one line a batch; when full it becomes progress.1.jsonl
     <state folder>/<pipeline>/_run/lock             held while the pipeline runs
+    <state folder>/<pipeline>/_run/request.json     what another process asks of it (requests.py)
 
 No stream can be called `_run`: the folders of checkpoints beside it are safe.
 
@@ -25,14 +26,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ottla.pipelines.model.pipeline import NAME
+from ottla.pipelines.running.cost import Cost, CostMeter, read_cost
 from ottla.pipelines.running.progress import Snapshot, read_snapshot
+from ottla.pipelines.running.requests import forget
 
 RUN_FOLDER = "_run"
 PROGRESS_BYTES_MAX = 4 << 20
 KILLED: Final = "killed"
-LIVE_STATES = ("starting", "running", "stopping")
+LIVE_STATES = ("starting", "running", "restarting", "stopping")
 
-State = Literal["starting", "running", "stopping", "stopped", "failed", "killed"]
+State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed", "killed"]
 
 
 class AlreadyRunningError(Exception):
@@ -54,6 +57,10 @@ class Status(NamedTuple):
     updated_ms: int = 0
     metrics_port: int | None = None
     queries: tuple[Snapshot, ...] = ()
+    restarts: int = 0  # how often it was started again after a failure
+    last_failure: str = ""  # the newest of those
+    is_shared: bool = False  # other pipelines run in the same process
+    cost: Cost | None = None
 
     @property
     def is_live(self) -> bool:
@@ -64,7 +71,8 @@ class Status(NamedTuple):
         return self.host == socket.gethostname()
 
     def as_json(self) -> dict[str, object]:
-        return {**self._asdict(), "queries": [query.as_json() for query in self.queries]}
+        cost = None if self.cost is None else self.cost._asdict()
+        return {**self._asdict(), "queries": [query.as_json() for query in self.queries], "cost": cost}
 
 
 class RunFolder:
@@ -73,6 +81,7 @@ class RunFolder:
     def __init__(self, state_folder: Path, status: Status) -> None:
         self.folder = run_folder(state_folder, status.name)
         self.status = status
+        self._meter = CostMeter(status.pid)
         self._lock: int | None = None
 
     def __repr__(self) -> str:
@@ -94,6 +103,7 @@ class RunFolder:
     def open(self) -> None:
         """Raises AlreadyRunningError."""
         self.lock()
+        forget(self.folder)
         for old in (self._progress, self._older_progress):
             old.unlink(missing_ok=True)
         self.change("starting")
@@ -105,6 +115,14 @@ class RunFolder:
         unfinished = self.folder / "status.json.new"
         unfinished.write_text(json.dumps(self.status.as_json()), encoding="utf-8")
         unfinished.replace(self.folder / "status.json")
+
+    def restarted(self, restarts: int, failure: str) -> None:
+        """Told with the next change."""
+        self.status = self.status._replace(restarts=restarts, last_failure=failure)
+
+    def look(self) -> None:
+        """What the run costs; told with the next change."""
+        self.status = self.status._replace(cost=self._meter.look() or self.status.cost)
 
     def add(self, snapshot: Snapshot) -> None:
         """A batch, for the report."""
@@ -169,6 +187,7 @@ def read_status(state_folder: Path, name: str) -> Status | None:
         given = json.loads((run_folder(state_folder, name) / "status.json").read_text(encoding="utf-8"))
         known: dict[str, Any] = {key: given[key] for key in Status._fields if key in given}
         known["queries"] = tuple(read_snapshot(query) for query in known.get("queries", ()))
+        known["cost"] = read_cost(known.get("cost"))
         status = Status(**known)
     except (OSError, ValueError, TypeError):
         return None

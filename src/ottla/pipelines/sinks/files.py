@@ -209,6 +209,11 @@ def batches_of(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, _noted(path)[0]
 
 
+def number_of(path: Path) -> int:
+    """The batch whose folder this is."""
+    return int(path.name.removeprefix(f"{BATCH}="))
+
+
 def _numbers(folder: Path) -> list[int]:
     names = os.listdir(folder) if folder.exists() else []
     numbers = [name.removeprefix(f"{BATCH}=") for name in names if name.startswith(f"{BATCH}=")]

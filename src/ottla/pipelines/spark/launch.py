@@ -119,6 +119,19 @@ def end_java() -> None:
         _end(gateway)
 
 
+def abandon_java() -> None:
+    """The Java process of the session has ended by itself: PySpark must not ask it any more."""
+    from pyspark.core.context import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    if gateway is not None:
+        with suppress(Exception):  # it is gone already
+            _end(gateway)
+
+
 def _launch(conf: SparkConf, errors: Path | None) -> SparkSession:
     from pyspark.core.context import SparkContext  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415

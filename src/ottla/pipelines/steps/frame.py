@@ -81,6 +81,7 @@ class Passage:
     observation: str = ""  # in which it is counted: what it marked, or (merges, opaque) what came out of it
     before: tuple[str, ...] = ()  # the observations that counted what went in, for all but "marks"
     operators: int = 0  # how many of Spark's stateful operators it is made of
+    has_state: bool = False  # a query of somebody else, in which Spark keeps state, too
     ends: str = ""  # the observation from which late rows are counted, see lateness.py
     where: str = ""  # the observation that counts what a WHERE inside of it leaves out
     kills: bool = False  # makes new rows, and marks some of them as dead
@@ -89,6 +90,10 @@ class Passage:
     def marks(self) -> bool:
         """Whether it keeps every row and marks some."""
         return self.kind in ("marks", "asks")
+
+    @property
+    def keeps_state(self) -> bool:
+        return self.operators > 0 or self.has_state
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ or the state of a stream grows without end. What a WHERE on the stream alone lea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -34,6 +35,8 @@ from ottla.pipelines.steps.tables import file_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Parts of a plan for which Spark remembers rows of a stream, as it prints them.
+STATEFUL = re.compile(r"^\W*(?:Aggregate|Distinct|Deduplicate\w*|GlobalLimit|Window)\b", re.MULTILINE)
 TABLE_DEAD = "dead_table"  # how many records of a table could not be read
 
 
@@ -79,6 +82,9 @@ class Sql:
         }
         frame, rows[STREAM] = _counted(frame, where_of(self.query), rows[STREAM])
         result = _run(spark, query, rows)
+        used = [rows[name] for name in set(query.tables.values())]
+        if frame.is_streaming and (self.streams or _keeps_state(result, used)):
+            frame = replace(frame, passages=(*frame.passages[:-1], replace(frame.passages[-1], has_state=True)))
         _check_names(result.columns)
         if STREAM not in query.tables.values() and (frame.is_streaming or frame.around.is_counting):
             raise StepError("does not read the stream", "write FROM stream", "query")  # nobody would count its rows
@@ -119,6 +125,19 @@ def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame,
     name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
     last = replace(frame.passages[-1], where=name)
     return replace(frame, passages=(*frame.passages[:-1], last)), counted
+
+
+def _keeps_state(result: DataFrame, tables: list[DataFrame]) -> bool:
+    """Whether Spark has to remember rows for it: its plan says so. Where the plan is far away it may."""
+    found = _stateful_parts(result)
+    return found is None or found > sum(_stateful_parts(table) or 0 for table in tables)
+
+
+def _stateful_parts(rows: DataFrame) -> int | None:
+    """None where nobody knows."""
+    if not hasattr(rows, "_jdf"):
+        return None
+    return len(STATEFUL.findall(str(rows._jdf.queryExecution().analyzed().toString())))
 
 
 def _check_names(names: list[str]) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.metrics import MetricsServer
+from ottla.pipelines.running.cost import Cost
+from ottla.pipelines.running.metrics import MetricsServer, families
 from ottla.pipelines.running.progress import Snapshot
+from ottla.pipelines.running.status import Status
+
+ROOT = Path(__file__).parents[4]
 
 
 def samples(*snapshots: Snapshot) -> dict[tuple[str, str], float]:
-    server = MetricsServer("views", None)
-    server.source = lambda: snapshots
+    server = MetricsServer(None)
+    server.source = lambda: [Status("views", 1, 1, "here", "running", queries=snapshots)]
     return {
-        (sample.name, sample.labels.get("fate", sample.labels["query"])): sample.value
+        (sample.name, sample.labels.get("fate", sample.labels.get("query", ""))): sample.value
         for family in text_string_to_metric_families(server.text())
         for sample in family.samples
     }
@@ -43,5 +51,36 @@ def test_what_is_unknown_has_none() -> None:
 
 
 def test_without_a_port_nothing_listens() -> None:
-    with MetricsServer("views", None) as server:
+    with MetricsServer(None) as server:
         assert "off" in repr(server)
+
+
+def test_what_a_run_costs_and_how_often_it_was_started_again() -> None:
+    server = MetricsServer(None)
+    cost = Cost(12.5, 100, 200, 300)
+    server.source = lambda: [
+        Status("views", 1, 1, "here", "running", restarts=3, cost=cost),
+        Status("other", 1, 1, "here", "failed"),
+    ]
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(server.text())
+        for sample in family.samples
+    }
+    assert found["ottla_pipeline_restarts_total", "views"] == 3
+    assert found["ottla_pipeline_cpu_seconds_total", "views"] == 12.5
+    assert found["ottla_pipeline_memory_bytes", "views", "java"] == 200
+    assert (found["ottla_pipeline_failed", "views"], found["ottla_pipeline_failed", "other"]) == (0, 1)
+    assert ("ottla_pipeline_cpu_seconds_total", "other") not in found
+
+
+def test_the_alerts_for_prometheus_name_only_what_there_is() -> None:
+    shown = {family.name for family in families([])}
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "pipeline-alerts.yml").read_text())["groups"][0]["rules"]
+    named = {name for rule in rules for name in re.findall(r"\bottla_\w+", rule["expr"])}
+    assert len(rules) >= 8
+    assert len(named) >= 10
+    assert named - shown == set()
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ottla.pipelines.running.accounting import StepCount
+from ottla.pipelines.running.cost import Cost
 from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.progress_text import age, batch_line, end_line, size, step_table
+from ottla.pipelines.running.progress_text import (
+    age,
+    batch_line,
+    cost_line,
+    end_line,
+    growth_line,
+    size,
+    step_table,
+)
 
 FULL = Snapshot(
     "views", batch=4, batches=5, rows=12_000, batch_rows=1234, rows_in_per_s=100.4, rows_done_per_s=2000.0,
@@ -69,3 +78,12 @@ def test_ages_have_one_part(ms: int, text: str) -> None:
 
 def test_sizes_are_short() -> None:
     assert [size(n) for n in (0, 999, 18_808, 5e9)] == ["0 B", "999 B", "18.8 kB", "5.0 GB"]
+
+
+def test_what_it_costs_and_how_the_state_grows() -> None:
+    assert cost_line(Cost(65.6, 162_300_000, 761_900_000, 0)) == (
+        "65.6 s of CPU; memory: Python 162.3 MB, Java 761.9 MB, Python workers 0 B"
+    )
+    now = Snapshot("main", state_rows_per_hour=-959.2, state_bytes_per_hour=1_200_000.0)
+    assert growth_line(now) == "state -959 rows, +1.2 MB an hour"
+    assert growth_line(Snapshot("main")) == ""

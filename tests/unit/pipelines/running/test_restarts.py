@@ -100,6 +100,79 @@ def test_only_steps_with_state_must_stay_as_they_were(tmp_path: Path) -> None:
     check(FILE.replace("size: 1 minute", "size: 2 minutes"), is_new=True)
 
 
+def passages_of(found: Pipeline) -> list[Passage]:
+    stream = found.streams["pages"]
+    kept = ("window", "deduplicate", "join")
+    return [
+        Passage("pages", number, step.name, number, "marks", operators=int(step.name in kept))
+        for number, step in enumerate(stream.steps, start=1)
+    ]
+
+
+STATEFUL = FILE.replace("{topic: site}", "{topic: [site, shop]}").replace(
+    "      - window:", "      - deduplicate: {by: [page, at]}\n      - window:"
+)
+WINDOW = "      - window: {size: 1 minute, by: [page], count: views}\n"
+DEDUPLICATE = "      - deduplicate: {by: [page, at]}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("size: 1 minute", "size: 5 minutes", "made with window"),
+        ("by: [page], count", "by: [user], count", "made with window"),
+        ("count: views", "count: visits", "made with window"),
+        ("by: [page, at]", "by: [page]", "made with deduplicate"),
+        (DEDUPLICATE, "", "now there is window"),
+        (DEDUPLICATE + WINDOW, WINDOW + DEDUPLICATE, "made with deduplicate"),
+        ("{time: at,", "{time: seen,", "times of column at, now it is seen"),
+        ("    to: {topic: out}", "    to: {topic: out}\n    output: update", "output append, now it is update"),
+        ("[site, shop]", "[site]", "topic shop is not read any more"),
+        ("[site, shop]", "elsewhere", "topic site, shop is not read any more"),
+    ],
+)
+def test_what_must_not_change_is_told_with_what_to_do(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in STATEFUL
+    found = pipeline(STATEFUL)
+    check_shape(found, found.streams["pages"], passages_of(found), str(tmp_path), is_new=True)
+    changed = pipeline(STATEFUL.replace(old, new))
+    with pytest.raises(PipelineError) as caught:
+        check_shape(changed, changed.streams["pages"], passages_of(changed), str(tmp_path), is_new=False)
+    (line,) = caught.value.texts()
+    assert words in line
+    assert "ottla pipeline savepoint views keeps what there is" in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("page IS NOT NULL", "page <> ''", []),
+        (WINDOW, WINDOW + '      - filter: {where: "views > 1"}\n', []),
+        ("delay: 1 minute", "delay: 5 minutes", []),
+        ("[site, shop]", "[site, shop, news]", ["topic news is new: it is read from its beginning"]),
+        ("to: {topic: out}", "to: [{topic: out}, console]", ["console 20 is new: it gets rows from now on"]),
+    ],
+)
+def test_what_may_change_is_said(tmp_path: Path, old: str, new: str, said: list[str]) -> None:
+    assert old in STATEFUL
+    found = pipeline(STATEFUL)
+    check_shape(found, found.streams["pages"], passages_of(found), str(tmp_path), is_new=True)
+    changed = pipeline(STATEFUL.replace(old, new))
+    stream = changed.streams["pages"]
+    assert check_shape(changed, stream, passages_of(changed), str(tmp_path), is_new=False) == said
+
+
+def test_a_damaged_plan_is_told_and_an_older_query_has_none(tmp_path: Path) -> None:
+    found = pipeline()
+    stream = found.streams["pages"]
+    check_shape(found, stream, passages_of(found), str(tmp_path), is_new=True)
+    (tmp_path / "plan").write_text("{")
+    with pytest.raises(CheckpointError, match="plan is damaged"):
+        check_shape(found, stream, passages_of(found), str(tmp_path), is_new=False)
+    (tmp_path / "plan").unlink()
+    assert check_shape(found, stream, passages_of(found), str(tmp_path), is_new=False) == []
+
+
 def test_a_renamed_stream_is_told_and_fresh_takes_the_old_one_along(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "views" / "pages" / "checkpoint")
     check_names(str(tmp_path), pipeline())

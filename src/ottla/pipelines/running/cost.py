@@ -1,0 +1,82 @@
+"""What a run costs on this machine: processor time and memory of its Python, of Spark's Java and of Python workers.
+
+Asked of /proc: where there is none, nothing is known. Processes on other machines of a cluster are not counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.pipelines.spark.processes import children_of
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PROCESSES_MAX = 1_000
+
+
+class Cost(NamedTuple):
+    """Since the start of the process; several pipelines in one process share it."""
+
+    cpu_seconds: float = 0.0
+    driver_bytes: int = 0
+    java_bytes: int = 0
+    workers_bytes: int = 0
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"driver": self.driver_bytes, "java": self.java_bytes, "workers": self.workers_bytes}
+
+
+def read_cost(value: object) -> Cost | None:
+    """From its JSON form, also that of another version."""
+    if not isinstance(value, Mapping):
+        return None
+    known: dict[str, Any] = {name: value[name] for name in Cost._fields if isinstance(value.get(name), int | float)}
+    return Cost(**known)
+
+
+class CostMeter:
+    """Looks when it is asked. Time of processes that have ended is kept: what was spent never becomes less."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._spent: dict[int, float] = {}  # by process
+
+    def __repr__(self) -> str:
+        return f"CostMeter({self.pid}, {len(self._spent)} processes)"
+
+    def look(self) -> Cost | None:
+        """None where nothing can be known."""
+        memory = {"driver": 0, "java": 0, "workers": 0}
+        for pid in _family(self.pid):
+            found = _process(pid)
+            if found is not None:
+                name, seconds, resident = found
+                self._spent[pid] = max(seconds, self._spent.get(pid, 0.0))
+                kind = "driver" if pid == self.pid else "java" if name == "java" else "workers"
+                memory[kind] += resident
+        if not memory["driver"]:
+            return None
+        return Cost(round(sum(self._spent.values()), 2), memory["driver"], memory["java"], memory["workers"])
+
+
+def _family(pid: int) -> Iterator[int]:
+    """The process and all below it."""
+    found = [pid]
+    for each in found:
+        yield each
+        found += children_of(each)[: PROCESSES_MAX - len(found)]
+
+
+def _process(pid: int) -> tuple[str, float, int] | None:
+    """Name, seconds of processor time of its own, resident memory."""
+    with suppress(OSError, ValueError, IndexError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        head, _, rest = text.rpartition(")")  # the name before it may hold anything
+        fields = rest.split()
+        return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(fields[21]) * PAGE_BYTES
+    return None
