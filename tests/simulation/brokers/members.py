@@ -192,7 +192,7 @@ class ClassicMember(Member):
             await self.take(mine)
         while not self.is_done:
             await asyncio.sleep(self.world.random.choice((0.2, 0.6)))
-            if self.world.chance(0.02):
+            if self.cluster.is_in_trouble and self.world.chance(0.02):
                 await asyncio.sleep(2 * SESSION_MS / 1000)  # too busy to say that it lives
             if not await self.commit():
                 return
