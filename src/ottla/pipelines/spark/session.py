@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 REACH_SECONDS_MAX = 5.0
 IMAGE = "spark.kubernetes.container.image"
 EXTENSIONS = "spark.sql.extensions"
+# Java's second compiler takes a third of all processor time of a start, mostly for code that runs a few thousand times.
+# So it waits twenty times as long as usual; what a stream does all day reaches these numbers within the first batches.
+PATIENT_COMPILER = (
+    "-XX:Tier4InvocationThreshold=100000",
+    "-XX:Tier4MinInvocationThreshold=40000",
+    "-XX:Tier4CompileThreshold=250000",
+    "-XX:Tier4BackEdgeThreshold=800000",
+)
 
 Say = Callable[[str], None]
 Connector = Literal["ottla", "jvm"]
@@ -154,7 +162,7 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
 def _java_settings(master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
     near = list(jars) if master.kind is Kind.LOCAL else []
-    options = [*log_options(log), *archive_options(java, spark, near)]
+    options = [*log_options(log), *PATIENT_COMPILER, *archive_options(java, spark, near)]
     found = {"spark.driver.defaultJavaOptions": option_text(options)}
     if near:
         found["spark.driver.extraClassPath"] = ":".join(map(str, near))
