@@ -22,14 +22,14 @@ from tests.simulation.brokers.zookeeper import ZooKeeperServer
 from tests.simulation.brokers.zookeeper_client import FakeClient
 
 import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are there to be patched)
-from ottla.broker import dispatch, fetching, main
+from ottla.broker import dispatch, fetching, first_steps, main
 from ottla.broker.cluster import peers
 from ottla.broker.fetching import Fetch
 from ottla.broker.logs import cleaning
 from ottla.broker.produce_waiting import ReplicationWait
 from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
-from ottla.network import peer
+from ottla.network import connecting, peer
 from ottla.network.connection import Connection
 from ottla.storage import broker_epoch_file, files, log_dirs
 
@@ -108,10 +108,10 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
         for place in (dispatch, fetching):
             put(place, "uncollected", Collected())
-        put(main, "listen", sockets.listen)
+        put(first_steps, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)
         put(main, "settle_garbage_collector", lambda: None)
-        put(peer, "connect", sockets.connect)
+        put(connecting, "connect", sockets.connect)
         put(peers, "connect", sockets.connect)
         put(session, "threading", SimpleNamespace(Thread=InlineThread))
 
