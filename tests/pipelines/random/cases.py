@@ -181,7 +181,7 @@ class Maker:
         return self.chance.choice((
             step.Derive("n * 2 + 1", sum_of),
             step.Derive("coalesce(n, -1)", lambda row: -1 if row["n"] is None else row["n"]),
-            step.Derive("n DIV 0", lambda _: None),
+            step.Derive("n DIV nullif(n, n)", lambda _: None),
         ))  # fmt: skip
 
     def select(self, columns: list[str]) -> step.Step:

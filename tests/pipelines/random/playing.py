@@ -236,7 +236,7 @@ class Player:
 
     def _run(self) -> Done:
         self.file.write_text(yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True))
-        self.committed = [self._committed(each.query.name) for each in self.evaluated]
+        self.following = [self._following(each.query.name) for each in self.evaluated]
         out, errors, begun = io.StringIO(), io.StringIO(), time.monotonic()
         words = ["pipeline", "run", str(self.file), "--once", "--json", "--state", str(self.world.folder / "state")]
         try:
@@ -254,19 +254,21 @@ class Player:
         self.story.append(f"  ran for {time.monotonic() - begun:.1f} s: {code} {told.strip()}")
         return Done(code, events, told.splitlines())
 
-    def _committed(self, stream: str) -> tuple[str | None, int]:
+    def _following(self, stream: str) -> tuple[str | None, int]:
+        """The id of the query, and the batch that it does next: the newest planned one, if that is not done."""
         folder = self.world.folder / "state" / self.world.name / stream / "checkpoint"
-        done = [int(each.name) for each in folder.glob("commits/[0-9]*")]
+        done = max((int(each.name) for each in folder.glob("commits/[0-9]*")), default=-1)
+        planned = max((int(each.name) for each in folder.glob("offsets/[0-9]*")), default=-1)
         try:
             identity = json.loads((folder / "metadata").read_text())["id"]
         except (OSError, ValueError, KeyError):
             identity = None
-        return identity, max(done, default=-1)
+        return identity, planned if planned > done else planned + 1
 
     # comparing
 
     def _compare(self, done: Done) -> None:
-        for each, before in zip(self.evaluated, self.committed, strict=True):
+        for each, before in zip(self.evaluated, self.following, strict=True):
             self._follow(each, before, done)
         for each in self.evaluated:
             for place in each.query.places:
@@ -286,13 +288,15 @@ class Player:
         folder = self.world.folder / "state" / self.world.name / each.query.name / "checkpoint"
         identity = json.loads((folder / "metadata").read_text())["id"]
         numbers = sorted(int(path.name) for path in folder.glob("offsets/[0-9]*"))
-        for number in numbers[self.known.get(identity, 0) :]:
+        for number in numbers:
+            if number < self.known.get(identity, 0):
+                continue
             self._add(each, (folder / "offsets" / str(number)).read_text(), number)
-        self.known[identity] = max(self.known.get(identity, 0), len(numbers))
+        self.known[identity] = max(self.known.get(identity, 0), numbers[-1] + 1)
         wanted = {number: len(log) for number, log in enumerate(self.logs) if log}
         if {number: end for number, end in each.ends.items() if end} != wanted:
             raise WrongError(f"{each.query.name} has read to {each.ends}, and the topic ends at {wanted}")
-        count = len(numbers) - 1 - (before[1] if before[0] == identity else -1)
+        count = numbers[-1] + 1 - (before[1] if before[0] == identity else 0)
         expected = each.counted(count)
         query = next(query for query in done.events[-1]["queries"] if query["query"] == each.query.name)
         for step in query["steps"]:
