@@ -277,6 +277,7 @@ def test_apache_kafka_reads_the_cleaned_segments(broker_factory: BrokerFactory, 
     assert text.count("| offset: ") == len(writer.survivors())
     assert "deleteHorizonMs: OptionalLong[" in text
     checkpoint = Path(broker.data_directory) / "cleaner-offset-checkpoint"
+    eventually(checkpoint.exists)  # it is written when the files are in their place
     assert checkpoint.read_text() == f"0\n1\ncompacted 0 {writer.active_offset}\n"
 
 

@@ -23,6 +23,7 @@ from kafka.errors import KafkaError
 
 from conformance.java_tools import JavaTools
 from conftest import FOREIGN_BOOTSTRAP
+from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
@@ -291,7 +292,6 @@ def test_a_query_reads_through_the_same_door(secured: Secured) -> None:
     librdkafka_round_trip(secured.address, b"query", **login_of("PLAIN"))
     login = {f"kafka.{name}": value for name, value in login_of("SCRAM-SHA-512").items()}
     options = read_options({"kafka.bootstrap.servers": secured.address, "subscribe": "t", **login}, is_stream=False)
-    assert options.is_plaintext
     cluster = open_cluster(options)
     try:
         (partition,) = cluster.partitions(options.subscription)
@@ -378,20 +378,22 @@ def test_users_are_made_listed_and_deleted_by_our_command(secured: Secured, tmp_
         environment = {**os.environ, "OTTLA_COMMAND_CONFIG": config}
         return subprocess.run([*tool, *words], input=said, env=environment, capture_output=True, text=True, check=False)
 
-    assert run("set", "carol", said="first\n").returncode == 0
+    given = tmp_path / "password"
+    given.write_text("first\n")
+    assert run("add", "carol", "--password-file", str(given), "--mechanism", "SCRAM-SHA-256").returncode == 0
     carol = {**login_of("SCRAM-SHA-256", "first"), "sasl.username": "carol"}
     with Client(secured.address, login=client_login(carol)) as client:
         client.cluster()
-    made = run("set", "carol", "--generate", "--mechanism", "SCRAM-SHA-256")
-    password = made.stdout.splitlines()[-1].removeprefix("password: ")
-    with Client(secured.address, login=client_login({**carol, "sasl.password": password})) as client:
+    made = tmp_path / "carol.properties"
+    assert run("add", "carol", "--write", str(made)).returncode == 0
+    with Client(secured.address, login=client_login(read_properties(made.read_text()))) as client:
         client.cluster()
-    rows = {row["user"]: row["mechanisms"] for row in json.loads(run("list", "--json").stdout)}
-    assert rows["carol"] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 8192}
-    assert run("delete", "carol").returncode == 0
-    gone = run("delete", "carol")
-    assert (gone.returncode, gone.stderr) == (1, "ottla users: no such user: carol\n")
-    assert run("set", "carol", said="\n").returncode == 2
+    rows = json.loads(run("list", "--json").stdout)
+    assert {row["mechanism"] for row in rows if row["user"] == "carol"} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    assert run("remove", "carol", "--yes").returncode == 0
+    gone = run("remove", "carol", "--yes")
+    told = "ottla users: there is no user carol with a password: ottla users list\n"
+    assert (gone.returncode, gone.stderr) == (1, told)
     with Client(secured.address, login=client_login(carol)) as client, pytest.raises(ClientError, match="failed"):
         client.cluster()
 

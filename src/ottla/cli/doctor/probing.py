@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ottla.base.errors import Error
 from ottla.cli.doctor.findings import Finding, Severity, login_failure
-from ottla.cli.doctor.logins import LOGIN_CASE
+from ottla.cli.doctor.logins import LOGIN_CASE, MECHANISM
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
@@ -61,7 +61,7 @@ def _of_mechanisms(
                 Severity.PROBLEM,
                 LOGIN_CASE,
                 f"{address} has no login with {mechanism}: {problem}",
-                f"its sasl.enabled.mechanisms are {', '.join(offered)}",
+                f"{MECHANISM.cause}: {', '.join(offered)}",
                 f"set sasl.mechanism={offered[0]} in the client, or add {mechanism} to the broker's listener",
             )
         ]
