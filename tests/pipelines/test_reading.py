@@ -1,4 +1,4 @@
-"""Reading ranges of a real broker, without Spark: faults in the middle, and both clients side by side."""
+"""Reading ranges of a real broker, without Spark: faults in the middle, and what listeners ask for."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from conftest import BrokerFactory
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.pipelines.source import confluent, fetching
-from ottla.pipelines.source.cluster import WireCluster
-from ottla.pipelines.source.losses import DataLossError
+from ottla.pipelines.source import fetching
+from ottla.pipelines.source.cluster import WireCluster, open_cluster
+from ottla.pipelines.source.losses import DataLossError, SourceError
 from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
 from ottla.pipelines.source.reading import read_range
+from ottla.testing import Broker
 
 SMALL_FETCHES = {"kafka.max.partition.fetch.bytes": "65536"}
 # A producer that the machine holds still for a moment would put everything into two batches: one for each fetch.
@@ -53,19 +54,33 @@ def only_range(wanted: Options) -> Range:
     return found
 
 
-def test_both_clients_read_the_same(bootstrap: str) -> None:
-    topic = make_topic(bootstrap)
-    produce(bootstrap, topic, 3000, lambda number: None if number % 7 == 0 else b"v%d" % number * (number % 20))
-    wanted = options(bootstrap, topic, includeHeaders="true")
-    cluster = confluent.ConfluentCluster(wanted)
-    (found,) = Planner(wanted, cluster).batch_ranges()
-    cluster.close()
-    assert found == only_range(wanted) == Range(topic, 0, 0, 3000)
-    part = found._replace(start=17, end=2981)
-    by_wire = pa.Table.from_batches(read_range(part, wanted))
-    by_library = pa.Table.from_batches(confluent.read_range(part, wanted))
-    assert by_wire.num_rows == 2964
-    assert by_wire.combine_chunks() == by_library.combine_chunks()
+@pytest.mark.parametrize("security", [None, "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_what_was_written_is_read_whatever_the_listener_asks_for(security: str | None) -> None:
+    with Broker(security=security, topics={"t": 1}) as broker:
+        library = {} if broker.security is None else broker.security.librdkafka
+        login = {} if broker.security is None else broker.security.properties
+        value = [None if number % 7 == 0 else b"v%d" % number * (number % 20) for number in range(3000)]
+        produce(broker.bootstrap_servers, "t", 3000, value.__getitem__, **library)
+        given = {f"kafka.{name}": text for name, text in login.items()}
+        wanted = options(broker.bootstrap_servers, "t", includeHeaders="true", **given)
+        found = only_range(wanted)
+        assert found == Range("t", 0, 0, 3000)
+        by_wire = pa.Table.from_batches(read_range(found._replace(start=17, end=2981), wanted))
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", **library}
+        consumer = Consumer({**settings, "enable.auto.commit": False})
+        consumer.assign([TopicPartition("t", 0, 17)])
+        by_library = consumer.consume(2964, timeout=60)
+        consumer.close()
+    assert by_wire["offset"].to_pylist() == [message.offset() for message in by_library] == list(range(17, 2981))
+    assert by_wire["key"].to_pylist() == [message.key() for message in by_library]
+    assert by_wire["value"].to_pylist() == [message.value() for message in by_library] == value[17:2981]
+    headers = [[(each["key"], each["value"]) for each in row or []] for row in by_wire["headers"].to_pylist()]
+    assert headers == [message.headers() or [] for message in by_library]
+
+
+def test_settings_that_no_client_can_be_made_of_are_told(bootstrap: str) -> None:
+    with pytest.raises(SourceError, match=r"security.protocol=TLS is not known"):
+        open_cluster(options(bootstrap, "t", **{"kafka.security.protocol": "TLS"}))
 
 
 def test_large_records_are_read_even_when_fetches_are_small(bootstrap: str) -> None:
