@@ -22,7 +22,7 @@ from pipelines.random.killing import kill_and_compare
 from pipelines.random.places import Table, World
 from pipelines.random.playing import Player, WrongError
 from pipelines.random.records import Record
-from pipelines.random.steps import Parse, Watermark, Window
+from pipelines.random.steps import Parse
 
 FEW = (36, 202)
 MANY = 300
@@ -61,20 +61,6 @@ def test_the_same_seed_is_the_same_case(tmp_path: Path) -> None:
         one, two = make_case(seed), make_case(seed)
         assert one.text(world) == two.text(world)
         assert one.rounds == two.rounds
-
-
-def test_nothing_is_late_where_all_groups_are_told_at_every_batch(own_broker: Any, spark: Any, tmp_path: Path) -> None:
-    """Killed before it has noted that nothing was late: the next run looks, and must find nothing."""
-    columns = ["window_start", "window_end", "k", "rows", "total", "greatest"]
-    places = [Table("main0", columns, False, None, mode="replace")]
-    query = Query("main", [Parse(False, "die"), Watermark(5), Window(10, 10, ["k"])], "complete", places)
-    times = ("00:10:00", "00:20:00", "00:00:01", "00:30:00")
-    values = [f'{{"id": 1, "k": "a", "n": 1, "at": "2026-01-01T{each}Z"}}' for each in times]
-    rounds = [
-        Round([Record(0, "a", value) for value in values], point="before: a note is written", hits=5),
-        Round([]),
-    ]
-    play(Case(-1, 1, 1, [], [query], rounds, sends_late=True), own_broker, spark, tmp_path)
 
 
 def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

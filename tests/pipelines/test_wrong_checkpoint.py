@@ -184,3 +184,34 @@ def test_a_letter_is_not_sent_again_because_a_note_is_older(command: Command) ->
     note.write_text("[-1, -1]")
     assert command.run().code == 0
     assert len(read_all(command.bootstrap, f"{command.name}-dead-letters")) == 1
+
+
+COMPLETE = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+late_rows: "{name}-late"
+streams:
+  main:
+    from: {topic: "{name}-in", max_per_batch: 1}
+    steps:
+      - parse: {format: json, schema: {at: timestamp}}
+      - watermark: {time: at, delay: 5 seconds}
+      - window: {size: 10 seconds, count: views}
+    output: complete
+    to: {sqlite: rows.db, table: rows, mode: replace}
+"""
+
+
+def test_nothing_is_late_where_all_groups_are_told_at_every_batch(command: Command) -> None:  # noqa: F811
+    """Killed before it has noted that nothing was late: the next run looks, and must find nothing."""
+    command.write(COMPLETE)
+    command.make_topic()
+    times = ("00:10:00", "00:20:00", "00:00:01", "00:30:00")
+    produce(command.bootstrap, f"{command.name}-in", [{"at": f"2026-01-01T{each}Z"} for each in times])
+    assert command.run().code == 0
+    (note,) = command.checkpoint().parent.glob("query-*/late-swept")
+    note.write_text("-1")
+    assert command.run().code == 0
+    with sqlite3.connect(command.folder / "rows.db") as database:
+        assert database.execute("SELECT sum(views) FROM rows").fetchone() == (4,)
+    assert read_all(command.bootstrap, f"{command.name}-late") == []
