@@ -96,7 +96,7 @@ class DeadLetters:
     def _make_up(self, newest: int) -> int:
         """What was begun, with the same number, then what was committed and not swept; the last batch that is done."""
         done, begun = noted(self.folder)
-        if max(begun, newest) > done:  # the note may be older than what was sent: a backup was put back, say
+        if not self.is_made_up and self.committed > done:  # the note may be older than the topic: from a backup, say
             done = max(done, self._sent())
         if begun > done:
             self._sweep_from_checkpoint(done + 1, begun)

@@ -193,11 +193,12 @@ class Letters(DeadLetters):
         if not (folder / NOTE).exists():
             (folder / NOTE).write_text(NOTHING)
         super().__init__(checkpoint.spark, found, found.streams["pages"], str(folder), Choices(), checkpoint, committed)
+        self.in_topic = -1  # the last batch up to which the topic has letters
         self.sent: list[tuple[int, int]] = []
         self.fails = False
 
     def _sent(self) -> int:
-        return -1  # what the topic itself would tell
+        return self.in_topic
 
     def _sweep(self, first: int, last: int, bounds: object) -> None:
         self._note(first - 1, last)
@@ -237,6 +238,14 @@ def test_a_run_without_new_batches_makes_up_for_the_last_one(tmp_path: Path) -> 
     third = Letters(tmp_path, committed=4)
     third.after_batches([])
     assert third.sent == []
+
+
+def test_letters_that_the_topic_has_are_not_sent_again_because_the_note_is_older(tmp_path: Path) -> None:
+    (tmp_path / NOTE).write_text(NOTHING)
+    letters = Letters(tmp_path, committed=4)
+    letters.in_topic = 3
+    letters.after_batches([])
+    assert letters.sent == [(4, 4)]
 
 
 def test_a_damaged_note_of_letters_is_told_before_anything_runs(tmp_path: Path) -> None:
