@@ -146,6 +146,11 @@ def read_sections(path: str) -> Sections:
         raise JaasError(f"{path}, {problem}" if problem.line is not None else f"{path}: {problem}") from None
 
 
+def escaped(text: str) -> str:
+    """A name or a password as it stands between double quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def named_file(environment: Mapping[str, str] = os.environ) -> str | None:
     """The file that `KAFKA_OPTS=-Djava.security.auth.login.config=...` names, as Kafka's scripts hand it to Java."""
     return java_properties(environment).get(FILE_PROPERTY) or None

@@ -45,14 +45,6 @@ class LiveContext:
         """Ours, if we show one."""
         return self._made.certificate
 
-    def problem(self, keys: TlsKeys) -> str | None:
-        """What would be wrong with other settings, or None."""
-        try:
-            self._renewed(keys)
-        except TlsError as problem:
-            return str(problem)
-        return None
-
     def refresh(self, keys: TlsKeys, is_asked: bool = False) -> None:
         """Make a new context if files or settings have changed, or if somebody asks for it."""
         stamp = _stamp(keys)

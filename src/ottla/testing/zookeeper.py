@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ottla.security.jaas import escaped
 from ottla.testing.folders import Folder
 from ottla.testing.parent import die_with_parent, is_main_thread
 
@@ -84,7 +85,7 @@ class ZooKeeperProcess:
 
     def login_option(self, name: str) -> str:
         """For KAFKA_OPTS of whoever logs in as one of the users."""
-        options = f'username="{_escaped(name)}" password="{_escaped(self._users[name])}"'
+        options = f'username="{escaped(name)}" password="{escaped(self._users[name])}"'
         return f"-Djava.security.auth.login.config={self._write('client_jaas.conf', _section('Client', options))}"
 
     @property
@@ -208,11 +209,7 @@ def _section(name: str, options: str) -> str:
 
 
 def _users(users: Mapping[str, str]) -> str:
-    return " ".join(f'user_{name}="{_escaped(password)}"' for name, password in users.items())
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return " ".join(f'user_{name}="{escaped(password)}"' for name, password in users.items())
 
 
 def _lines(properties: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from ottla.client.client import Client
 from ottla.client.errors import RefusedError
 from ottla.client.quotas import Upsertion, alter_scram, describe_scram
 from ottla.security.certificate_authority import write_secret
+from ottla.security.jaas import escaped
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 from ottla.security.secure_folder import PASSWORD_BYTES, SCRAM_MODULE
 
@@ -143,11 +144,11 @@ def given_password(path: str | None, user: str, *, is_random: bool) -> str:
 
 def login_file(user: str, mechanism: str, password: str, ours: dict[str, str]) -> str:
     """Settings of a client that logs in as this user, and otherwise connects as we do."""
-    quoted = password.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
+    login = f'{SCRAM_MODULE} required username="{escaped(user)}" password="{escaped(password)}";'
     settings = {
         "security.protocol": ours.get("security.protocol", "SASL_PLAINTEXT"),
         "sasl.mechanism": mechanism,
-        "sasl.jaas.config": f'{SCRAM_MODULE} required username="{user}" password="{quoted}";',
+        "sasl.jaas.config": login.replace("\\", "\\\\"),  # which a file of properties reads as one
         **{key: ours[key] for key in TRUST_KEYS if key in ours},
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -15,12 +15,12 @@ from ottla.cli.doctor.logins import LOGIN_CASE, MECHANISM
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
+from ottla.client.login import HANDSHAKE_VERSION
 from ottla.client.versions import offered_versions
 from ottla.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.client_protocol import client_protocol
 
 TIMEOUT_MS = 3_000
-HANDSHAKE_VERSION = 1
 LOGIN_ERRORS = (Error.SASL_AUTHENTICATION_FAILED, Error.ILLEGAL_SASL_STATE)
 NO_MECHANISM = "ottla-doctor"  # that no broker has: its answer names those that it has
 
