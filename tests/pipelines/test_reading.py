@@ -125,7 +125,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch
 
 def test_what_was_on_its_way_when_the_topic_was_deleted_is_read_whole(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
-    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **{"linger.ms": 1000})  # two batches
+    produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **{"linger.ms": 60_000})  # two full batches
     wanted = options(bootstrap, topic, **SMALL_FETCHES)
     batches = read_range(only_range(wanted), wanted)
     first = next(batches)
