@@ -1,6 +1,7 @@
 """The measuring instrument: one blocking connection that speaks frames, and the few admin calls that loads need."""
 
 import socket
+import ssl
 import struct
 import time
 import uuid
@@ -24,10 +25,23 @@ class Target(NamedTuple):
     host: str
     port: int
     pid: int
+    authority: str = ""  # the file of the certificate that signs the broker's: the connection is encrypted
+    user: str = ""
+    password: str = ""
 
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """What librdkafka has to know to get in."""
+        settings = {"bootstrap.servers": self.bootstrap}
+        if self.authority:
+            settings |= {"security.protocol": "SASL_SSL" if self.user else "SSL", "ssl.ca.location": self.authority}
+        if self.user:
+            settings |= {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": self.user, "sasl.password": self.password}
+        return settings
 
 
 class Connection:
@@ -41,6 +55,12 @@ class Connection:
         seconds = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+        self._receive_flags = socket.MSG_WAITALL
+        if target.authority:
+            self._receive_flags = 0  # there are none over TLS
+            self.socket = ssl.create_default_context(cafile=target.authority).wrap_socket(
+                self.socket, server_hostname=target.host
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +96,7 @@ class Connection:
         """Fills the view."""
         while view:
             try:
-                received = self.socket.recv_into(view, len(view), socket.MSG_WAITALL)
+                received = self.socket.recv_into(view, len(view), self._receive_flags)
             except BlockingIOError:
                 raise TimeoutError("the broker does not answer") from None
             if not received:

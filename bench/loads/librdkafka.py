@@ -25,7 +25,7 @@ def produce(target: Target, topic: str, record_bytes: int, codec: str, seconds: 
     failed: list[KafkaError] = []
     producer = Producer(
         {
-            "bootstrap.servers": target.bootstrap,
+            **target.client_settings,
             "acks": "all",
             "linger.ms": 5,
             "compression.type": codec,
@@ -47,7 +47,7 @@ def consume(target: Target, topic: str, record_bytes: int, messages: int, second
     """Reads the topic's partition 0 from its start until `messages` have come or the time is up."""
     consumer = Consumer(
         {
-            "bootstrap.servers": target.bootstrap,
+            **target.client_settings,
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -71,7 +71,7 @@ def consume(target: Target, topic: str, record_bytes: int, messages: int, second
 
 def produce_one_in_flight(target: Target, topic: str, record_bytes: int, warmup_s: float, seconds: float) -> Figures:
     """The next message is produced when the one before is acknowledged."""
-    producer = Producer({"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0})
+    producer = Producer({**target.client_settings, "acks": "all", "linger.ms": 0})
     value = payloads(record_bytes)[0]
     _run_one_in_flight(producer, topic, value, warmup_s)
     with Meter(target.pid) as meter:
