@@ -93,12 +93,14 @@ def told_rules(bootstrap: str) -> set[str]:
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    found = AdminClient({"bootstrap.servers": bootstrap}).describe_acls(everything).result(SECONDS_MAX)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_acls(everything).result(SECONDS_MAX)
     return {str(each) for each in found}
 
 
 def told_users(bootstrap: str) -> dict[str, list[tuple[str, int]]]:
-    found = AdminClient({"bootstrap.servers": bootstrap}).describe_user_scram_credentials().result(SECONDS_MAX)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_user_scram_credentials().result(SECONDS_MAX)
     return {
         name: [(info.mechanism.name, info.iterations) for info in each.scram_credential_infos]
         for name, each in found.items()
