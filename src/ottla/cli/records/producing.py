@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from ottla.base.errors import Error
@@ -138,18 +138,28 @@ class Sender:
                 self.producer.produce(self.topic, line.value, line.key, on_delivery=delivered, **details)
                 break
             except BufferError:
-                self.producer.poll(POLL_SECONDS)
+                self._listen(self.producer.poll, POLL_SECONDS)
             except self.library.KafkaException as problem:
                 self._report(number, line, problem.args[0])
                 break
-        self.producer.poll(0)
+        self._listen(self.producer.poll, 0)
         if self.is_synchronous:
             self.flush()
+
+    def _listen(self, wait: Callable[[float], int], seconds: float) -> int:
+        """What the library cannot go on after ends the tool."""
+        try:
+            return wait(seconds)
+        except self.library.KafkaException as problem:
+            error = problem.args[0]
+            # an idempotent producer may be one if it may write to any topic at all
+            is_forbidden = error.name() == Error.CLUSTER_AUTHORIZATION_FAILED.name
+            raise ToolError(forbidden(self.topic, self._properties) if is_forbidden else sentence(error)) from None
 
     def flush(self, seconds: float | None = None) -> None:
         """Wait until every record has been stored or given up, or until the time is over."""
         rounds = None if seconds is None else int(seconds / POLL_SECONDS)
-        while self.producer.flush(POLL_SECONDS):
+        while self._listen(self.producer.flush, POLL_SECONDS):
             if rounds is not None:
                 rounds -= 1
                 if rounds <= 0:
