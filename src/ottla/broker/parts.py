@@ -20,6 +20,7 @@ from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
+from ottla.broker.security.changes import SecurityChanges
 from ottla.broker.security.logins import Logins
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
@@ -72,6 +73,7 @@ class BrokerParts:
         self.index_rebuilds = index_rebuilds
         self.metadata_topics = MetadataTopics()
         self.logins = Logins({}, node.clock, node.workers)
+        self.security_changes: SecurityChanges | None = None  # None: nothing of it can change
         self.authorizer: Authorizer | None = None  # None: everybody may do everything
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
         self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None

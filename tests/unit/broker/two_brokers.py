@@ -114,6 +114,7 @@ class AskingBroker:
         self.cluster: Any = Membership(CONTROLLER, False)
         self.peers = Peers(settings, images, poller)
         self.link = ControllerLink(ASKER, self.peers, self.cluster)
+        self.security_changes = None
         self.forwarding = Forwarding(self.link, 5_000)
         self.authorizer: object | None = None
         self.controller: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -10,18 +11,21 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.security import Operation
 from ottla.cli.commands import doctor
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
-from ottla.cli.doctor.facts import BrokerFacts, Facts, GroupFacts
+from ottla.cli.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
 from ottla.cli.doctor.findings import Finding, Severity, some
 from ottla.cli.doctor.logins import login_fault
 from ottla.cli.doctor.logs import signs_in
+from ottla.cli.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.cli.doctor.store import StoreFacts, compare_store
 from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
+from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
@@ -264,8 +268,22 @@ def test_transactions_that_hang() -> None:
 
 def test_what_could_not_be_asked_is_told() -> None:
     facts = healthy()
-    facts.unknown = ["folders of broker 1: not authorized to do this with the cluster", "topics: too late"]
-    assert [told(finding) for finding in diagnose(facts)] == [(WARNING, "F11"), (WARNING, "")]
+    ask = Asking(facts)
+
+    def refuse(error: Error) -> Callable[[], int]:
+        def question() -> int:
+            raise refusal(error, "needs DESCRIBE permission")
+
+        return question
+
+    assert ask("folders of broker 1", refuse(Error.CLUSTER_AUTHORIZATION_FAILED), 7) == 7
+    ask("topics", refuse(Error.REQUEST_TIMED_OUT), 7)
+    ask("settings of topics", refuse(Error.TOPIC_AUTHORIZATION_FAILED), 7)
+    late, forbidden = diagnose(facts)
+    assert told(late) == (Severity.WARNING, "")
+    assert "topics: needs DESCRIBE permission" in late.what
+    assert told(forbidden) == (Severity.NOTE, "F11")
+    assert forbidden.what == "this login may not look at folders of broker 1, settings of topics"
 
 
 # ---- the store
@@ -383,3 +401,38 @@ def test_the_doctor_tells_the_cause_of_a_failed_login_in_a_log(
     shown = capsys.readouterr().out
     assert "F10: A client cannot log in" in shown
     assert "set both clocks by NTP" in shown
+
+
+EVERYTHING = -(1 << 31)  # an old broker does not tell
+READ, WRITE, DESCRIBE = (1 << operation for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE))
+
+
+@pytest.mark.parametrize(
+    ("error", "operations", "named", "unnamed"),
+    [
+        (Error.NONE, READ | WRITE | DESCRIBE, None, None),
+        (Error.NONE, EVERYTHING, None, None),
+        (Error.NONE, READ | DESCRIBE, (Severity.NOTE, "F11"), None),
+        (Error.NONE, WRITE | DESCRIBE, (Severity.NOTE, "F11"), None),
+        (Error.NONE, DESCRIBE, (Severity.PROBLEM, "F11"), (Severity.NOTE, "F11")),
+        (Error.TOPIC_AUTHORIZATION_FAILED, EVERYTHING, (Severity.PROBLEM, "F12"), (Severity.PROBLEM, "F12")),
+        (Error.UNKNOWN_TOPIC_OR_PARTITION, EVERYTHING, (Severity.PROBLEM, ""), (Severity.PROBLEM, "")),
+    ],
+)
+def test_what_a_login_may_do_with_a_topic(
+    error: Error, operations: int, named: tuple[Severity, str] | None, unnamed: tuple[Severity, str] | None
+) -> None:
+    for are_named, expected in ((True, named), (False, unnamed)):
+        found = list(topic_findings([TopicRights("orders", error, operations)], "User:alice", are_named=are_named))
+        assert [told(each) for each in found] == ([expected] if expected is not None else [])
+        if found and found[0].case:
+            assert "User:alice" in found[0].what
+            assert "ottla acls add --allow User:alice --producer --topic orders" in found[0].cure
+
+
+def test_a_group_that_a_login_may_not_read_as() -> None:
+    refused = [GroupRights("g", None), GroupRights("billing", refusal(Error.GROUP_AUTHORIZATION_FAILED))]
+    (finding,) = group_findings(refused, None)
+    assert told(finding) == (Severity.PROBLEM, "F11")
+    assert finding.what == "this login may not read as group billing: its consumers get no partitions"
+    assert finding.cure == "ottla acls add --allow User:NAME --operation read --group billing"

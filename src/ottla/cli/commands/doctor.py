@@ -13,18 +13,22 @@ from collections.abc import Sequence
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.checks import diagnose
+from ottla.cli.doctor.checks import diagnose, in_order
 from ottla.cli.doctor.facts import Facts, gather
 from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
 from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.doctor.probing import login_findings
+from ottla.cli.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
+from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.security.client_principal import client_principal
 
 EXAMPLES = """
 ottla doctor
 ottla doctor --bootstrap-server old-kafka:9092 --json
+ottla doctor --command-config alice.properties --topic orders --group billing       may alice do that?
 ottla doctor --zookeeper 127.0.0.1:2181         compare with what ZooKeeper holds
 ottla doctor --log server.log                   what a log tells of
 ottla doctor --explain F5
@@ -46,12 +50,13 @@ def run(arguments: Sequence[str]) -> int:
         with make_client(bootstrap_of(options), properties) as client:
             client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
             facts = gather(client, PAUSE_SECONDS)
+            rights = _rights(client, options, properties)
     except ClientError as problem:
         findings = login_findings(problem, bootstrap_of(options), properties)
         if not findings:
             raise
         return _tell(findings, options, None)
-    findings = diagnose(facts)
+    findings = in_order([*rights, *diagnose(facts)])
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
@@ -64,12 +69,28 @@ def _parser() -> Parser:
         prog="ottla doctor", description="Tell what is wrong with a cluster, why, and what helps.", examples=EXAMPLES
     )
     add_connection(parser)
+    parser.add_argument("--topic", action="append", default=[], help="may this login use it? Can be repeated")
+    parser.add_argument("--group", action="append", default=[], help="may this login read as this group?")
     parser.add_argument("--json", action="store_true", help="findings as one JSON document")
     parser.add_argument("--strict", action="store_true", help="warnings count as problems for the exit code")
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="compare with what ZooKeeper holds")
     parser.add_argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster")
     parser.add_argument("--explain", nargs="?", const="all", metavar="F1", help="a failure case, or all of them")
     return parser
+
+
+def _rights(client: Client, options: argparse.Namespace, properties: dict[str, str]) -> list[Finding]:
+    """What this login may do; a broker that cannot be asked has been told of by then."""
+    principal = client_principal(properties)
+    try:
+        topics = ask_topic_rights(client, options.topic or None)
+    except ClientError:
+        topics = []
+    groups = ask_group_rights(client, options.group)
+    return [
+        *topic_findings(topics, principal, are_named=bool(options.topic)),
+        *group_findings(groups, principal),
+    ]
 
 
 def _of_logs(paths: Sequence[str]) -> list[Finding]:

@@ -190,13 +190,19 @@ def check_hanging(facts: Facts) -> Iterator[Finding]:
 
 
 def check_unknown(facts: Facts) -> Iterator[Finding]:
+    if facts.forbidden:
+        yield Finding(
+            Severity.NOTE,
+            "F11",
+            f"this login may not look at {some(facts.forbidden)}",
+            CASES["F11"].cause,
+            "use an administrator's login (--command-config) to see more",
+        )
     for what in facts.unknown:
-        is_forbidden = "not authorized" in what.lower()
-        case = CASES["F11"]
         yield Finding(
             Severity.WARNING,
-            "F11" if is_forbidden else "",
+            "",
             f"could not be looked at: {what}",
-            case.cause if is_forbidden else "the broker refused or did not answer in time",
-            case.cure if is_forbidden else "repair what is told above, then look again",
+            "the broker refused or did not answer in time",
+            "repair what is told above, then look again",
         )

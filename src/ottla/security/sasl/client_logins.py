@@ -52,8 +52,13 @@ def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
     if not client_protocol(properties).startswith("SASL_"):
         return None
+    return make_login(mechanism_of(properties), properties)
+
+
+def mechanism_of(properties: Mapping[str, str]) -> str:
+    """Java's name of the property, or librdkafka's."""
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
-    return make_login(wanted.strip().upper(), properties)
+    return wanted.strip().upper()
 
 
 def make_login(mechanism: str, properties: Mapping[str, str], module: LoginModule | None = None) -> ClientLogin:
