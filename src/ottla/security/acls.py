@@ -136,6 +136,14 @@ def bindings_of(acls: Acls) -> Iterator[AclBinding]:
             yield AclBinding(pattern, entry)
 
 
+def acls_of(bindings: Iterable[AclBinding]) -> Acls:
+    """The other way of bindings_of()."""
+    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for pattern, entry in bindings:
+        found.setdefault(pattern, set()).add(entry)
+    return {pattern: frozenset(entries) for pattern, entries in found.items()}
+
+
 def is_for(entry: AccessControlEntry, host: str, operation: int) -> bool:
     """Whether a rule of the right principal and resource is about this host and operation (rule 2)."""
     if entry.host not in (WILDCARD, host):

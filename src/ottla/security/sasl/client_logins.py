@@ -52,8 +52,12 @@ def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
     if not client_protocol(properties).startswith("SASL_"):
         return None
+    return make_login(wanted_mechanism(properties), properties)
+
+
+def wanted_mechanism(properties: Mapping[str, str]) -> str:
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
-    return make_login(wanted.strip().upper(), properties)
+    return wanted.strip().upper()
 
 
 def make_login(mechanism: str, properties: Mapping[str, str], module: LoginModule | None = None) -> ClientLogin:
