@@ -1,55 +1,58 @@
 """Quotas by tools: kafka-configs.sh beside Apache Kafka's own, `ottla quotas`, and `ottla security` with its file."""
 
+import contextlib
+import io
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from conformance.conftest import broker_of_module
 from conformance.java_tools import JavaTools
 from conftest import FOREIGN_BOOTSTRAP, Broker
+from ottla.cli.kafka_scripts import run_script
+from ottla.cli.main import main
 
-RUN_SECONDS_MAX = 40
 TOOL = "kafka-configs.sh"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
-# One after the other, by both tools, Java's first, each with names of its own.
+# One after the other: all of them by Java's tool, then all of them by ours. Nothing is left at the end.
 ALTERING = [
-    "--alter --user TOOL-u --add-config producer_byte_rate=10485760,consumer_byte_rate=1024",
-    "--alter --entity-type users --entity-name TOOL-u --add-config request_percentage=12.5",
-    "--alter --user TOOL-u --client TOOL-c --add-config producer_byte_rate=5",
+    "--alter --user tool-u --add-config producer_byte_rate=10485760,consumer_byte_rate=1024",
+    "--alter --entity-type users --entity-name tool-u --add-config request_percentage=12.5",
+    "--alter --user tool-u --client tool-c --add-config producer_byte_rate=5",
     (
-        "--alter --entity-type clients --entity-name TOOL-c --entity-type users --entity-name TOOL-u "
+        "--alter --entity-type clients --entity-name tool-c --entity-type users --entity-name tool-u "
         "--add-config consumer_byte_rate=1e8"
     ),
     (
-        "--alter --entity-type users --entity-name TOOL-u --entity-type clients --entity-default "
+        "--alter --entity-type users --entity-name tool-u --entity-type clients --entity-default "
         "--add-config controller_mutation_rate=0.5"
     ),
-    "--alter --client TOOL-c --add-config producer_byte_rate=7,request_percentage=200",
-    "--describe --user TOOL-u",
-    "--describe --entity-type users --entity-name TOOL-u --entity-type clients",
-    "--describe --user TOOL-u --client TOOL-c",
-    "--describe --client TOOL-c",
-    "--describe --client TOOL-nobody",
-    "--alter --user TOOL-u --delete-config producer_byte_rate --add-config consumer_byte_rate=2048",
-    "--alter --user TOOL-u --delete-config producer_byte_rate",
-    "--describe --user TOOL-u",
-    "--alter --user TOOL-u --add-config producer_byte_rate=abc",
-    "--alter --user TOOL-u --add-config producer_byte_rate=1_000",
-    "--alter --user TOOL-u --add-config producer_byte_rate=-1",
-    "--alter --user TOOL-u --add-config producer_byte_rate=0",
-    "--alter --user TOOL-u --add-config producer_byte_rate=1.5",
-    "--alter --user TOOL-u --add-config producer_byte_rate=NaN",
-    "--alter --user TOOL-u --add-config producer_byte_rate=1e300",
-    "--alter --user TOOL-u --add-config request_percentage=Infinity",
-    "--alter --user TOOL-u --add-config nonsense=1",
-    "--alter --user TOOL-u --add-config connection_creation_rate=1",
-    "--alter --client TOOL-c --add-config SCRAM-SHA-256=[password=x]",
-    "--alter --user TOOL-u --add-config producer_byte_rate=1,SCRAM-SHA-256=[password=x]",
+    "--alter --client tool-c --add-config producer_byte_rate=7,request_percentage=200",
+    "--describe --user tool-u",
+    "--describe --entity-type users --entity-name tool-u --entity-type clients",
+    "--describe --user tool-u --client tool-c",
+    "--describe --client tool-c",
+    "--describe --client tool-nobody",
+    "--alter --user tool-u --delete-config producer_byte_rate --add-config consumer_byte_rate=2048",
+    "--alter --user tool-u --delete-config producer_byte_rate",
+    "--describe --user tool-u",
+    "--alter --user tool-u --add-config producer_byte_rate=abc",
+    "--alter --user tool-u --add-config producer_byte_rate=1_000",
+    "--alter --user tool-u --add-config producer_byte_rate=-1",
+    "--alter --user tool-u --add-config producer_byte_rate=0",
+    "--alter --user tool-u --add-config producer_byte_rate=1.5",
+    "--alter --user tool-u --add-config producer_byte_rate=NaN",
+    "--alter --user tool-u --add-config producer_byte_rate=1e300",
+    "--alter --user tool-u --add-config request_percentage=Infinity",
+    "--alter --user tool-u --add-config nonsense=1",
+    "--alter --user tool-u --add-config connection_creation_rate=1",
+    "--alter --client tool-c --add-config SCRAM-SHA-256=[password=x]",
+    "--alter --user tool-u --add-config producer_byte_rate=1,SCRAM-SHA-256=[password=x]",
     "--alter --ip 10.0.0.7 --add-config producer_byte_rate=1",
     "--alter --ip 10.0.0.7 --add-config connection_creation_rate=1.5",
     "--alter --ip 10.0.0.7 --add-config connection_creation_rate=15",
@@ -70,13 +73,14 @@ ALTERING = [
     "--alter --user-defaults --client-defaults --delete-config producer_byte_rate",
     "--alter --client-defaults --delete-config producer_byte_rate",
     "--describe --user-defaults",
-    "--alter --user TOOL-u --client TOOL-c --delete-config producer_byte_rate,consumer_byte_rate",
-    "--alter --user TOOL-u --client-defaults --delete-config controller_mutation_rate",
-    "--alter --client TOOL-c --delete-config producer_byte_rate,request_percentage",
-    "--alter --user TOOL-u --delete-config consumer_byte_rate,request_percentage",
-    "--describe --user TOOL-u",
-    "--describe --ip 10.0.0.7 --user TOOL-u",
-    "--alter --user TOOL-u --client-defaults --delete-config nothing",
+    "--alter --user tool-u --client tool-c --delete-config producer_byte_rate,consumer_byte_rate",
+    "--alter --user tool-u --client-defaults --delete-config controller_mutation_rate",
+    "--alter --client tool-c --delete-config producer_byte_rate,request_percentage",
+    "--alter --user tool-u --delete-config consumer_byte_rate,request_percentage",
+    "--describe --user tool-u",
+    "--describe --ip 10.0.0.7 --user tool-u",
+    "--alter --user tool-u --client-defaults --delete-config nothing",
+    "--alter --user tool-u --delete-config nothing",
 ]
 # The same state, seen by both: the order of lines is Java's.
 SEEN_ALIKE = [
@@ -105,32 +109,46 @@ def java(kafka_jars: Path) -> Iterator[JavaTools]:
         yield tools
 
 
-def script(address: str, words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "ottla.cli.kafka_scripts", TOOL, "--bootstrap-server", address, *words.split()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
 
 
-def ottla(address: str, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "ottla.cli.main", *words, "--bootstrap-server", address]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+def run(body: Callable[[], int], stdin: str = "") -> Done:
+    """A tool in this process: starting one for each command would cost more than the test is worth."""
+    out, err = io.StringIO(), io.StringIO()
+    before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin.encode()))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = body()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.stdin = before
+    return Done(code, out.getvalue(), err.getvalue())
 
 
-def complaint(error: str) -> list[str]:
+def script(address: str, words: str) -> Done:
+    return run(lambda: run_script(TOOL, ["--bootstrap-server", address, *words.split()]))
+
+
+def ottla(address: str, *words: str, stdin: str = "") -> Done:
+    return run(lambda: main([*words, "--bootstrap-server", address]), stdin)
+
+
+def complaint(error: str) -> str:
     """Java's tools go on with a stack trace; the first line may only repeat the command."""
     lines = error.splitlines()
-    return lines[:2] if lines and lines[0].startswith("Error while executing config command") else lines[:1]
+    is_repeated = bool(lines) and lines[0].startswith("Error while executing config command")
+    return "\n".join(lines[: 2 if is_repeated else 1])
 
 
 def test_kafka_configs_prints_what_javas_prints(address: str, java: JavaTools) -> None:
-    differing = []
-    for command in ALTERING:
-        theirs = java.run(TOOL, "--bootstrap-server", address, *command.replace("TOOL", "java").split())
-        mine = script(address, command.replace("TOOL", "mine"))
-        wanted = (theirs.code, theirs.out.replace("java-", "mine-"), complaint(theirs.err.replace("java-", "mine-")))
-        got = (mine.returncode, mine.stdout, complaint(mine.stderr))
-        if wanted != got:
-            differing.append(f"{command}\n  {wanted}\n  {got}")
-    assert not differing, "\n".join(differing)
+    wanted = [java.run(TOOL, "--bootstrap-server", address, *command.split()) for command in ALTERING]
+    got = [script(address, command) for command in ALTERING]
+    for command, theirs, mine in zip(ALTERING, wanted, got, strict=True):
+        assert mine._replace(err=complaint(mine.err)) == (theirs.code, theirs.out, complaint(theirs.err)), command
 
 
 def test_all_quotas_are_listed_in_javas_order(address: str, java: JavaTools) -> None:
@@ -140,74 +158,72 @@ def test_all_quotas_are_listed_in_javas_order(address: str, java: JavaTools) -> 
     quotas += ["- {user-defaults: true, client-defaults: true, producer_byte_rate: 1, consumer_byte_rate: 2}"]
     quotas += [f"- {{ip: 10.0.0.{number}, connection_creation_rate: 2}}" for number in range(1, 9)]
     file = "quotas:\n" + "\n".join(quotas) + "\n"
-    assert ottla(address, "security", "apply", "-", stdin=file).returncode == 0
+    assert ottla(address, "security", "apply", "-", stdin=file).code == 0
     try:
         for command in SEEN_ALIKE:
             theirs = java.run(TOOL, "--bootstrap-server", address, *command.split())
-            mine = script(address, command)
-            assert (mine.returncode, mine.stdout, mine.stderr) == (theirs.code, theirs.out, theirs.err)
+            assert script(address, command) == tuple(theirs)
     finally:
-        assert ottla(address, "security", "apply", "-", "--prune", stdin="quotas: []\n").returncode == 0
-    assert script(address, "--describe --entity-type users --entity-type clients").stdout == ""
+        assert ottla(address, "security", "apply", "-", "--prune", stdin="quotas: []\n").code == 0
+    assert script(address, "--describe --entity-type users --entity-type clients").out == ""
 
 
 def test_ottla_quotas_sets_lists_and_removes(address: str) -> None:
     entity = ("--user", "ottla-u", "--client-defaults")
     done = ottla(address, "quotas", "set", *entity, "producer_byte_rate=1000000", "request_percentage=12.5")
-    assert (done.returncode, done.stdout) == (
+    assert (done.code, done.out) == (
         0,
         "Set for user ottla-u, each client: producer_byte_rate=1000000, request_percentage=12.5\n",
     )
-    listed = ottla(address, "quotas", "list", "--user", "ottla-u").stdout.splitlines()
+    listed = ottla(address, "quotas", "list", "--user", "ottla-u").out.splitlines()
     assert listed == [
         "ottla-u\t<default>\t-\tproducer_byte_rate\t1000000",
         "ottla-u\t<default>\t-\trequest_percentage\t12.5",
     ]
-    found = json.loads(ottla(address, "quotas", "list", "--json", "--user", "ottla-u").stdout)
+    found = json.loads(ottla(address, "quotas", "list", "--json", "--user", "ottla-u").out)
     assert found == [
         {"user": "ottla-u", "client-defaults": True, "producer_byte_rate": 1000000.0, "request_percentage": 12.5}
     ]
-    assert ottla(address, "quotas", "remove", *entity, "consumer_byte_rate").returncode == 1
-    assert ottla(address, "quotas", "remove", *entity).returncode == 0
-    assert ottla(address, "quotas", "list", "--user", "ottla-u").stdout == ""
+    assert ottla(address, "quotas", "remove", *entity, "consumer_byte_rate").code == 1
+    assert ottla(address, "quotas", "remove", *entity).code == 0
+    assert ottla(address, "quotas", "list", "--user", "ottla-u").out == ""
     gone = ottla(address, "quotas", "remove", *entity)
-    assert (gone.returncode, gone.stderr) == (
+    assert (gone.code, gone.err) == (
         1,
         "ottla quotas: there is no limit of user ottla-u, each client: ottla quotas list\n",
     )
     wrong = ottla(address, "quotas", "set", "--user", "u", "producer_byte_rat=1")
-    assert (wrong.returncode, "did you mean producer_byte_rate?" in wrong.stderr) == (2, True)
+    assert (wrong.code, "did you mean producer_byte_rate?" in wrong.err) == (2, True)
 
 
 def test_a_file_is_applied_compared_and_written_again(address: str, tmp_path: Path) -> None:
     file = tmp_path / "security.yaml"
-    hashed = ottla_hash("file-alice")
+    hashed = hashed_user("file-alice", tmp_path)
     file.write_text(
         f"users:\n{hashed}rights:\n- {{allow: 'User:file-alice', operation: [read, describe], topic: file-orders}}\n"
         "quotas:\n- {user: file-alice, client: app, producer_byte_rate: 1000000}\n"
     )
     file.chmod(0o600)
     rehearsed = ottla(address, "security", "apply", str(file), "--dry-run")
-    assert (rehearsed.returncode, len(rehearsed.stdout.splitlines())) == (3, 4)
+    assert (rehearsed.code, len(rehearsed.out.splitlines())) == (3, 4)
     applied = ottla(address, "security", "apply", str(file))
-    assert (applied.returncode, applied.stdout) == (0, rehearsed.stdout), applied.stderr
+    assert (applied.code, applied.out) == (0, rehearsed.out), applied.err
     again = ottla(address, "security", "apply", str(file), "--dry-run")
-    assert (again.returncode, again.stdout) == (0, ""), again.stderr
+    assert (again.code, again.out) == (0, ""), again.err
     exported = ottla(address, "security", "export")
-    assert exported.returncode == 0
-    assert "- {user: file-alice, mechanism: SCRAM-SHA-512, iterations: 8192}\n" in exported.stdout
-    assert "salted" not in exported.stdout
-    everything = ottla(address, "security", "apply", "-", "--dry-run", "--prune", stdin=exported.stdout)
-    assert (everything.returncode, everything.stdout) == (0, ""), everything.stderr
-    less = "".join(line for line in exported.stdout.splitlines(True) if "file-alice" not in line or "user:" in line)
+    assert exported.code == 0
+    assert "- {user: file-alice, mechanism: SCRAM-SHA-512, iterations: 8192}\n" in exported.out
+    assert "salted" not in exported.out
+    everything = ottla(address, "security", "apply", "-", "--dry-run", "--prune", stdin=exported.out)
+    assert (everything.code, everything.out) == (0, ""), everything.err
+    less = "".join(line for line in exported.out.splitlines(True) if "file-alice" not in line or "user:" in line)
     pruned = ottla(address, "security", "apply", "-", "--prune", stdin=without(less, "client: app"))
-    assert (pruned.returncode, len(pruned.stdout.splitlines())) == (0, 3), pruned.stderr
-    users = "".join(line for line in exported.stdout.splitlines(True) if "file-alice" not in line)
-    last = ottla(address, "security", "apply", "-", "--prune", stdin=users)
-    assert last.stdout == "-\tuser\tfile-alice SCRAM-SHA-512\t8192 iterations\t\n"
+    assert (pruned.code, len(pruned.out.splitlines())) == (0, 3), pruned.err
+    last = ottla(address, "security", "apply", "-", "--prune", stdin=without(exported.out, "file-alice"))
+    assert last.out == "-\tuser\tfile-alice SCRAM-SHA-512\t8192 iterations\t\n"
     wrong = ottla(address, "security", "apply", "-", stdin="quotas:\n- {user: a, producer_byte_rate: -1}\n")
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
-    assert "<stdin>:2: quotas, 1, producer_byte_rate: producer_byte_rate=-1 is not" in wrong.stderr
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "<stdin>:2: quotas, 1, producer_byte_rate: producer_byte_rate=-1 is not" in wrong.err
 
 
 def without(text: str, words: str) -> str:
@@ -220,6 +236,6 @@ def without(text: str, words: str) -> str:
     )
 
 
-def ottla_hash(user: str) -> str:
-    command = [sys.executable, "-m", "ottla.cli.main", "security", "hash", user, "--password-file", "/dev/stdin"]
-    return subprocess.run(command, input="secret\n", capture_output=True, text=True, check=True).stdout
+def hashed_user(user: str, folder: Path) -> str:
+    (folder / "password").write_text("secret\n")
+    return run(lambda: main(["security", "hash", user, "--password-file", str(folder / "password")])).out

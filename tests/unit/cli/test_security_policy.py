@@ -127,9 +127,9 @@ def test_a_plan_shows_what_comes_changes_and_goes() -> None:
     plan = make_plan(wanted, found)
     assert marks(plan) == [
         "+ user alice SCRAM-SHA-256 4096 iterations",
+        "+ right User:alice may not write each topic that begins with or from 10.0.0.1",
         "+ right User:alice may read topic orders",
         "+ right User:alice may describe-configs topic orders",
-        "+ right User:alice may not write each topic that begins with or from 10.0.0.1",
         "+ right User:ünï may read each group",
         "+ right User:admin may all cluster kafka-cluster",
         "+ quota each client: consumer_byte_rate 2097152",

@@ -119,12 +119,12 @@ def _check_keys(entities: Entities, added: Mapping[str, str], deleted: Sequence[
     with_passwords = CLIENTS not in entities.types
     known = (*LIMITS, *MECHANISMS) if with_passwords else LIMITS
     what = "quota and SCRAM credential configs" if with_passwords else "quota configs"
-    for keys, verb in ((added, "added"), (deleted, "deleted")):
+    for keys, verb, collection in ((added, "added", "Set"), (deleted, "deleted", "ArrayBuffer")):
         unknown = [key for key in keys if key not in known]
         if unknown:
             raise OptionError(
                 f"Only {what} can be {verb} for '{USERS if with_passwords else CLIENTS}' using --bootstrap-server. "
-                f"Unexpected config names: Set({', '.join(unknown)})"
+                f"Unexpected config names: {collection}({', '.join(unknown)})"
             )
     if any(key in MECHANISMS for key in (*added, *deleted)):
         _check_passwords(entities, [*added, *deleted])
