@@ -151,7 +151,9 @@ def test_a_plan_shows_what_comes_changes_and_goes() -> None:
 
 def test_a_user_cannot_be_made_without_a_password() -> None:
     wanted = read_policy(USERS % "", "f")
-    assert [change.user for change in make_plan(wanted, Policy(users={})).impossible()] == ["alice"]
+    plan = make_plan(wanted, Policy(users={}))
+    assert [change.user for change in plan.impossible()] == ["alice"]
+    assert marks(plan) == ["! user alice SCRAM-SHA-256 4096 iterations"]
     other = read_policy(USERS.replace("4096", "8192") % "", "f")
     assert [change.mark for change in make_plan(wanted, other).impossible()] == ["~"]
 

@@ -194,7 +194,7 @@ def _tell(plan: Plan, options: argparse.Namespace) -> None:
             f"ottla users add {change.user} --mechanism {change.mechanism}"
         )
     if plan.left:
-        counts = ", ".join(f"{count} {name}" for name, count in plan.left.items())
-        warn(f"note: not in the file and left alone: {counts}; --prune removes them")
+        counts = ", ".join(f"{name}: {count}" for name, count in plan.left.items())
+        warn(f"note: not in the file and left alone, --prune removes it: {counts}")
     if plan.untold:
         warn(f"note: passwords cannot be compared, --set-passwords sets them: {', '.join(plan.untold)}")

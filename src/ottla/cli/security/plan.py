@@ -19,6 +19,7 @@ from ottla.client.quotas import Alteration
 from ottla.security.acls import AclBinding
 
 ADD, CHANGE, REMOVE = "+", "~", "-"
+NOT_POSSIBLE: Final = "!"  # as it is shown: a user without a password
 COLUMNS: Final = ("CHANGE", "KIND", "WHAT", "BEFORE", "AFTER")
 NOTHING: Final = ""
 
@@ -38,7 +39,8 @@ class UserChange(NamedTuple):
 
     def row(self) -> tuple[str, ...]:
         what = f"{self.user} {self.mechanism}"
-        return self.mark, "user", what, _iterations(self.before), _iterations(self.after)
+        mark = self.mark if self.is_possible else NOT_POSSIBLE
+        return mark, "user", what, _iterations(self.before), _iterations(self.after)
 
 
 class RightChange(NamedTuple):
