@@ -12,20 +12,16 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
+from ottla.base.errors import KafkaError
 from ottla.client.quotas import Entity, Quota
+from ottla.quotas import entities
+from ottla.quotas.entities import CLIENT_KEYS, CONNECTIONS
 
 NAMES: Final = {"user": "user", "client": "client-id", "ip": "ip"}  # the word, and the type on the wire
 DEFAULTS: Final = {f"{word}-defaults": kind for word, kind in NAMES.items()}
 WORDS: Final = {kind: word for word, kind in NAMES.items()}
-ADDRESS_LIMITS: Final = ("connection_creation_rate",)
-LIMITS: Final = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-    "producer_message_rate",  # these two are ours: Kafka does not know them
-    "consumer_message_rate",
-)
+LIMITS: Final = CLIENT_KEYS
+ADDRESS_LIMITS: Final = (CONNECTIONS,)
 
 
 class QuotaError(ValueError):
@@ -82,6 +78,10 @@ def parse_limit(entity: Entity, key: str, value: object) -> float:
         number = math.nan
     if not (0 < number < math.inf):
         raise QuotaError(f"{key}={value} is not a number above 0", key)
+    try:
+        entities.check_value(entities.Entity(tuple(entity), tuple(entity.values())), key, number)
+    except KafkaError as problem:
+        raise QuotaError(str(problem), key) from None
     return number
 
 
@@ -111,4 +111,4 @@ def entity_text(entity: Entity) -> str:
 
 def number_text(value: float) -> str:
     """Without the tail of zeros that a floating point number has."""
-    return str(int(value)) if value.is_integer() and abs(value) < 2**63 else repr(value)
+    return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)

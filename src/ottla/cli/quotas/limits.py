@@ -15,8 +15,8 @@ NONE: Final = "-"
 
 
 def sort_key(entity: Entity) -> list[tuple[bool, bool, str]]:
-    """Users before clients before addresses; a default before those that have names."""
-    return [(kind not in entity, entity.get(kind) is not None, entity.get(kind) or "") for kind in KINDS]
+    """In the order in which Kafka looks for the rule of a client: who is named comes first, users before clients."""
+    return [(kind not in entity, entity.get(kind) is None, entity.get(kind) or "") for kind in KINDS]
 
 
 def rows(quotas: Iterable[Quota]) -> list[tuple[str, ...]]:

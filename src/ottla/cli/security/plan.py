@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.cli.acls.explaining import rule_text
 from ottla.cli.security.policy import EntityKey, Login, Policy
@@ -22,6 +22,9 @@ ADD, CHANGE, REMOVE = "+", "~", "-"
 NOT_POSSIBLE: Final = "!"  # as it is shown: a user without a password
 COLUMNS: Final = ("CHANGE", "KIND", "WHAT", "BEFORE", "AFTER")
 NOTHING: Final = ""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class UserChange(NamedTuple):
@@ -81,7 +84,8 @@ class Plan(NamedTuple):
         return not (self.users or self.rights or self.quotas)
 
     def rows(self) -> list[tuple[str, ...]]:
-        return [change.row() for change in (*self.users, *self.rights, *self.quotas)]
+        changes: list[UserChange | RightChange | QuotaChange] = [*self.users, *self.rights, *self.quotas]
+        return [change.row() for change in changes]
 
     def impossible(self) -> list[UserChange]:
         return [change for change in self.users if not change.is_possible]
@@ -114,9 +118,9 @@ def make_plan(wanted: Policy, found: Policy, *, prunes: bool = False, sets_passw
     left = {"users": len(extra_users), "rights": len(extra_rights), "quotas": len(extra_quotas)}
     if prunes:
         left = {}
-        users += [UserChange(REMOVE, *key, before, None) for key, before in extra_users]
+        users += [UserChange(REMOVE, user, name, before, None) for (user, name), before in extra_users]
         rights += [RightChange(REMOVE, binding) for binding in extra_rights]
-        quotas += [QuotaChange(REMOVE, *key, before, None) for key, before in extra_quotas]
+        quotas += [QuotaChange(REMOVE, entity, key, before, None) for (entity, key), before in extra_quotas]
     changed = {(change.user, change.mechanism) for change in users}
     untold = [
         f"{user} {mechanism}"
@@ -145,7 +149,7 @@ def _quota_changes(
             yield QuotaChange(ADD if before is None else CHANGE, *key, before, value)
 
 
-def _extra(wanted: Mapping[Any, Any] | None, found: Mapping[Any, Any] | None) -> list[tuple[Any, Any]]:
+def _extra(wanted: Mapping[K, V] | None, found: Mapping[K, V] | None) -> list[tuple[K, V]]:
     """What is there and not wanted, if anything is said about it at all."""
     if wanted is None:
         return []

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.base.security import WILDCARD, Operation, PatternType, Permission
 from ottla.cli.acls.wishes import CLUSTER, RESOURCES, operation_problem, parse_operation, parse_principal, words_of
+from ottla.cli.quotas.limits import sort_key
 from ottla.client.quota_words import QuotaError, entity_words, parse_quota
 from ottla.client.quotas import Entity, SaltedPassword
 from ottla.pipelines.model.document import Document, parse_document
@@ -193,9 +194,9 @@ def _operation(word: object, pattern: ResourcePattern) -> Operation:
         operation = parse_operation(word if isinstance(word, str) else repr(word))
     except ValueError as problem:
         raise _WrongError(str(problem), "operation") from None
-    problem = operation_problem(pattern.resource_type, operation)
-    if problem:
-        raise _WrongError(problem, "operation")
+    cause = operation_problem(pattern.resource_type, operation)
+    if cause:
+        raise _WrongError(cause, "operation")
     return operation
 
 
@@ -305,6 +306,6 @@ def _quota_entries(policy: Policy) -> Iterator[dict[str, object]]:
     grouped: dict[EntityKey, dict[str, float]] = {}
     for (entity, key), value in (policy.quotas or {}).items():
         grouped.setdefault(entity, {})[key] = value
-    for entity in sorted(grouped, key=lambda key: [(kind, name is not None, name or "") for kind, name in key]):
+    for entity in sorted(grouped, key=lambda key: sort_key(dict(key))):
         limits = {key: int(value) if value.is_integer() else value for key, value in sorted(grouped[entity].items())}
         yield {**entity_words(dict(entity)), **limits}
