@@ -87,7 +87,7 @@ def read_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
             raise invalid(f"Empty {kind} not supported")
     if IP in found:
         if len(found) > 1:
-            raise invalid("Invalid empty client quota entity")
+            raise invalid("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
         if found[IP] is not None and address(found[IP] or "") is None:
             raise invalid(f"{found[IP]} is not a valid IP or resolvable host.")
     kinds = tuple(kind for kind in NAMES if kind in found)
@@ -102,12 +102,11 @@ def check_value(entity: Entity, key: str, value: float) -> None:
     """Whether an entity may have this quota. Raises KafkaError(INVALID_REQUEST)."""
     if key not in keys_of(entity):
         raise invalid(f"Invalid configuration key {key}")
-    if not value > 0 or not isfinite(value):
+    if not value > 0:  # NaN, which Kafka takes for 0 and keeps, is among them
         raise invalid(f"Quota {key} must be greater than 0")
-    if key in FRACTIONAL:
+    if key in FRACTIONAL and isfinite(value):
         return
-    largest = INT_MAX if key == CONNECTIONS else LONG_MAX
-    kind = "INT" if key == CONNECTIONS else "LONG"
+    largest, kind = (INT_MAX, "an INT") if key == CONNECTIONS else (LONG_MAX, "a LONG")
     if value > largest:
         raise invalid(f"Proposed value for {key} is too large for {kind}.")
     if abs(int(value + EPSILON) - value) > EPSILON:

@@ -79,6 +79,17 @@ class Meter:
         wait_ms = self.total * 1000 / self.bound - elapsed_ms
         return int(min(wait_ms, 2**31 - 1) + 0.5) if wait_ms > 0 else 0
 
+    def left(self, now_ms: int) -> float:
+        """What may still be used at once: at least what one window may bring, so that nobody gets crumbs."""
+        allowed = self.bound * self._elapsed_ms(now_ms) / 1000
+        return max(allowed - self.total, self.bound * self.window_ms / 1000)
+
+    def note_held(self, wait_ms: int, now_ms: int) -> None:
+        """Somebody is held up by it."""
+        self.held_count += 1
+        self.held_ms_sum += wait_ms
+        self.held_until_ms = max(self.held_until_ms, now_ms + wait_ms)
+
     def rate(self, now_ms: int) -> float:
         """A second, over the windows that count."""
         elapsed_ms = self._elapsed_ms(now_ms)

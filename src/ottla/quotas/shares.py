@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from ottla.quotas.entities import (
@@ -29,6 +30,8 @@ from ottla.quotas.rules import Rule, Rules
 
 METERS_MAX: Final = 20_000
 IDLE_MS: Final = 3_600_000  # as Kafka
+MINUTE_MS: Final = 60_000
+LOOKED_AT: Final = 8
 OBSERVED_KEYS: Final = (PRODUCER_BYTES, CONSUMER_BYTES, PRODUCER_MESSAGES, CONSUMER_MESSAGES)
 NOBODY: Final[tuple[Share, ...]] = ()
 
@@ -170,10 +173,11 @@ class ShareBook:
 
     def _make_room(self, now_ms: int) -> None:
         """The first ones were not asked for lately; but whoever is in use may have been asked for long ago."""
-        for place in list(self._shares)[: len(self._shares) - METERS_MAX + 1] if len(self) >= METERS_MAX else []:
-            share = self._shares.pop(place)
-            if now_ms - share.meter.last_ms < share.meter.windows * share.meter.window_ms:
-                self._shares[place] = share
+        if len(self._shares) < METERS_MAX:
+            return
+        oldest = list(islice(self._shares.items(), LOOKED_AT))
+        idle = [place for place, share in oldest if now_ms - share.meter.last_ms >= MINUTE_MS]
+        del self._shares[idle[0] if idle else oldest[0][0]]
 
     def __repr__(self) -> str:
         return f"<ShareBook {len(self)} meters>"

@@ -209,11 +209,9 @@ def changed_entity(data: bytes) -> tuple[str, str] | None:
         entity_type, _, name = path.partition("/")
     else:  # version 1
         entity_type, name = fields.get("entity_type"), fields.get("entity_name")  # type: ignore[assignment]
-    if not isinstance(entity_type, str) or not isinstance(name, str):
-        return None
-    if is_quota_path(f"{entity_type}/{name}"):
+    if isinstance(entity_type, str) and isinstance(name, str) and is_quota_path(f"{entity_type}/{name}"):
         return QUOTAS, f"{entity_type}/{name}"
-    if "/" in name:
+    if not isinstance(entity_type, str) or not isinstance(name, str) or "/" in name:
         return None
     return entity_type, tree.config_entity(entity_type, name)
 

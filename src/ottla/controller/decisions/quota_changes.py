@@ -96,19 +96,22 @@ def decide_quota_changes(image: MetadataImage, alterations: Sequence[QuotaAltera
     """One result for each entity, in the order in which they are named."""
     changes = _Changes(image)
     results: dict[frozenset[tuple[str, str | None]], QuotaResult] = {}
+    times = Counter(frozenset(dict(alteration.parts).items()) for alteration in alterations)
     for alteration in alterations:
-        named = frozenset(dict(alteration.parts).items())
+        parts = tuple(dict(alteration.parts).items())
+        named = frozenset(parts)
         try:
-            if named in results:
-                raise invalid(f"Ignoring duplicate entity {shown(alteration.parts)}")
-            entity = read_entity(alteration.parts)
+            keys = [operation.key for operation in alteration.operations]
+            if times[named] > 1 or len(set(keys)) < len(keys):
+                raise invalid(f"Ignoring duplicate entity {shown(parts)}")
+            entity = read_entity(parts)
             check_readable(image, f"{tree.CONFIG}/{quota_path(entity)}")
             old = current_config(image, entity)
             new = altered(entity, old, alteration)
         except KafkaError as refusal:
-            results[named] = QuotaResult(alteration.parts, refusal.error, refusal.message)
+            results[named] = QuotaResult(parts, refusal.error, refusal.message)
             continue
-        results[named] = QuotaResult(alteration.parts)
+        results[named] = QuotaResult(parts)
         if new != old:
             changes.set(entity, new)
     return Decision(tuple(changes.operations), changes.image_after(), list(results.values()))
@@ -123,10 +126,7 @@ def current_config(image: MetadataImage, entity: Entity) -> Mapping[str, str]:
 def altered(entity: Entity, old: Mapping[str, str], alteration: QuotaAlteration) -> dict[str, str]:
     """All settings of an entity after a change. Raises KafkaError(INVALID_REQUEST)."""
     new = dict(old)
-    named = Counter(operation.key for operation in alteration.operations)
     for key, value in alteration.operations:
-        if named[key] > 1:
-            raise invalid(f"Duplicate quota key {key} not updating quota for this entity {shown(alteration.parts)}")
         if value is None:
             if key in KEYS:  # passwords are not taken away by this door
                 new.pop(key, None)
