@@ -94,7 +94,7 @@ def _alter_quotas(client: Client, entities: Entities, added: Mapping[str, str], 
     missing = [key for key in deleted if key not in known]
     if missing:
         raise OptionError(f"Invalid config(s): {','.join(missing)}")
-    limits = {key: _limit(key, text) for key, text in added.items()}
+    limits = {key: _limit(key, added[key]) for key in hash_map_order(added)}  # a broker may keep this order
     entity = {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
     alter_quotas(client, [Alteration(entity, limits, deleted)])
 
