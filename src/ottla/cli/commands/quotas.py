@@ -1,17 +1,24 @@
-"""`ottla quotas`: how much users, clients and addresses may: list, set and remove limits."""
+"""`ottla quotas`: how much users, clients and addresses may: list, set, remove limits; who is held up, and by what."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
+import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import parse_pairs, run_action
 from ottla.cli.quotas.limits import COLUMNS, as_words, rows
+from ottla.cli.quotas.report import as_facts, command, suggested_words, top_screen
+from ottla.cli.quotas.shares import BY, PAIR, Share, is_observing, shares_of, suggestions
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, UsageError, say
+from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn
+from ottla.cli.top.live import run_live, seconds_of
+from ottla.cli.top.reading import DEFAULT_URL, VARIABLE, Reading, read_metrics
 from ottla.client.client import Client
 from ottla.client.quota_words import (
     ADDRESS_LIMITS,
@@ -32,11 +39,18 @@ ottla quotas set --user alice producer_byte_rate=1048576 consumer_byte_rate=2097
 ottla quotas set --user alice --client-defaults request_percentage=50
 ottla quotas set --ip-defaults connection_creation_rate=20
 ottla quotas remove --user alice producer_byte_rate
+ottla quotas top
+ottla quotas suggest --headroom 2 --by user
 """
+HEADROOM: Final = 1.5  # times what was seen
 
 
 def run(arguments: Sequence[str]) -> int:
-    return run_action(_parser().parse_args(arguments))
+    options = _parser().parse_args(arguments)
+    if options.action in (_top, _suggest):  # they ask metrics endpoints, not brokers
+        code: int = options.action(options)
+        return code
+    return run_action(options)
 
 
 def _parser() -> Parser:
@@ -57,12 +71,45 @@ def _parser() -> Parser:
     removing = commands.add_parser("remove", help="remove limits", examples=EXAMPLES)
     removing.set_defaults(action=_remove)
     removing.add_argument("keys", nargs="*", metavar="LIMIT", help="which; default: all of it")
-    for command in (listing, setting, removing):
-        add_connection(command)
+    _add_watching(commands)
+    for each in (listing, setting, removing):
+        add_connection(each)
         for word, meaning in (("user", "a user"), ("client", "a client id"), ("ip", "an address")):
-            command.add_argument(f"--{word}", metavar="NAME", help=meaning)
-            command.add_argument(f"--{word}-defaults", action="store_true", help=f"each {word} without its own")
+            each.add_argument(f"--{word}", metavar="NAME", help=meaning)
+            each.add_argument(f"--{word}-defaults", action="store_true", help=f"each {word} without its own")
     return parser
+
+
+def _add_watching(commands: Any) -> None:
+    top = commands.add_parser("top", help="see live who is held up, by which rule, and what he would need")
+    top.set_defaults(action=_top)
+    top.add_argument("--all", action="store_true", help="also those who are not held up")
+    top.add_argument("--interval", type=seconds_of, default=2.0, metavar="S", help="seconds between readings (2)")
+    top.add_argument("--once", action="store_true", help="print one plain screen and end, as in a pipe")
+    suggest = commands.add_parser("suggest", help="limits for what was seen in the last hour")
+    suggest.set_defaults(action=_suggest)
+    suggest.add_argument(
+        "--headroom", type=_headroom, default=HEADROOM, metavar="N", help=f"times what was seen (default: {HEADROOM})"
+    )
+    suggest.add_argument("--by", choices=BY, default=PAIR, help="each client of each user (default), users, or clients")
+    for each in (top, suggest):
+        each.add_argument("--json", action="store_true", help="print JSON")
+        each.add_argument(
+            "--url",
+            action="append",
+            metavar="URL",
+            help=f"a broker's metrics endpoint; once for each broker (default: ${VARIABLE} or {DEFAULT_URL})",
+        )
+
+
+def _headroom(text: str) -> float:
+    try:
+        headroom = float(text)
+    except ValueError:
+        headroom = 0.0
+    if not 1 <= headroom <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: it is a number from 1 to 1000")
+    return headroom
 
 
 def _entity(options: argparse.Namespace) -> dict[str, str | None]:
@@ -116,3 +163,54 @@ def _remove(client: Client, options: argparse.Namespace) -> int:
 def _limits_of(client: Client, entity: Entity) -> dict[str, float]:
     found = describe_quotas(client, [(kind, name or "") for kind, name in entity.items()])
     return found[0].limits if found else {}
+
+
+# ---- who is held up
+
+
+def _top(options: argparse.Namespace) -> int:
+    before = _readings(options)
+
+    def screen() -> str:
+        nonlocal before
+        now = _readings(options)
+        shown, before = _shares(options, before, now), now
+        return top_screen(shown, any(map(is_observing, now)), options.all)
+
+    if is_terminal(sys.stdout) and not (options.once or options.json):
+        run_live(screen, options.interval, "ottla quotas top")
+    time.sleep(options.interval)
+    if options.json:
+        now = _readings(options)
+        facts = [as_facts(share) for share in _shares(options, before, now)]
+        print(json.dumps({"rehearsal": any(map(is_observing, now)), "shares": facts}, indent=2))
+    else:
+        print(screen())
+    return 0
+
+
+def _suggest(options: argparse.Namespace) -> int:
+    readings = _readings(options)
+    shares = [share for reading in readings for share in shares_of(reading, reading)]
+    found = suggestions(shares, options.headroom, options.by)
+    if options.json:
+        print(json.dumps([suggested_words(each) for each in found], indent=2))
+    for each in found if not options.json else ():
+        say(command(each))
+    if not any(map(is_observing, readings)):
+        warn(
+            "note: only who has a limit already is measured. ottla.quota.mode=observe measures everybody, and holds "
+            "nobody up"
+        )
+    return 0
+
+
+def _readings(options: argparse.Namespace) -> list[Reading]:
+    return [read_metrics(url) for url in options.url or [os.environ.get(VARIABLE) or DEFAULT_URL]]
+
+
+def _shares(options: argparse.Namespace, before: Sequence[Reading], now: Sequence[Reading]) -> list[Share]:
+    """Of all brokers, those that are held up most first."""
+    found = [share for pair in zip(before, now, strict=True) for share in shares_of(*pair)]
+    shown = [share for share in found if options.all or share.is_held]
+    return sorted(shown, key=lambda share: (-share.held_share, -share.held_for_s))
