@@ -136,14 +136,6 @@ def bindings_of(acls: Acls) -> Iterator[AclBinding]:
             yield AclBinding(pattern, entry)
 
 
-def acls_of(bindings: Iterable[AclBinding]) -> Acls:
-    """The other way of bindings_of()."""
-    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
-    for pattern, entry in bindings:
-        found.setdefault(pattern, set()).add(entry)
-    return {pattern: frozenset(entries) for pattern, entries in found.items()}
-
-
 def is_for(entry: AccessControlEntry, host: str, operation: int) -> bool:
     """Whether a rule of the right principal and resource is about this host and operation (rule 2)."""
     if entry.host not in (WILDCARD, host):
@@ -277,3 +269,11 @@ def is_dominated(kind: PatternType, name: str, denied: set[tuple[PatternType, st
     if kind == PatternType.LITERAL and (kind, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+
+
+def acls_of(bindings: Iterable[AclBinding]) -> Acls:
+    """Rules by what they are about."""
+    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for pattern, entry in bindings:
+        found.setdefault(pattern, set()).add(entry)
+    return {pattern: frozenset(entries) for pattern, entries in found.items()}

@@ -15,7 +15,7 @@ from ottla.security.acls import Acls
 from ottla.security.authorizer import Authorizer
 from ottla.security.client_protocol import client_protocol
 from ottla.security.jaas import client_module
-from ottla.security.sasl.client_logins import ClientParts, wanted_mechanism
+from ottla.security.sasl.client_logins import ClientParts, mechanism_of
 
 NEEDED: Final = (Operation.ALTER, Operation.ALTER_CONFIGS)  # to change rules and users, and to change quotas
 BY_NAME: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -29,7 +29,7 @@ class Caller:
         self.mechanism: str | None = None
         protocol = client_protocol(properties)
         if protocol.startswith("SASL_"):
-            self.mechanism = wanted_mechanism(properties)
+            self.mechanism = mechanism_of(properties)
             parts = ClientParts(self.mechanism, properties, client_module(properties, self.mechanism))
             is_token = parts.option("tokenauth") == "true"
             name = parts.option("username", "sasl.username")

@@ -52,10 +52,11 @@ def client_login(properties: Mapping[str, str]) -> ClientLogin | None:
     """The login that these properties ask for, None if they ask for none. Raises JaasError."""
     if not client_protocol(properties).startswith("SASL_"):
         return None
-    return make_login(wanted_mechanism(properties), properties)
+    return make_login(mechanism_of(properties), properties)
 
 
-def wanted_mechanism(properties: Mapping[str, str]) -> str:
+def mechanism_of(properties: Mapping[str, str]) -> str:
+    """Java's name of the property, or librdkafka's."""
     wanted = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or DEFAULT_MECHANISM
     return wanted.strip().upper()
 
