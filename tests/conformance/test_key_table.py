@@ -37,16 +37,8 @@ LISTENER = "listener.name.plaintext."
 DYNAMIC = (
     "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
 )
-# Changed in the file only: what names a file, a class, a command or an address, and what belongs to TLS and SASL.
-NOT_CHANGEABLE_HERE = (
-    "config.providers",
-    "listener.security.protocol.map",
-    "listeners",
-    "metric.reporters",
-    "principal.builder.class",
-    "sasl.",
-    "ssl.",
-)
+# Changed in the file only.
+NOT_CHANGEABLE_HERE = ("config.providers", "listener.security.protocol.map", "listeners", "metric.reporters")
 
 
 def table(name: str) -> dict[str, dict[str, str]]:
@@ -112,6 +104,16 @@ def test_what_cannot_be_changed_says_so_and_stays(peer: Peer, broker: object, na
                 f"Cannot update these configs at default cluster level, broker id must be specified: [{key}]",
             )
     assert [entry.name for entry in describe(peer, BROKER, "").configs] == ["min.insync.replicas"]
+
+
+def test_stores_are_changed_for_one_listener_only(peer: Peer) -> None:
+    for key, row in BROKER_KEYS.items():
+        if row["change"] == "listener":
+            message = "These security configs can be dynamically updated only per-listener using the listener prefix"
+            assert change(peer, (BROKER, "1", [(key, SET, "1")])) == [(42, f"{message}: [{key}]")]
+    key = f"{LISTENER}ssl.keystore.password"
+    message = f"Cannot update these configs at default cluster level, broker id must be specified: [{key}]"
+    assert change(peer, (BROKER, "", [(key, SET, "1")])) == [(42, message)]
 
 
 def valid_value(key: str) -> str:

@@ -1,12 +1,17 @@
 """The metrics endpoint of a running broker: what clients did shows in it, under Kafka's names."""
 
+import http.client
 import json
+import os
 import re
 import socket
 import sqlite3
+import ssl
+import subprocess
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +19,10 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from certificates import Authority
 from conformance.peer import Peer
 from conformance.waiting import eventually
+from conftest import ottla_command
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -211,8 +218,71 @@ def test_without_a_port_there_is_no_endpoint(broker: Any) -> None:
     assert "metrics on" not in broker.log_text
 
 
-def test_an_endpoint_for_all_the_world_is_warned_about(broker_factory: Any) -> None:
-    broker = broker_factory(ottla_metrics_port=0, ottla_metrics_host="0.0.0.0")
+def test_an_endpoint_for_all_the_world_must_be_wanted(broker_factory: Any) -> None:
+    refused = broker_factory(start=False, ottla_metrics_port=0, ottla_metrics_host="0.0.0.0")
+    refused.launch()
+    assert refused.wait() == 1
+    assert "ottla.metrics.host=0.0.0.0 lets other machines read the metrics: set ottla.metrics.ssl" in refused.log_text
+    broker = broker_factory(ottla_metrics_port=0, ottla_metrics_host="0.0.0.0", ottla_metrics_insecure="true")
     warning = re.compile(r"WARN metrics on 0\.0\.0\.0:\d+: everybody .* without a password")
     assert eventually(lambda: warning.search(broker.log_text) is not None)
     assert len(warning.findall(broker.log_text)) == 1
+
+
+def test_tls_and_a_password_and_a_certificate_that_is_renewed(broker_factory: Any, tmp_path: Path) -> None:
+    authority, store = Authority(), tmp_path / "metrics.pem"
+    authority.issue("broker").pem(store)
+    trusted = ssl.create_default_context(cafile=authority.certificate_pem(tmp_path / "ca.pem"))
+    broker = broker_factory(
+        ottla_metrics_port=0,
+        ottla_metrics_host="0.0.0.0",
+        ottla_metrics_ssl_keystore_location=store,
+        ottla_metrics_username="reader",
+        ottla_metrics_password="secret word",
+    )
+    found = re.search(r"metrics on https://0\.0\.0\.0:(\d+)/metrics", broker.log_text)
+    assert found is not None, broker.log_text
+    url = f"https://127.0.0.1:{found[1]}"
+
+    def get(path: str, login: str = "") -> str:
+        headers = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"} if login else {}
+        request = urllib.request.Request(f"{url}{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=10, context=trusted) as answer:
+            return answer.read().decode()
+
+    assert "ottla_info" in get("/metrics", "reader:secret word")
+    assert get("/healthz") == "ok\n"
+    for login in ("", "reader:wrong", "other:secret word"):
+        for path in ("/metrics", "/jolokia", "/", "/nothing"):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                get(path, login)
+            assert refused.value.code == 401
+    with pytest.raises((OSError, http.client.HTTPException)):
+        urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics", timeout=10)
+    said = subprocess.run(
+        [*ottla_command(), "top", "--once"],
+        env={
+            **os.environ,
+            "OTTLA_METRICS_URL": url.replace("//", "//reader:secret%20word@"),
+            "SSL_CERT_FILE": str(tmp_path / "ca.pem"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert "connections" in said.stdout
+
+    before = ssl.get_server_certificate(("127.0.0.1", int(found[1])))
+    authority.issue("broker").pem(store)
+    assert eventually(lambda: ssl.get_server_certificate(("127.0.0.1", int(found[1]))) != before)
+    assert "secret word" not in broker.log_text
+
+
+def test_a_certificate_that_cannot_be_used_stops_the_start(broker_factory: Any, tmp_path: Path) -> None:
+    store = tmp_path / "metrics.pem"
+    store.write_text("nothing")
+    broker = broker_factory(start=False, ottla_metrics_port=0, ottla_metrics_ssl_keystore_location=store)
+    broker.launch()
+    assert broker.wait() == 1
+    assert f"the metrics endpoint cannot use its certificate: {store}" in broker.log_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.listener_keys import CHANGEABLE, split_listener_key
+from ottla.base.listener_keys import CHANGEABLE, acts_on_listener, split_listener_key
 from ottla.base.settings import Mode
 
 # Kafka lets these grow to at most the double and shrink to no less than the half at a time.
@@ -24,16 +24,42 @@ THREAD_COUNTS: Final = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
+# Kafka takes these for a listener, and nothing acts on them here.
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "principal.builder.class",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.mechanism.inter.broker.protocol",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.keystore.type",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "ssl.truststore.type",
+    }
+)
 NOT_ZERO: Final = ("max.connections", "max.connection.creation.rate")
 
 
 def change_mode(name: str) -> Mode:
-    """For whom a key may be changed; a key that nobody knows may not."""
+    """For whom a key may be changed; a key that nobody knows may not.
+
+    Those of TLS and SASL with a listener's name before them are one broker's.
+    """
     key = BrokerSettings.keys.get(name)
     if key is not None:
         return key.mode
     of_listener = split_listener_key(name)
-    return Mode.CLUSTER_WIDE if of_listener is not None and of_listener.base in CHANGEABLE else Mode.READ_ONLY
+    if of_listener is None:
+        return Mode.READ_ONLY
+    base = of_listener.base
+    if base in CHANGEABLE:
+        return Mode.CLUSTER_WIDE
+    return Mode.PER_BROKER if acts_on_listener(base) or base in WITHOUT_EFFECT else Mode.READ_ONLY
 
 
 def change_problem(before: BrokerSettings, after: BrokerSettings) -> str | None:

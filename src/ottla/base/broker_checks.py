@@ -39,6 +39,7 @@ def check_broker_settings(settings: BrokerSettings) -> None:
         _connection_problem,
         _log_problem,
         _replica_problem,
+        _metrics_problem,
     ):
         problem = find_problem(settings)
         if problem is not None:
@@ -223,3 +224,19 @@ def _replica_problem(settings: BrokerSettings) -> str | None:
     if settings.offsets_topic_compression_codec not in COMPRESSION_CODECS:
         return f"Unknown compression type id: {settings.offsets_topic_compression_codec}"
     return None
+
+
+def _metrics_problem(settings: BrokerSettings) -> str | None:
+    if settings.ottla_metrics_port < 0:
+        return None
+    has_name, has_password = settings.ottla_metrics_username is not None, settings.ottla_metrics_password is not None
+    if has_name != has_password:
+        return "ottla.metrics.username and ottla.metrics.password are set together, or not at all"
+    is_secure = has_password and settings.ottla_metrics_ssl_keystore_location is not None
+    if is_secure or is_loopback(settings.ottla_metrics_host) or settings.ottla_metrics_insecure:
+        return None
+    return (
+        f"ottla.metrics.host={settings.ottla_metrics_host} lets other machines read the metrics: set "
+        "ottla.metrics.ssl.keystore.location, ottla.metrics.username and ottla.metrics.password, or listen on "
+        f"{LOOPBACK}, or allow it with ottla.metrics.insecure=true"
+    )

@@ -50,7 +50,7 @@ RETIRED: Final = {
     "security.protocol": _CLIENT,
 }
 RETIRED_PREFIXES: Final = {
-    "password.encoder.": "no passwords are kept in the metadata",
+    "password.encoder.": "passwords in the metadata are kept as they are, as by Kafka from 4.0 on",
     "quota.consumer.": "quotas are not enforced yet",
     "quota.producer.": "quotas are not enforced yet",
     "zookeeper.": _ZOOKEEPER,

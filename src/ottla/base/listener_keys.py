@@ -1,8 +1,8 @@
 """Settings of single listeners: `listener.name.internal.max.connections=50`.
 
-The listener's name is written small. Three keys may be changed for one listener while the broker runs; those of SASL
-and TLS count from its start on, and some of them have the name of a mechanism before them, written small too:
-`listener.name.internal.plain.sasl.jaas.config`.
+The listener's name is written small. Keys of SASL may have the name of a mechanism before them, written small too:
+`listener.name.internal.plain.sasl.jaas.config`. All can be changed while the broker runs; those of SASL and TLS for
+one broker only.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ class Mode(Enum):
     """Whether a running broker's value may be changed over the wire."""
 
     READ_ONLY = "read-only"
+    PER_LISTENER = "per-listener"  # for one broker, and only with the name of a listener before it
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 

@@ -25,7 +25,8 @@ are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla
   (`kafka-configs.sh --entity-type brokers --entity-name 1`), a change for all brokers (`--entity-default`), the file,
   the default.
 * "Change" says whether a running broker takes a new value: for all brokers or for one (`all`), for one only
-  (`one`), or not (empty: change the file and start again).
+  (`one`), for one listener of a broker (`listener`: `listener.name.NAME.ssl.keystore.location`), or not (empty:
+  change the file and start again).
 * A key that nobody knows is ignored with a warning that names the nearest known one.
 * A bad value stops the start with one line: file, line, cause.
 """
@@ -33,14 +34,16 @@ are those of Apache Kafka 4.3. This page is made from the code (`python -m ottla
 DIFFERENCES: Final = """\
 ## What differs from Apache Kafka
 
-* Over the wire only keys of the tables below with an entry under "Change" can be changed, and only those. Kafka also
-  takes keys that it does not know, and 38 keys of listeners, TLS, SASL and plug-ins (`ssl.*`, `sasl.*`, `listeners`,
-  `metric.reporters`, `config.providers`, `principal.builder.class` ...). Here everything that names a file, a class, a
-  command or an address is changed in the file; DescribeConfigs shows these keys as read-only. So a typing error is
-  refused and not stored.
-* Of the keys of single listeners (`listener.name.NAME.*`, the name written small) `max.connections` and
-  `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is taken; those of TLS
-  and SASL (`listener.name.NAME.ssl.keystore.location`) count from the start on.
+* Over the wire only keys of the tables below with an entry under "Change" can be changed. Kafka also takes keys that it
+  does not know, and `listeners`, `listener.security.protocol.map`, `metric.reporters` and `config.providers`. So a
+  typing error is refused and not stored.
+* A change that names a file or a command (`ssl.keystore.location`, `ssl.truststore.location`,
+  `sasl.kerberos.kinit.cmd`, a `keyTab` in `sasl.jaas.config`) is refused unless the file lies in a folder of
+  `ottla.dynamic.config.allowed.paths`; one that names another class is always refused.
+* Of the keys of single listeners (`listener.name.NAME.*`, the name written small) those of TLS and SASL,
+  `max.connections` and `max.connection.creation.rate` act and can be changed at run time, and `num.network.threads` is
+  taken. Kafka takes such a change of SASL only for a listener that is new, and one of `sasl.*` for the whole broker
+  acts there at the next start: here both count for the next login.
 * `process.roles`, `node.id` and `controller.*` may be left out. Given, they must describe one node that is its own
   controller; the controller's listener is known but not opened. Several controllers are refused: a cluster needs
   ZooKeeper (`zookeeper.connect`), as Kafka did until 3.9.
@@ -81,7 +84,12 @@ _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (
     ("Group settings", GroupResourceKeys),
     ("Settings of subscriptions to client metrics", ClientMetricsKeys),
 )
-_CHANGE: Final = {Mode.READ_ONLY: "", Mode.PER_BROKER: "one", Mode.CLUSTER_WIDE: "all"}
+_CHANGE: Final = {
+    Mode.READ_ONLY: "",
+    Mode.PER_LISTENER: "listener",
+    Mode.PER_BROKER: "one",
+    Mode.CLUSTER_WIDE: "all",
+}
 
 
 def settings_page() -> str:

@@ -42,12 +42,18 @@ from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.logs.log_loading import LogLoading
 from ottla.broker.logs.room_watch import LOOK_MS, RoomWatch
 from ottla.broker.monitoring.observed import Observed
-from ottla.broker.monitoring.start import start_monitor
+from ottla.broker.monitoring.start import MetricsAccessError, start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
 from ottla.broker.quota_gate import FORGET_MS
-from ottla.broker.security.opening import LoginSettingsError, check_logins, open_logins, open_peer_login
+from ottla.broker.security.opening import (
+    LoginSettingsError,
+    check_logins,
+    open_changes,
+    open_logins,
+    open_peer_login,
+)
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -64,6 +70,8 @@ from ottla.storage.log_dirs import LogDirs
 if TYPE_CHECKING:
     from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.monitoring.monitor import Monitor
+    from ottla.broker.security.changes import SecurityChanges
+    from ottla.broker.security.peer_login import PeerLogin
     from ottla.broker.security.tls import BrokerTls
 
 logger = logging.getLogger(__name__)
@@ -111,6 +119,7 @@ class Broker:
         self._monitor: Monitor | None = None
         self._cluster: Clustering | None = None  # None: this broker is alone
         self._tls: BrokerTls | None = None  # None: no listener speaks it
+        self._peer_login: PeerLogin | None = None  # None: other brokers ask for no login
         self._handshakes = Handshakes()
         self._sockets: list[socket.socket] = []  # one for each listener
         self._workers = Workers(settings.num_io_threads)
@@ -160,7 +169,8 @@ class Broker:
 
             outgoing = self._tls.outgoing if self._tls is not None else None
             tls = OutgoingTls(self._handshakes, outgoing.context) if outgoing is not None else None
-            log_in = open_peer_login(settings, os.environ, self._workers)
+            self._peer_login = open_peer_login(settings, os.environ, self._workers)
+            log_in = self._peer_login.log_in if self._peer_login is not None else None
             address = settings.zookeeper_connect
             self._cluster = Clustering(address, node, replicas, publisher, self._poller, tls, log_in)
             controller: ControllerService = self._cluster.controller
@@ -190,7 +200,9 @@ class Broker:
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
-        self._follow_settings(parts, connections)
+        changes = open_changes(self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls)
+        parts.security_changes = changes
+        self._follow_settings(parts, connections, changes)
         return connections
 
     async def _serve(self, assembly: Assembly, patience: asyncio.Timeout) -> None:
@@ -229,6 +241,7 @@ class Broker:
             housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
+        await settled_security(parts)
         for listener in listeners:
             listener.start()
         if monitor is not None:
@@ -248,13 +261,12 @@ class Broker:
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
 
-    def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
+    def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet, security: SecurityChanges) -> None:
         """What was set in the file, and what is changed while we run."""
         live, log_dirs = parts.node.live, parts.replicas.log_dirs
         live.on_change(lambda changed: connections.limit(connection_limits(changed)))
         live.on_change(lambda changed: self._workers.limit(changed.num_io_threads))
-        if self._tls is not None:
-            live.on_change(self._tls.follow)
+        live.on_change(security.follow)
         cordon_folders(log_dirs, self._file_settings)
         live.on_change(lambda changed: cordon_folders(log_dirs, changed))
 
@@ -328,6 +340,12 @@ class Broker:
         return f"longest loop callback: {self._poller.longest_ns / 1e6:.1f} ms"
 
 
+async def settled_security(parts: BrokerParts) -> None:
+    """Nobody is let in by a password or a certificate that was changed while the broker ran the last time."""
+    if parts.security_changes is not None:
+        await parts.security_changes.settled()
+
+
 def cordon_folders(log_dirs: LogDirs, settings: BrokerSettings) -> None:
     """Tell which folders get no new partitions."""
     named = settings.cordoned_log_dirs
@@ -353,6 +371,8 @@ def settle_garbage_collector() -> None:
 async def open_monitor(observed: Observed) -> Monitor | None:
     try:
         return await start_monitor(observed)
+    except MetricsAccessError as problem:
+        raise StartError(str(problem)) from None
     except OSError as error:
         settings = observed.node.settings
         raise StartError(

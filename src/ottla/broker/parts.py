@@ -21,6 +21,7 @@ from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.quota_gate import QuotaGate
+from ottla.broker.security.changes import SecurityChanges
 from ottla.broker.security.logins import Logins
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
@@ -74,6 +75,7 @@ class BrokerParts:
         self.metadata_topics = MetadataTopics()
         self.quotas = QuotaGate(node)
         self.logins = Logins({}, node.clock, node.workers)
+        self.security_changes: SecurityChanges | None = None  # None: nothing of it can change
         self.authorizer: Authorizer | None = None  # None: everybody may do everything
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
         self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None

@@ -6,6 +6,7 @@ Kerberos, kafka-python takes its place for such logins.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -59,10 +60,20 @@ def _make(kind: str, settings: Mapping[str, Any], is_measured: bool) -> Any:
         if is_measured:
             raise ToolError(MEASURES_ITSELF)
         return _make_kafka_python(kind, wanted)
+    if "log_level" not in settings:
+        wanted["logger"] = _silent_logger()  # what ends a client is written whatever the level: the tool tells it
     try:
         return make_without_unknown(getattr(module, kind), wanted, module.KafkaException, _warn_unknown)
     except module.KafkaException as problem:
         raise ToolError(f"the client cannot be configured like this: {problem.args[0].str()}") from None
+
+
+def _silent_logger() -> logging.Logger:
+    logger = logging.getLogger("ottla.librdkafka")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
 
 
 def _make_kafka_python(kind: str, settings: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ A lookup costs the number of different lengths that prefixes have, and never the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -128,12 +128,6 @@ def is_about(pattern: ResourcePattern, name: str) -> bool:
     if pattern.pattern_type == PatternType.PREFIXED:
         return name.startswith(pattern.name)
     return pattern.name in (name, WILDCARD)
-
-
-def bindings_of(acls: Acls) -> Iterator[AclBinding]:
-    for pattern, entries in acls.items():
-        for entry in sorted(entries):
-            yield AclBinding(pattern, entry)
 
 
 def is_for(entry: AccessControlEntry, host: str, operation: int) -> bool:

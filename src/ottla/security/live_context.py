@@ -60,6 +60,10 @@ class LiveContext:
             self.reloads += 1
             logger.info("%s: new certificates are in force", self.name)
 
+    def check(self, keys: TlsKeys) -> None:
+        """Whether `refresh` would use these. Raises TlsError."""
+        self._renewed(keys)
+
     def _renewed(self, keys: TlsKeys) -> TlsContext:
         made = self._make(keys)
         before, after = self._made.certificate, made.certificate

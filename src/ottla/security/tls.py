@@ -49,9 +49,9 @@ class TlsContext(NamedTuple):
     certificate: Certificate | None
 
 
-def server_context(keys: TlsKeys, client_auth: str | None = None) -> TlsContext:
+def server_context(keys: TlsKeys) -> TlsContext:
     """For a listener. Raises TlsError."""
-    return _readable(lambda: _server_context(keys, client_auth or keys.ssl_client_auth))
+    return _readable(lambda: _server_context(keys))
 
 
 def client_context(keys: TlsKeys) -> TlsContext:
@@ -64,9 +64,9 @@ def watched_files(keys: TlsKeys) -> list[str]:
     return [path for path in (keys.ssl_keystore_location, keys.ssl_truststore_location) if path]
 
 
-def _server_context(keys: TlsKeys, client_auth: str) -> TlsContext:
+def _server_context(keys: TlsKeys) -> TlsContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = CLIENT_AUTH[client_auth]
+    context.verify_mode = CLIENT_AUTH[keys.ssl_client_auth]
     store = _key_store(keys)
     if store is None:
         raise TlsError("a listener over TLS needs a certificate: set ssl.keystore.location")

@@ -33,6 +33,16 @@ def problem_of(texts: dict[str, str]) -> str | None:
         {"log.retention.ms": "-5"},
         {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:5, ::1:7"},
         {"queued.max.request.bytes": "0"},
+        {"ottla.metrics.host": "0.0.0.0"},  # no port: nobody listens
+        {"ottla.metrics.host": "0.0.0.0", "ottla.metrics.port": "1", "ottla.metrics.insecure": "true"},
+        {"ottla.metrics.host": "::1", "ottla.metrics.port": "1"},
+        {
+            "ottla.metrics.host": "0.0.0.0",
+            "ottla.metrics.port": "1",
+            "ottla.metrics.ssl.keystore.location": "a.pem",
+            "ottla.metrics.username": "a",
+            "ottla.metrics.password": "b",
+        },
         {"security.inter.broker.protocol": "PLAINTEXT"},
         {
             "listeners": "IN://127.0.0.1:1,OUT://127.0.0.1:2",
@@ -47,6 +57,16 @@ def test_what_one_broker_can_run_with(texts: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
+        ({"ottla.metrics.host": "0.0.0.0", "ottla.metrics.port": "1"}, "or allow it with ottla.metrics.insecure=true"),
+        (
+            {
+                "ottla.metrics.host": "0.0.0.0",
+                "ottla.metrics.port": "1",
+                "ottla.metrics.ssl.keystore.location": "a.pem",
+            },
+            "or allow it with ottla.metrics.insecure=true",
+        ),
+        ({"ottla.metrics.port": "1", "ottla.metrics.username": "a"}, "are set together, or not at all"),
         ({"process.roles": "controller"}, "a cluster needs ZooKeeper"),
         ({**ONE_NODE, "controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "a cluster needs ZooKeeper"),
         ({**ONE_NODE, "controller.quorum.voters": "9@a:1"}, "9@a:1 is another node than 1"),

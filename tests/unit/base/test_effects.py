@@ -109,6 +109,7 @@ BROKER_KEYS = {
     "advertised.listeners": f"{EFFECTS}::test_clients_are_told_the_address_of_the_listener_that_they_came_by",
     "allow.everyone.if.no.acl.found": f"{RIGHTS}::test_a_resource_without_rules_may_be_everybodys",
     "authorizer.class.name": "conformance/test_access_rights.py",
+    "ottla.dynamic.config.allowed.paths": "unit/security/test_remote_settings.py",
     "ottla.authorizer.mode": "conformance/test_acl_tools.py::"
     "test_a_rehearsal_allows_everything_and_tells_which_rules_are_missing",
     "super.users": f"{RIGHTS}::test_super_users_may_do_what_rules_deny",

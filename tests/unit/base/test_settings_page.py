@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "settings.md"
 # These act at the start alone: they decide whether the broker can run at all.
 READ_BY_CHECKS = {
+    "ottla.metrics.insecure",
     "broker.id",
     "broker.id.generation.enable",
     "controller.listener.names",

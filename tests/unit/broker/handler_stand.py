@@ -42,6 +42,7 @@ class Broker:
         self.authorizer: object | None = None
         self.publisher = SimpleNamespace(settled=nothing)
         self.cluster = None
+        self.security_changes = None
         self.forwarding = None
         self.broker_apis = [(58, 0, 0)]
         self.control = Control(me, self.controller)

@@ -60,6 +60,7 @@ class FakeController:
 class FakeBroker:
     node_id = 1
     cluster = None
+    security_changes = None
 
     def __init__(self, settings: BrokerSettings) -> None:
         topic = TopicImage("orders", uuid.uuid4(), ())
@@ -182,10 +183,9 @@ def test_documentation_is_our_own_sentence(context: FakeContext) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "ssl.keystore.location",
-        "listener.name.plaintext.ssl.keystore.location",
-        "sasl.jaas.config",
-        "principal.builder.class",
+        "listener.name.plaintext.sasl.oauthbearer.jwks.endpoint.url",
+        "listener.name.plaintext.no.such.key",
+        "sasl.server.callback.handler.class",
         "metric.reporters",
         "config.providers",
         "listeners",
@@ -201,6 +201,22 @@ def test_only_listed_keys_can_be_changed_over_the_wire(context: FakeContext, bro
     assert context.broker.image.broker_configs == {}
     if key in BrokerSettings.keys and not BrokerSettings.keys[key].is_internal:
         assert context.entry(BROKER, "1", key).read_only
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("ssl.keystore.location", "only per-listener using the listener prefix: [ssl.keystore.location]"),
+        ("listener.name.plaintext.ssl.keystore.location", "ottla.dynamic.config.allowed.paths"),
+        ("sasl.jaas.config", "sasl.jaas.config: line 1"),
+        ("principal.builder.class", "names a class"),
+    ],
+)
+def test_what_names_files_or_classes_is_refused_with_a_reason(context: FakeContext, key: str, words: str) -> None:
+    error, message = context.change(BROKER, "1", (SET, key, "x"))
+    assert error is Error.INVALID_REQUEST
+    assert words in str(message)
+    assert context.broker.image.broker_configs == {}
 
 
 def test_folders_are_cordoned_per_broker_only(context: FakeContext) -> None:

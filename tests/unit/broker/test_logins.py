@@ -67,7 +67,7 @@ class Stand:
     def __init__(self, settings: Mapping[str, str], listener: str = "SASL_PLAINTEXT") -> None:
         self.loop = asyncio.get_running_loop()
         self.transport, self.poller = ScriptedTransport(), NotingPoller()
-        broker = parts(node())
+        self.broker = broker = parts(node())
         self.clock = LoopClock()
         broker.logins = Logins(rules_of(settings, self.clock), self.clock, broker.workers)
         rows = [

@@ -8,8 +8,9 @@ import pytest
 
 import virtual_time
 from ottla.broker.monitoring import http
+from ottla.broker.monitoring.access import BasicLogin
 from ottla.broker.monitoring.http import BadRequestError, HttpAnswer, HttpRequest, HttpServer
-from ottla.broker.monitoring.routes import Routes
+from ottla.broker.monitoring.routes import OPEN_PATHS, Routes
 from ottla.metrics.beans import Source, gauge
 from ottla.metrics.prometheus import Family, Sample
 
@@ -47,7 +48,7 @@ class FakeNumbers:
         return self.state
 
 
-def exchange(sent: bytes, host: str = "127.0.0.1", handler=None) -> bytes:
+def exchange(sent: bytes, host: str = "127.0.0.1", handler=None, login=None) -> bytes:
     """Everything that the server answers to these bytes, until it closes or the bytes end."""
 
     async def run() -> bytes:
@@ -55,7 +56,8 @@ def exchange(sent: bytes, host: str = "127.0.0.1", handler=None) -> bytes:
         reader.feed_data(sent)
         reader.feed_eof()
         writer = FakeWriter()
-        await HttpServer(host, handler or Routes(FakeNumbers()))._serve(reader, writer)  # type: ignore[arg-type]
+        server = HttpServer(host, handler or Routes(FakeNumbers()), login, OPEN_PATHS)
+        await server._serve(reader, writer)  # type: ignore[arg-type]
         assert writer.is_closed
         return writer.data
 
@@ -225,3 +227,27 @@ def test_a_refusal_of_the_handler_reaches_the_client() -> None:
     answer = exchange(get("/x"), handler=refuse)
     assert status(answer) == 405
     assert b"Allow: GET\r\n" in answer
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("", 401),
+        ("Authorization: Basic cmVhZGVyOnNlY3JldA==", 200),  # reader:secret
+        ("Authorization: basic  cmVhZGVyOnNlY3JldA==", 200),
+        ("Authorization: Basic cmVhZGVyOndyb25n", 401),
+        ("Authorization: Bearer cmVhZGVyOnNlY3JldA==", 401),
+        ("Authorization: Basic", 401),
+        ("Authorization: Basic \xff\xfe", 401),
+    ],
+)
+def test_a_password_is_asked_for(header: str, expected: int) -> None:
+    headers = ("Host: localhost", header) if header else ("Host: localhost",)
+    answer = exchange(get("/metrics", *headers), login=BasicLogin("reader", "secret"))
+    assert status(answer) == expected
+    assert (b'WWW-Authenticate: Basic realm="ottla metrics"' in answer) is (expected == 401)
+
+
+def test_whoever_watches_processes_needs_no_password() -> None:
+    for path in ("/healthz", "/readyz"):
+        assert status(exchange(get(path), login=BasicLogin("reader", "secret"))) == 200

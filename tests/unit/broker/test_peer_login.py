@@ -68,7 +68,8 @@ def log_in(login: Any, peer: FakePeer) -> int:
 def opened(**more: str) -> Any:
     texts = {**SETTINGS, **{key.replace("_", "."): value for key, value in more.items()}}
     workers: Any = None
-    return open_peer_login(BrokerSettings(texts), {}, workers)
+    login = open_peer_login(BrokerSettings(texts), {}, workers)
+    return login.log_in if login is not None else None
 
 
 def test_a_broker_logs_in_as_its_listener_says() -> None:

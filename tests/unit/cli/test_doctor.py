@@ -10,6 +10,7 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.security import Operation
 from ottla.cli.commands import doctor
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
@@ -18,12 +19,14 @@ from ottla.cli.doctor.findings import Finding, Severity, some
 from ottla.cli.doctor.held_up import check_held_up
 from ottla.cli.doctor.logins import login_fault
 from ottla.cli.doctor.logs import signs_in
+from ottla.cli.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.cli.doctor.store import StoreFacts, compare_store
 from ottla.cli.quotas.shares import Share
 from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
+from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
@@ -404,3 +407,38 @@ def test_consumers_that_a_quota_holds_up_are_named_with_a_rule_that_would_do() -
     (of_user,) = check_held_up(facts, [held("")])
     assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 holds it up")
     assert not list(check_held_up(facts, [held("app-1", held_share=0.01)]))
+
+
+EVERYTHING = -(1 << 31)  # an old broker does not tell
+READ, WRITE, DESCRIBE = (1 << operation for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE))
+
+
+@pytest.mark.parametrize(
+    ("error", "operations", "named", "unnamed"),
+    [
+        (Error.NONE, READ | WRITE | DESCRIBE, None, None),
+        (Error.NONE, EVERYTHING, None, None),
+        (Error.NONE, READ | DESCRIBE, (Severity.NOTE, "F11"), None),
+        (Error.NONE, WRITE | DESCRIBE, (Severity.NOTE, "F11"), None),
+        (Error.NONE, DESCRIBE, (Severity.PROBLEM, "F11"), (Severity.NOTE, "F11")),
+        (Error.TOPIC_AUTHORIZATION_FAILED, EVERYTHING, (Severity.PROBLEM, "F12"), (Severity.PROBLEM, "F12")),
+        (Error.UNKNOWN_TOPIC_OR_PARTITION, EVERYTHING, (Severity.PROBLEM, ""), (Severity.PROBLEM, "")),
+    ],
+)
+def test_what_a_login_may_do_with_a_topic(
+    error: Error, operations: int, named: tuple[Severity, str] | None, unnamed: tuple[Severity, str] | None
+) -> None:
+    for are_named, expected in ((True, named), (False, unnamed)):
+        found = list(topic_findings([TopicRights("orders", error, operations)], "User:alice", are_named=are_named))
+        assert [told(each) for each in found] == ([expected] if expected is not None else [])
+        if found and found[0].case:
+            assert "User:alice" in found[0].what
+            assert "ottla acls add --allow User:alice --producer --topic orders" in found[0].cure
+
+
+def test_a_group_that_a_login_may_not_read_as() -> None:
+    refused = [GroupRights("g", None), GroupRights("billing", refusal(Error.GROUP_AUTHORIZATION_FAILED))]
+    (finding,) = group_findings(refused, None)
+    assert told(finding) == (Severity.PROBLEM, "F11")
+    assert finding.what == "this login may not read as group billing: its consumers get no partitions"
+    assert finding.cure == "ottla acls add --allow User:NAME --operation read --group billing"

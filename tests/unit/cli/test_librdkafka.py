@@ -74,7 +74,7 @@ class FakeLibrary:
 
     def Producer(self, settings: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         for name in settings:
-            if name not in ("bootstrap.servers", "acks", "log_level", "error_cb"):
+            if name not in ("bootstrap.servers", "acks", "log_level", "logger", "error_cb"):
                 raise self.KafkaException(FakeError("_INVALID_ARG", f'No such configuration property: "{name}"'))
         if settings.get("acks", "all") != "all":
             raise self.KafkaException(FakeError("_INVALID_ARG", 'Invalid value for configuration property "acks"'))

@@ -186,6 +186,7 @@ ALICE = {
         ({}, "User:ANONYMOUS"),
         ({"security.protocol": "SSL"}, "User:ANONYMOUS"),
         ({"security.protocol": "SSL", "ssl.keystore.location": "x"}, None),
+        (ALICE | {"sasl.jaas.config": 'M required username="t" password="x" tokenauth="true";'}, None),
         (ALICE, "User:alice"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, None),
     ],

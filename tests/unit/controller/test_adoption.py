@@ -5,24 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller import tree
 from ottla.controller.image import NO_LEADER
 from ottla.controller.loading import load_image
-from ottla.controller.migration.adoption import EPOCHS_SKIPPED, AdoptedTopic, write_store
+from ottla.controller.migration.adoption import EPOCHS_SKIPPED, AdoptedRights, AdoptedTopic, write_store
 from ottla.controller.migration.kraft_log import read_kraft_log
-from ottla.controller.migration.zookeeper_commands import commands
+from ottla.controller.migration.zookeeper_commands import NotForKafkaError, commands
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.protocol.batches import build_batch, write_offsets
 from ottla.protocol.codec import encode
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
+    AccessControlEntryRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from ottla.protocol.records import Record
+from ottla.security.acls import AccessControlEntry, ResourcePattern
+from ottla.security.scram import make_credential, parse_credential
 
 ORDERS = UUID(int=7)
 GONE = UUID(int=8)
@@ -116,3 +125,106 @@ def test_the_log_goes_on_where_the_newest_snapshot_ends(tmp_path: Path) -> None:
     assert [(topic.name, topic.partition_count) for topic in found.topics.values()] == [("orders", 2)]
     assert found.configs_of("orders") == {"segment.ms": "7"}
     assert found.next_producer_id == 3000
+
+
+def rule(number: int, name: str, who: str, operation: int, permission: int = Permission.ALLOW) -> bytes:
+    record = AccessControlEntryRecord(
+        id=UUID(int=number),
+        resource_type=ResourceType.TOPIC,
+        resource_name=name,
+        pattern_type=PatternType.PREFIXED,
+        principal=who,
+        host="*",
+        operation=operation,
+        permission_type=permission,
+    )
+    return frame(record)
+
+
+def password(name: str, mechanism: int, text: str) -> bytes:
+    made = make_credential("SCRAM-SHA-256", text.encode(), b"salt")
+    record = UserScramCredentialRecord(
+        name=name,
+        mechanism=mechanism,
+        salt=made.salt,
+        stored_key=made.stored_key,
+        server_key=made.server_key,
+        iterations=made.iterations,
+    )
+    return frame(record)
+
+
+def test_rules_and_passwords_are_those_of_the_last_record(tmp_path: Path) -> None:
+    write_batches(
+        tmp_path / "00000000000000000000.log",
+        0,
+        rule(1, "orders", "User:alice", Operation.READ),
+        rule(2, "orders", "User:bob", Operation.ALL, Permission.DENY),
+        rule(3, "gone", "User:alice", Operation.READ),
+        frame(RemoveAccessControlEntryRecord(id=UUID(int=3))),
+        password("alice", 1, "old"),
+        password("alice", 1, "new"),
+        password("bob", 1, "gone"),
+        frame(RemoveUserScramCredentialRecord(name="bob", mechanism=1)),
+    )
+
+    found = read_kraft_log(str(tmp_path))
+
+    pattern = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.PREFIXED)
+    assert found.acls == {
+        pattern: {
+            AccessControlEntry("User:alice", "*", Operation.READ, Permission.ALLOW),
+            AccessControlEntry("User:bob", "*", Operation.ALL, Permission.DENY),
+        }
+    }
+    credential = parse_credential("SCRAM-SHA-256", found.users["alice"]["SCRAM-SHA-256"])
+    assert credential == make_credential("SCRAM-SHA-256", b"new", b"salt")
+    assert found.users["bob"] == {}
+    assert found.not_understood == []
+
+
+def test_a_rule_that_is_not_understood_is_told(tmp_path: Path) -> None:
+    write_batches(
+        tmp_path / "00000000000000000000.log",
+        0,
+        rule(1, "orders", "User:alice", 99, Permission.DENY),
+        b"\x01\x12\x07of a version that nobody knows",
+        rule(2, "orders", "User:alice", Operation.READ),
+    )
+
+    found = read_kraft_log(str(tmp_path))
+
+    assert len(found.not_understood) == 2
+    assert "99 is not a valid Operation" in found.not_understood[0]
+    assert len(found.rules) == 1
+
+
+def test_rules_and_users_are_stored_and_handed_over_to_zookeeper(tmp_path: Path) -> None:
+    entry = AccessControlEntry("User:O'Brien", "*", Operation.READ, Permission.ALLOW)
+    acls = {
+        ResourcePattern(ResourceType.GROUP, "my group"): frozenset({entry}),
+        ResourcePattern(ResourceType.TOPIC, "o", PatternType.PREFIXED): frozenset({entry}),
+    }
+    text = make_credential("SCRAM-SHA-256", b"secret", b"salt").to_text()
+    rights = AdoptedRights(acls, {"alice": {"SCRAM-SHA-256": text}})
+    write_store(str(tmp_path), node_id=1, cluster_id="cluster", topics=[], producer_id_max=-1, rights=rights)
+
+    store = SqliteTree(str(tmp_path / "ottla.metadata.db"))
+    store.open()
+    image = load_image(store.subtree("/"))
+    store.close()
+    assert (image.acls, image.user_configs) == (acls, {"alice": {"SCRAM-SHA-256": text}})
+    lines = commands(str(tmp_path))
+    (group,) = (line for line in lines if line.startswith("create '/kafka-acl/Group/my group' '"))
+    assert "User:O\\u0027Brien" in group
+    assert any(line.startswith("create /kafka-acl-extended/prefixed/Topic/o '{") for line in lines)
+    assert any(line.startswith("create /config/users/alice '{") for line in lines)
+
+
+def test_rules_that_kafka_could_not_keep_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    entry = AccessControlEntry("User:bob", "*", Operation.READ, Permission.DENY)
+    rights = AdoptedRights({ResourcePattern(ResourceType.GROUP, "a/b"): frozenset({entry})}, {})
+    write_store(str(tmp_path), node_id=1, cluster_id="cluster", topics=[], producer_id_max=-1, rights=rights)
+
+    with pytest.raises(NotForKafkaError, match="names with a slash"):
+        commands(str(tmp_path))

@@ -1,6 +1,7 @@
 """Access rules: the index against the plainest reading of Kafka's rules."""
 
 import time
+from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,6 @@ from ottla.security.acls import (
     AclIndex,
     Acls,
     ResourcePattern,
-    bindings_of,
 )
 
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -35,6 +35,11 @@ IMPLIED = {
     Operation.ALTER: Operation.DESCRIBE,
     Operation.ALTER_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
+
+
+def bindings_of(acls: Acls) -> Iterator[AclBinding]:
+    for pattern, each in acls.items():
+        yield from (AclBinding(pattern, entry) for entry in sorted(each))
 
 
 def is_about(pattern: ResourcePattern, kind: ResourceType, name: str) -> bool:

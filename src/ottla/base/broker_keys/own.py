@@ -6,7 +6,7 @@ from ottla.base.broker_keys.words import CLUSTER_WIDE
 from ottla.base.listeners import LOOPBACK
 from ottla.base.log_formats import LEVELS
 from ottla.base.setting_types import LONG_MAX, not_blank, one_of, one_of_any_case
-from ottla.base.settings import Int, Long, OptionalText, Settings, Text
+from ottla.base.settings import Boolean, Int, Items, Long, OptionalText, Password, Settings, Text
 
 
 class OwnKeys(Settings):
@@ -18,6 +18,10 @@ class OwnKeys(Settings):
         note="What becomes of what access rules deny: `enforcing` refuses it, `permissive` allows it and writes to "
         "`kafka-authorizer.log` what would be refused. Without authorizer.class.name it has no effect.",
     )
+    ottla_dynamic_config_allowed_paths = Items(
+        note="Folders of files that settings may name which are changed over the wire: key stores, keytabs, commands. "
+        "Empty: such a change is refused.",
+    )
     ottla_metrics_port = Int(
         -1,
         at_least=-1,
@@ -25,7 +29,22 @@ class OwnKeys(Settings):
         note="Port of the metrics endpoint (Prometheus and Jolokia over HTTP); 0 is any free one, -1 none.",
     )
     ottla_metrics_host = Text(
-        LOOPBACK, check=not_blank, note="Address of the metrics endpoint; there is no password on it."
+        LOOPBACK,
+        check=not_blank,
+        note="Address of the metrics endpoint. One that other machines can reach needs a certificate and a password.",
+    )
+    ottla_metrics_username = OptionalText(note="Name that readers of the metrics log in with (HTTP Basic).")
+    ottla_metrics_password = Password(note="Password that goes with that name.")
+    ottla_metrics_ssl_keystore_location = OptionalText(
+        note="File with the key and certificate of the metrics endpoint (JKS, PKCS12 or PEM), which makes it HTTPS; "
+        "read again when it changes."
+    )
+    ottla_metrics_ssl_keystore_password = Password(note="Secret of that file.")
+    ottla_metrics_ssl_key_password = Password(note="Secret of the private key in it; without it, that of the file.")
+    ottla_metrics_insecure = Boolean(
+        False,
+        note="Whether other machines may read the metrics without TLS or without a password: unless it is said, a "
+        "broker does not start so.",
     )
     ottla_log_dir = OptionalText(
         note="Folder for log files (`server.log` and others); without it the log goes to standard error alone."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, NO_TOKENS
+from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, NO_TOKENS, PER_BROKER
 from ottla.base.setting_types import invalid_value
 from ottla.base.settings import (
     Boolean,
@@ -91,31 +91,46 @@ class SecurityKeys(Settings):
     principal_builder_class = ClassName(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         unused=NO_JAVA,
+        mode=PER_BROKER,
         note="Class that tells who a connection belongs to.",
     )
     sasl_client_callback_handler_class = ClassName(
         unused=NO_JAVA, note="Class that supplies the broker's own login data as a client."
     )
-    sasl_enabled_mechanisms = Items(("GSSAPI",), note="SASL mechanisms that clients may use.")
-    sasl_jaas_config = Password(note="Login module and options of a listener in JAAS form.")
-    sasl_kerberos_kinit_cmd = Text("/usr/bin/kinit", note="Program that renews the tickets of a cache.")
-    sasl_kerberos_min_time_before_relogin = Long(60_000, note="Shortest time between two Kerberos logins.")
-    sasl_kerberos_principal_to_local_rules = Items(
-        ("DEFAULT",), note="Rules that make short names of Kerberos principals."
+    sasl_enabled_mechanisms = Items(("GSSAPI",), mode=PER_BROKER, note="SASL mechanisms that clients may use.")
+    sasl_jaas_config = Password(mode=PER_BROKER, note="Login module and options of a listener in JAAS form.")
+    sasl_kerberos_kinit_cmd = Text(
+        "/usr/bin/kinit", mode=PER_BROKER, note="Program that renews the tickets of a cache."
     )
-    sasl_kerberos_service_name = OptionalText(note="Name that the brokers have in Kerberos.")
-    sasl_kerberos_ticket_renew_jitter = Double(0.05, note="Random share by which ticket renewal is moved.")
-    sasl_kerberos_ticket_renew_window_factor = Double(0.8, note="Share of a ticket's life after which it is renewed.")
+    sasl_kerberos_min_time_before_relogin = Long(
+        60_000, mode=PER_BROKER, note="Shortest time between two Kerberos logins."
+    )
+    sasl_kerberos_principal_to_local_rules = Items(
+        ("DEFAULT",), mode=PER_BROKER, note="Rules that make short names of Kerberos principals."
+    )
+    sasl_kerberos_service_name = OptionalText(mode=PER_BROKER, note="Name that the brokers have in Kerberos.")
+    sasl_kerberos_ticket_renew_jitter = Double(
+        0.05, mode=PER_BROKER, note="Random share by which ticket renewal is moved."
+    )
+    sasl_kerberos_ticket_renew_window_factor = Double(
+        0.8, mode=PER_BROKER, note="Share of a ticket's life after which it is renewed."
+    )
     sasl_login_callback_handler_class = ClassName(unused=NO_JAVA, note="Class that supplies login data.")
     sasl_login_class = ClassName(unused=NO_JAVA, note="Class that does logins.")
     sasl_login_connect_timeout_ms = OptionalInt(importance=LOW, note="Time to connect to an external login server.")
     sasl_login_read_timeout_ms = OptionalInt(importance=LOW, note="Time to wait for an external login server's answer.")
     sasl_login_refresh_buffer_seconds = Short(
-        300, unused=NO_SASL, note="Time left of a login before which it is renewed."
+        300, unused=NO_SASL, mode=PER_BROKER, note="Time left of a login before which it is renewed."
     )
-    sasl_login_refresh_min_period_seconds = Short(60, unused=NO_SASL, note="Shortest time between two renewals.")
-    sasl_login_refresh_window_factor = Double(0.8, note="Share of a login's life after which it is renewed.")
-    sasl_login_refresh_window_jitter = Double(0.05, unused=NO_SASL, note="Random share by which that is moved.")
+    sasl_login_refresh_min_period_seconds = Short(
+        60, unused=NO_SASL, mode=PER_BROKER, note="Shortest time between two renewals."
+    )
+    sasl_login_refresh_window_factor = Double(
+        0.8, mode=PER_BROKER, note="Share of a login's life after which it is renewed."
+    )
+    sasl_login_refresh_window_jitter = Double(
+        0.05, unused=NO_SASL, mode=PER_BROKER, note="Random share by which that is moved."
+    )
     sasl_login_retry_backoff_max_ms = Long(
         10_000, importance=LOW, unused=NO_SASL, note="Longest wait before a failed external login is tried again."
     )
@@ -125,7 +140,7 @@ class SecurityKeys(Settings):
     sasl_mechanism_controller_protocol = Text(
         "GSSAPI", importance=HIGH, unused=NO_SASL, note="SASL mechanism between brokers and controllers."
     )
-    sasl_mechanism_inter_broker_protocol = Text("GSSAPI", note="SASL mechanism between brokers.")
+    sasl_mechanism_inter_broker_protocol = Text("GSSAPI", mode=PER_BROKER, note="SASL mechanism between brokers.")
     sasl_server_callback_handler_class = ClassName(
         note="Class that checks login data: only Kafka's own for OAUTHBEARER are known."
     )

@@ -13,6 +13,7 @@ HIGH: Final = Importance.HIGH
 LOW: Final = Importance.LOW
 CLUSTER_WIDE: Final = Mode.CLUSTER_WIDE
 PER_BROKER: Final = Mode.PER_BROKER
+PER_LISTENER: Final = Mode.PER_LISTENER
 
 ALL_METRICS: Final = "everything is counted, and costs nothing that could be saved"
 ONE_LOOP: Final = "one event loop does this work: there is no thread pool to size"

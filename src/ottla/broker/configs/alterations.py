@@ -16,6 +16,7 @@ from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.base.setting_types import BadValueError, parse_int, trim
 from ottla.broker.cluster.forwarding import is_here, opened
 from ottla.broker.configs.loggers import check_logger, set_logger
+from ottla.broker.security.changes import SecurityChangeError, is_security_key
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
@@ -24,6 +25,8 @@ from ottla.controller.decisions.config_changes import (
     ConfigResourceType,
     OperationType,
     decide_config_changes,
+    invalid_dynamic,
+    new_overrides,
 )
 from ottla.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -78,6 +81,7 @@ async def alter(asked: Sequence[Asked], request: Request, context: Context) -> l
             if change.resource_type == ConfigResourceType.BROKER_LOGGER:
                 change_loggers(change, validate_only=validate_only)
             else:
+                await check_security(change, context)
                 changes[place] = change
         except KafkaError as refusal:
             response.error_code, response.error_message = refusal.error, refusal.message
@@ -86,6 +90,20 @@ async def alter(asked: Sequence[Asked], request: Request, context: Context) -> l
     elif changes:
         await pass_on(changes, responses, request, context)
     return responses
+
+
+async def check_security(change: ConfigResourceChange, context: Context) -> None:
+    """Certificates and logins of this broker are tried before they are changed. Raises KafkaError."""
+    broker = context.broker
+    is_ours = change.resource_type == ConfigResourceType.BROKER and change.resource_name == str(broker.node_id)
+    if broker.security_changes is None or not is_ours:
+        return
+    if any(is_security_key(operation.name) for operation in change.operations):
+        own = new_overrides(broker.image, change, broker.settings)
+        try:
+            await broker.security_changes.check(broker.settings.with_dynamic(broker.settings.cluster_default, own))
+        except SecurityChangeError as problem:
+            raise invalid_dynamic(str(problem)) from None
 
 
 async def run_changes(

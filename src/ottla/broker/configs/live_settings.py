@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.topic_keys import topic_settings, validate_topic_overrides
 from ottla.base.topic_settings import TopicSettings
 from ottla.controller.image import MetadataImage
+from ottla.security.remote_settings import remote_problem
+
+logger = logging.getLogger(__name__)
 
 
 class LiveSettings:
@@ -16,6 +20,8 @@ class LiveSettings:
     def __init__(self, settings: BrokerSettings) -> None:
         self.broker = settings
         self._listeners: list[Callable[[BrokerSettings], None]] = []
+        self._seen: Mapping[str, str] = {}  # our own changes as the image has them, and what of them counts:
+        self._seen_allowed: Mapping[str, str] = self._seen
 
     def on_change(self, listener: Callable[[BrokerSettings], None]) -> None:
         """Call with the new settings whenever somebody changed them."""
@@ -34,7 +40,17 @@ class LiveSettings:
     def under(self, image: MetadataImage) -> BrokerSettings:
         """The broker's settings under the changes that an image has."""
         changes = image.broker_configs
-        return self.broker.with_dynamic(changes.get("", {}), changes.get(str(self.broker.node_id), {}))
+        return self.broker.with_dynamic(changes.get("", {}), self._allowed(changes.get(str(self.broker.node_id), {})))
+
+    def _allowed(self, own: Mapping[str, str]) -> Mapping[str, str]:
+        """Without what our file does not allow (any more)."""
+        if own is not self._seen:
+            problems = {name: remote_problem(self.broker, name, text) for name, text in own.items()}
+            for problem in filter(None, problems.values()):
+                logger.warning("a setting that was changed over the wire has no effect: %s", problem)
+            self._seen = own
+            self._seen_allowed = {name: text for name, text in own.items() if problems[name] is None}
+        return self._seen_allowed
 
     def of_topic(self, image: MetadataImage, topic: str) -> TopicSettings:
         return topic_settings(self.broker, image.topic_configs.get(topic, {}))

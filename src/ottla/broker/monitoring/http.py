@@ -5,6 +5,7 @@ Rules:
 2. Everything is bounded: heads, bodies, connections, and the time that a client may take for anything.
 3. What is not understood gets a 4xx with its reason, and the connection is closed.
 4. Bound to this machine only, it answers only to names of this machine: no web page can reach it by DNS rebinding.
+5. Whoever sends a wrong password waits for the refusal, and is then disconnected.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from ottla.base import tasks
@@ -31,6 +33,7 @@ CONNECTIONS_MAX: Final = 32
 REQUEST_SECONDS_MAX: Final = 10.0
 IDLE_SECONDS_MAX: Final = 120.0  # between two requests on one connection
 SEND_SECONDS_MAX: Final = 30.0
+REFUSAL_SECONDS: Final = 0.5  # to guess passwords takes time
 SLICE_SECONDS: Final = 0.002
 CHUNK_BYTES: Final = 32 * 1024
 TEXT: Final = "text/plain; charset=utf-8"
@@ -64,6 +67,14 @@ class HttpAnswer(NamedTuple):
     status: HTTPStatus = HTTPStatus.OK
 
 
+class Login(Protocol):
+    """Knows a password."""
+
+    def admits(self, header: str) -> bool:
+        """Whether the header `Authorization` of a request is right."""
+        ...
+
+
 Handler = Callable[[HttpRequest], HttpAnswer]
 NO_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # one that could not be read
 
@@ -71,16 +82,28 @@ NO_REQUEST: Final = HttpRequest("GET", "/", {}, {}, b"")  # one that could not b
 class HttpServer:
     """One listening socket and its few connections."""
 
-    def __init__(self, host: str, handler: Handler) -> None:
+    def __init__(
+        self, host: str, handler: Handler, login: Login | None = None, open_paths: frozenset[str] = frozenset()
+    ) -> None:
+        """`login` is asked about every request, except for `open_paths`."""
         self.host = host
         self.port = 0
         self._handler = handler
+        self._login = login
+        self._open_paths = open_paths
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, port: int) -> None:
+    async def start(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Raises OSError if the address cannot be had."""
-        self._server = await asyncio.start_server(self._on_connected, self.host, port, limit=HEAD_BYTES_MAX)
+        self._server = await asyncio.start_server(
+            self._on_connected,
+            self.host,
+            port,
+            limit=HEAD_BYTES_MAX,
+            ssl=tls,
+            ssl_handshake_timeout=REQUEST_SECONDS_MAX if tls is not None else None,
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -126,6 +149,7 @@ class HttpServer:
         except TimeoutError:
             raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive") from None
         self._check_host(request.headers.get("host", ""))
+        await self._check_login(request)
         keeps_open = request.headers.get("connection", "").lower() != "close" and not request.is_old
         await _send(writer, self._handler(request), request, keeps_open=keeps_open)
         return keeps_open
@@ -136,6 +160,14 @@ class HttpServer:
         name = name.strip("[]").lower()
         if is_loopback(self.host) and not (name in ("localhost", socket.gethostname().lower()) or _is_address(name)):
             raise BadRequestError(HTTPStatus.MISDIRECTED_REQUEST, "use a name or an address of this machine")
+
+    async def _check_login(self, request: HttpRequest) -> None:
+        if self._login is None or request.path in self._open_paths:
+            return
+        if not self._login.admits(request.headers.get("authorization", "")):
+            await asyncio.sleep(REFUSAL_SECONDS)
+            headers = {"WWW-Authenticate": 'Basic realm="ottla metrics", charset="UTF-8"'}
+            raise BadRequestError(HTTPStatus.UNAUTHORIZED, "these numbers are for who knows the password", **headers)
 
     async def _refuse(self, writer: asyncio.StreamWriter, problem: BadRequestError) -> None:
         answer = HttpAnswer(iter((f"{problem}\n",)), status=problem.status)

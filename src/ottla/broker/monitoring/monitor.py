@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.base import tasks
 from ottla.base.broker_checks import is_loopback
+from ottla.broker.monitoring.access import metrics_login, metrics_tls
 from ottla.broker.monitoring.cleaner_beans import CleanerBeans
 from ottla.broker.monitoring.http import HttpServer
 from ottla.broker.monitoring.loop_watch import LoopWatch
@@ -20,7 +21,7 @@ from ottla.broker.monitoring.observed import Observed
 from ottla.broker.monitoring.own_families import Disk, own_families, read_disks
 from ottla.broker.monitoring.process_beans import ProcessBeans
 from ottla.broker.monitoring.replication_beans import ReplicationBeans
-from ottla.broker.monitoring.routes import Routes
+from ottla.broker.monitoring.routes import OPEN_PATHS, Routes
 from ottla.broker.monitoring.state_beans import StateBeans
 from ottla.broker.monitoring.traffic_beans import TrafficBeans
 from ottla.metrics.beans import Source
@@ -49,9 +50,12 @@ class Monitor:
         beans = (self._traffic, self._state, self._cleaner, self._replication, ProcessBeans(self._collector))
         all_sources = [source for some in beans for source in some.sources]
         self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
-        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self))
+        self._login = metrics_login(node.settings)
+        self._tls = metrics_tls(node.settings)
+        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self), self._login, OPEN_PATHS)
         self._disks: list[Disk] = []
         self._looking: asyncio.Future[list[Disk]] | None = None
+        self._reading: asyncio.Future[None] | None = None  # the certificate
         self._ticker: asyncio.Task[None] | None = None
 
     @property
@@ -60,15 +64,19 @@ class Monitor:
 
     async def start(self) -> None:
         """Listen. Raises OSError if the address cannot be had."""
-        await self._server.start(self._node.settings.ottla_metrics_port)
+        tls = self._tls
+        await self._server.start(self._node.settings.ottla_metrics_port, tls.context() if tls is not None else None)
         host = self._server.host
-        if not is_loopback(host):
+        if not is_loopback(host) and self._login is None:
             logger.warning(
                 "metrics on %s:%d: everybody who can reach this machine can read them, without a password",
                 host,
                 self.port,
             )
-        logger.info("metrics on http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)
+        elif not is_loopback(host) and tls is None:
+            logger.warning("metrics on %s:%d: their password crosses the network as it is", host, self.port)
+        scheme, name = "https" if tls is not None else "http", f"[{host}]" if ":" in host else host
+        logger.info("metrics on %s://%s:%d/metrics", scheme, name, self.port)
         self._collector.watch()
         self._ticker = tasks.keep_running(self._tick_forever, "bringing the metrics up to date")
 
@@ -127,6 +135,7 @@ class Monitor:
         self._state.tick(elapsed_s)
         self._replication.tick(elapsed_s)
         self._look_at_disks()
+        self._look_at_certificate()
         until = time.monotonic() + SLICE_SECONDS
         for _ in self._traffic.tick(elapsed_s):
             if time.monotonic() > until:
@@ -140,6 +149,11 @@ class Monitor:
             loop = asyncio.get_running_loop()
             self._looking = loop.run_in_executor(self._node.workers, read_disks, paths)
             self._looking.add_done_callback(self._take_disks)
+
+    def _look_at_certificate(self) -> None:
+        if self._tls is not None and (self._reading is None or self._reading.done()):
+            loop = asyncio.get_running_loop()
+            self._reading = loop.run_in_executor(self._node.workers, self._tls.refresh)
 
     def _take_disks(self, looked: asyncio.Future[list[Disk]]) -> None:
         if not looked.cancelled():

@@ -4,6 +4,8 @@
 /jolokia   the same numbers under Kafka's MBean names, as Jolokia's JSON
 /healthz   200 while the process is alive
 /readyz    200 once every partition is served, 503 before and while it stops
+
+The last two ask for no password, if there is one.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ottla.metrics.beans import Source
 from ottla.metrics.prometheus import CONTENT_TYPE, Family, render, render_families
 
 JSON: Final = "application/json; charset=utf-8"
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # for whoever starts and watches processes: no password
 INDEX: Final = "/metrics\n/metrics?partitions=true\n/jolokia\n/healthz\n/readyz\n"
 JOLOKIA: Final = "/jolokia"
 

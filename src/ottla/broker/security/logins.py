@@ -49,15 +49,25 @@ class ListenerRules(NamedTuple):
     failure_delay_ms: int
 
 
+def makers_of(rules: ListenerRules) -> dict[str, MakeExchange]:
+    return {name: mechanism.make for name, mechanism in rules.mechanisms.items()}
+
+
 class ConnectionLogin:
     """The login of one connection, and what is to be undone when it ends."""
 
     def __init__(self, connection: Connection, rules: ListenerRules) -> None:
         self.connection = connection
         self.rules = rules
-        self.machine = Login({name: mechanism.make for name, mechanism in rules.mechanisms.items()})
+        self.machine = Login(makers_of(rules))
         self.frame_bytes_max = connection.frame_bytes_max  # after the login
         self.timer: asyncio.TimerHandle | None = None
+
+    def follow(self, rules: ListenerRules) -> None:
+        """A login that is repeated is held to what counts now: a password that was changed is the new one."""
+        if rules is not self.rules and self.machine.stage is not Stage.TOKENS:
+            self.rules = rules
+            self.machine.offer(makers_of(rules))
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -77,6 +87,10 @@ class Logins:
         self._clock = clock
         self._workers = workers
         self.traffic_of: Callable[[str], ListenerTraffic] = lambda _: ListenerTraffic()  # where logins are counted
+
+    def use(self, listeners: dict[str, ListenerRules]) -> None:
+        """Settings have changed: what counts from the next handshake on."""
+        self._listeners = listeners
 
     def on_open(self, connection: Connection) -> None:
         """Somebody has connected."""
@@ -104,6 +118,7 @@ class Logins:
         if login is None:
             return SaslHandshakeResponse(error_code=Error.ILLEGAL_SASL_STATE)
         machine, client = login.machine, context.client
+        login.follow(self._listeners.get(client.listener_name, login.rules))
         error = machine.choose(mechanism, context.api_version, self._clock.monotonic_ms())
         if error is Error.ILLEGAL_SASL_STATE and machine.stage is Stage.NOTHING:
             return SaslHandshakeResponse(error_code=error)

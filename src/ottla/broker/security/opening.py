@@ -1,5 +1,7 @@
 """The logins of a broker, put together when it starts: those of its clients, and its own at other brokers.
 
+`open_changes` is how they become others while it runs.
+
 What is wrong with settings or JAAS comes out as LoginSettingsError: one line, and the broker does not start.
 """
 
@@ -12,12 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import Clock
 from ottla.base.setting_types import BadValueError
-from ottla.broker.security.logins import Logins
+from ottla.broker.node import Node
+from ottla.broker.security.changes import Makers, SecurityChanges
+from ottla.broker.security.logins import ListenerRules, Logins
 from ottla.broker.security.scram_credentials import ImageCredentials
 from ottla.controller.holder import ImageHolder
 
 if TYPE_CHECKING:
-    from ottla.network.peer import LogIn
+    from ottla.broker.security.peer_login import PeerLogin
+    from ottla.broker.security.tls import BrokerTls
+    from ottla.security.sasl.client_logins import ClientLogin
 
 R = TypeVar("R")
 
@@ -30,12 +36,42 @@ def open_logins(
     settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor, images: ImageHolder
 ) -> Logins:
     """The gate of listeners that ask for a login."""
-    if not any(listener.protocol.startswith("SASL_") for listener in settings.listeners):
-        return Logins({}, clock, workers)
-    from ottla.broker.security.listener_rules import listener_rules  # noqa: PLC0415 (others start without it)
+    make = _rules_maker(environment, clock, images)
+    return Logins(_told(lambda: make(settings)), clock, workers)
 
+
+def open_changes(
+    settings: BrokerSettings,
+    environment: Mapping[str, str],
+    node: Node,
+    logins: Logins,
+    peer_login: PeerLogin | None,
+    tls: BrokerTls | None,
+) -> SecurityChanges:
+    """What makes other settings count while the broker runs."""
+
+    def make_login(changed: BrokerSettings) -> ClientLogin | None:
+        from ottla.broker.security.peer_login import inter_broker_login  # noqa: PLC0415
+
+        return inter_broker_login(changed, environment)
+
+    makers = Makers(_rules_maker(environment, node.clock, node.images), make_login)
+    return SecurityChanges(settings, makers, logins, peer_login, tls, node.workers)
+
+
+def _rules_maker(
+    environment: Mapping[str, str], clock: Clock, images: ImageHolder
+) -> Callable[[BrokerSettings], dict[str, ListenerRules]]:
     credentials = ImageCredentials(images)
-    return Logins(_told(lambda: listener_rules(settings, environment, credentials, clock)), clock, workers)
+
+    def make(settings: BrokerSettings) -> dict[str, ListenerRules]:
+        if not any(listener.protocol.startswith("SASL_") for listener in settings.listeners):
+            return {}
+        from ottla.broker.security.listener_rules import listener_rules  # noqa: PLC0415 (others start without it)
+
+        return listener_rules(settings, environment, credentials, clock)
+
+    return make
 
 
 def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor) -> None:
@@ -45,11 +81,15 @@ def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock
         open_peer_login(settings, environment, workers)
 
 
-def open_peer_login(settings: BrokerSettings, environment: Mapping[str, str], workers: Executor) -> LogIn | None:
+def open_peer_login(settings: BrokerSettings, environment: Mapping[str, str], workers: Executor) -> PeerLogin | None:
     """How this broker logs in at the others; None if they ask for no login."""
-    from ottla.broker.security.peer_login import peer_login  # noqa: PLC0415 (a broker alone starts without it)
+    from ottla.broker.security.peer_login import (  # noqa: PLC0415 (a broker alone starts without it)
+        PeerLogin,
+        inter_broker_login,
+    )
 
-    return _told(lambda: peer_login(settings, environment, workers))
+    login = _told(lambda: inter_broker_login(settings, environment))
+    return PeerLogin(login, workers) if login is not None else None
 
 
 def _told(make: Callable[[], R]) -> R:

@@ -7,31 +7,27 @@ section KafkaServer), and the mechanism is `sasl.mechanism.inter.broker.protocol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from ottla.base.broker_settings import BrokerSettings
-from ottla.base.errors import Error
 from ottla.base.listener_keys import split_listener_key
 from ottla.broker.security.listener_rules import inter_broker_listener, server_logins
-from ottla.network.peer import LogIn, Peer, PeerError
-from ottla.protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from ottla.network.peer import Peer, PeerError
+from ottla.protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.jaas import JaasError
 from ottla.security.sasl.client_logins import ClientLogin, make_login
 from ottla.security.sasl.mechanism import LoginError
+from ottla.security.sasl.token_exchange import HANDSHAKE_VERSION, LoginRefusedError, TokenExchange
 
-HANDSHAKE_VERSION: Final = 1  # the tokens that follow are requests
 SASL_AUTHENTICATE: Final = 36
-STEPS_MAX: Final = 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def peer_login(settings: BrokerSettings, environment: Mapping[str, str], workers: Executor) -> LogIn | None:
+def inter_broker_login(settings: BrokerSettings, environment: Mapping[str, str]) -> ClientLogin | None:
     """None if the others ask for no login. Raises JaasError."""
     listener = inter_broker_listener(settings)
     if listener is None or not listener.protocol.startswith("SASL_"):
@@ -43,8 +39,7 @@ def peer_login(settings: BrokerSettings, environment: Mapping[str, str], workers
             "when SASL is used for inter-broker communication"
         )
     module = server_logins(settings, environment).module_of(listener.name, mechanism)
-    login = make_login(mechanism, properties_of(settings, listener.name, mechanism), module)
-    return PeerLogin(login, workers).log_in
+    return make_login(mechanism, properties_of(settings, listener.name, mechanism), module)
 
 
 def properties_of(settings: BrokerSettings, listener: str, mechanism: str) -> dict[str, str]:
@@ -59,42 +54,38 @@ def properties_of(settings: BrokerSettings, listener: str, mechanism: str) -> di
 
 
 class PeerLogin:
-    """One for all outgoing connections of a broker."""
+    """One for all outgoing connections of a broker; `login` may be another one from the next connection on."""
 
     def __init__(self, login: ClientLogin, workers: Executor) -> None:
-        self._login = login
+        self.login = login
         self._workers = workers
 
     async def log_in(self, peer: Peer) -> int:
         """Log a new connection in; how long that is good for, in ms, 0 for ever."""
-        mechanism = self._login.mechanism
-        handshake = SaslHandshakeRequest(mechanism=mechanism)
-        answer = await peer.greet(handshake, SaslHandshakeResponse, HANDSHAKE_VERSION)
-        if answer.error_code:
-            offered = ", ".join(answer.mechanisms) or "no mechanism"
-            raise PeerError(f"{peer.address} refuses a login with {mechanism}: it offers {offered}")
+        exchange = TokenExchange(self.login, peer.host)
+        answer = await peer.greet(exchange.handshake(), SaslHandshakeResponse, HANDSHAKE_VERSION)
         try:
-            return await self._exchange(peer)
+            exchange.take_handshake(answer)
+        except LoginRefusedError as refused:
+            offered = ", ".join(refused.offered) or "no mechanism"
+            text = f"{peer.address} refuses a login with {exchange.mechanism}: it offers {offered}"
+            raise PeerError(text) from None
+        run = call_here if exchange.is_quick else self._call_in_worker
+        version = peer.version_of(SASL_AUTHENTICATE)
+        try:
+            request: SaslAuthenticateRequest | None = await run(exchange.begin)
+            while request is not None:
+                request = await run(exchange.step, await peer.greet(request, SaslAuthenticateResponse, version))
         except LoginError as problem:
             raise PeerError(f"the login at {peer.address} failed: {problem}") from None
+        return exchange.lifetime_ms
 
-    async def _exchange(self, peer: Peer) -> int:
-        version = peer.version_of(SASL_AUTHENTICATE)
-        exchange = self._login.make(peer.host)
-        loop = asyncio.get_running_loop()
-        token = exchange.first() if exchange.is_quick else await loop.run_in_executor(self._workers, exchange.first)
-        for _ in range(STEPS_MAX):
-            answer = await peer.greet(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, version)
-            if answer.error_code != Error.NONE:
-                raise LoginError(answer.error_message or f"error {answer.error_code}")
-            received = bytes(answer.auth_bytes)
-            if exchange.is_quick:
-                token = exchange.step(received)
-            else:
-                token = await loop.run_in_executor(self._workers, exchange.step, received)
-            if exchange.is_done:
-                return answer.session_lifetime_ms
-        raise LoginError("it comes to no end")
+    def _call_in_worker(self, work: Callable[P, R], *words: P.args, **_: P.kwargs) -> Awaitable[R]:
+        return asyncio.get_running_loop().run_in_executor(self._workers, work, *words)
 
     def __repr__(self) -> str:
-        return f"<PeerLogin {self._login!r}>"
+        return f"<PeerLogin {self.login!r}>"
+
+
+async def call_here(work: Callable[P, R], *words: P.args, **named: P.kwargs) -> R:
+    return work(*words, **named)

@@ -1,16 +1,16 @@
 """TLS of one broker: a context for each listener that speaks it, and one for connections to other brokers.
 
-Certificates are read when the broker starts (what is wrong with them stops it) and looked at every few seconds.
+Certificates are read when the broker starts (what is wrong with them stops it) and looked at every few seconds, and
+whenever settings have changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
-from collections.abc import Iterator
 from concurrent.futures import Executor
-from functools import partial
 from typing import Final
 
 from ottla.base.broker_keys.tls import TlsKeys
@@ -35,11 +35,46 @@ OVER_TLS: Final = ("SSL", "SASL_SSL")
 class TlsListener:
     """One listener, as the network room sees it (ListenerTls)."""
 
-    def __init__(self, live: LiveContext, mapping: PrincipalMapping | None, clock: Clock) -> None:
-        """Without a mapping certificates are no principals: a login follows."""
-        self.live = live
-        self._mapping = mapping
+    def __init__(self, settings: BrokerSettings, listener: Listener, clock: Clock) -> None:
+        """Raises TlsError."""
+        self._listener = listener
         self._clock = clock
+        keys = self.keys(settings)
+        try:
+            self._mapping = self._mapping_of(keys)
+            self.live = LiveContext(f"listener {listener.name}", keys, server_context)
+        except TlsError as problem:
+            raise TlsError(f"listener {listener.name}: {problem}") from None
+
+    def keys(self, settings: BrokerSettings) -> TlsKeys:
+        keys = keys_of_listener(settings, self._listener.name)
+        own = listener_key(self._listener.name, "ssl.client.auth")
+        if self._listener.protocol != "SASL_SSL" or own in settings.texts:
+            return keys
+        # as with Kafka: where a login follows, certificates must be asked for by name
+        return TlsKeys({**keys.texts, "ssl.client.auth": "none"})
+
+    def check(self, settings: BrokerSettings) -> None:
+        """Whether such settings can be used. Raises TlsError."""
+        keys = self.keys(settings)
+        self._mapping_of(keys)
+        self.live.check(keys)
+
+    def refresh(self, settings: BrokerSettings) -> None:
+        """Read what has changed; what cannot be used leaves everything as it is."""
+        keys = self.keys(settings)
+        self.live.refresh(keys)
+        with contextlib.suppress(TlsError):  # whoever made the change was told
+            self._mapping = self._mapping_of(keys)
+
+    def _mapping_of(self, keys: TlsKeys) -> PrincipalMapping | None:
+        """None: certificates are no principals, since a login follows."""
+        if self._listener.protocol == "SASL_SSL":
+            return None
+        try:
+            return PrincipalMapping(keys.ssl_principal_mapping_rules)
+        except MappingError as problem:
+            raise TlsError(str(problem)) from None
 
     def context(self) -> ssl.SSLContext:
         return self.live.context()
@@ -63,8 +98,9 @@ class BrokerTls:
         self._workers = workers
         self._warnings = LogLimiter(EXPIRY_WARNING_SECONDS)
         self._settings = settings
+        self._looking = asyncio.Lock()
         self.listeners = {
-            listener.name: _listener(settings, listener, clock)
+            listener.name: TlsListener(settings, listener, clock)
             for listener in settings.listeners
             if listener.protocol in OVER_TLS
         }
@@ -80,18 +116,25 @@ class BrokerTls:
         """Other settings from now on; what they name is read by the next look."""
         self._settings = settings
 
+    def check(self, settings: BrokerSettings) -> None:
+        """Whether such settings can be used; reads files, so a worker runs it. Raises TlsError."""
+        for listener in self.listeners.values():
+            listener.check(settings)
+        if self.outgoing is not None:
+            self.outgoing.check(keys_of_listener(settings, self._between))
+
     async def look(self) -> None:
-        """Whether any file has changed, or will soon be of no use."""
+        """Whether any file or setting has changed, or a certificate will soon be of no use."""
         loop = asyncio.get_running_loop()
-        for live, keys in self._all():
-            await loop.run_in_executor(self._workers, live.refresh, keys)
+        async with self._looking:
+            await loop.run_in_executor(self._workers, self._refresh, self._settings)
         self._warn_of_expiry(loop.time())
 
-    def _all(self) -> Iterator[tuple[LiveContext, TlsKeys]]:
-        for name, listener in self.listeners.items():
-            yield listener.live, keys_of_listener(self._settings, name)
+    def _refresh(self, settings: BrokerSettings) -> None:
+        for listener in self.listeners.values():
+            listener.refresh(settings)
         if self.outgoing is not None:
-            yield self.outgoing, keys_of_listener(self._settings, self._between)
+            self.outgoing.refresh(keys_of_listener(settings, self._between))
 
     def _warn_of_expiry(self, now: float) -> None:
         for name, listener in self.listeners.items():
@@ -104,20 +147,6 @@ class BrokerTls:
 
     def __repr__(self) -> str:
         return f"<BrokerTls of {', '.join(self.listeners) or 'no listener'}>"
-
-
-def _listener(settings: BrokerSettings, listener: Listener, clock: Clock) -> TlsListener:
-    keys = keys_of_listener(settings, listener.name)
-    has_login = listener.protocol == "SASL_SSL"
-    client_auth = None
-    if has_login and listener_key(listener.name, "ssl.client.auth") not in settings.texts:
-        client_auth = "none"  # as with Kafka: where a login follows, certificates must be asked for by name
-    try:
-        mapping = None if has_login else PrincipalMapping(keys.ssl_principal_mapping_rules)
-        live = LiveContext(f"listener {listener.name}", keys, partial(server_context, client_auth=client_auth))
-    except (TlsError, MappingError) as problem:
-        raise TlsError(f"listener {listener.name}: {problem}") from None
-    return TlsListener(live, mapping, clock)
 
 
 def keys_of_listener(settings: BrokerSettings, listener: str) -> TlsKeys:

@@ -14,21 +14,25 @@ from collections.abc import Sequence
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.checks import diagnose
+from ottla.cli.doctor.checks import diagnose, in_order
 from ottla.cli.doctor.facts import Facts, gather
 from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
 from ottla.cli.doctor.held_up import check_held_up
 from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.doctor.probing import login_findings
+from ottla.cli.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
 from ottla.cli.quotas.shares import shares_of
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
 from ottla.cli.top.reading import VARIABLE, Reading, read_metrics
+from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.security.client_principal import client_principal
 
 EXAMPLES = """
 ottla doctor
 ottla doctor --bootstrap-server old-kafka:9092 --json
+ottla doctor --command-config alice.properties --topic orders --group billing       may alice do that?
 ottla doctor --zookeeper 127.0.0.1:2181         compare with what ZooKeeper holds
 ottla doctor --url http://127.0.0.1:9404        also who is behind because of a quota
 ottla doctor --log server.log                   what a log tells of
@@ -52,14 +56,14 @@ def run(arguments: Sequence[str]) -> int:
             client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
             before = _metrics(options)
             facts = gather(client, PAUSE_SECONDS)
+            rights = _rights(client, options, properties)
     except ClientError as problem:
         findings = login_findings(problem, bootstrap_of(options), properties)
         if not findings:
             raise
         return _tell(findings, options, None)
-    findings = diagnose(facts)
     shares = [share for pair in zip(before, _metrics(options), strict=True) for share in shares_of(*pair)]
-    findings += check_held_up(facts, shares)
+    findings = in_order([*rights, *diagnose(facts), *check_held_up(facts, shares)])
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
@@ -72,6 +76,8 @@ def _parser() -> Parser:
         prog="ottla doctor", description="Tell what is wrong with a cluster, why, and what helps.", examples=EXAMPLES
     )
     add_connection(parser)
+    parser.add_argument("--topic", action="append", default=[], help="may this login use it? Can be repeated")
+    parser.add_argument("--group", action="append", default=[], help="may this login read as this group?")
     parser.add_argument("--json", action="store_true", help="findings as one JSON document")
     parser.add_argument("--strict", action="store_true", help="warnings count as problems for the exit code")
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="compare with what ZooKeeper holds")
@@ -89,6 +95,20 @@ def _parser() -> Parser:
 def _metrics(options: argparse.Namespace) -> list[Reading]:
     named = os.environ.get(VARIABLE)
     return [read_metrics(url) for url in options.url or ([named] if named else [])]
+
+
+def _rights(client: Client, options: argparse.Namespace, properties: dict[str, str]) -> list[Finding]:
+    """What this login may do; a broker that cannot be asked has been told of by then."""
+    principal = client_principal(properties)
+    try:
+        topics = ask_topic_rights(client, options.topic or None)
+    except ClientError:
+        topics = []
+    groups = ask_group_rights(client, options.group)
+    return [
+        *topic_findings(topics, principal, are_named=bool(options.topic)),
+        *group_findings(groups, principal),
+    ]
 
 
 def _of_logs(paths: Sequence[str]) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 `from-kafka` reads log folders that Kafka left (ZooKeeper or KRaft mode), copies the topics that it is told about, and
 writes the metadata store that a broker starts with. The source is never written to, unless --in-place asks for it.
-`to-zookeeper` prints the commands that make the same topics known to a Kafka of ZooKeeper mode.
+Folders of KRaft bring access rules and SCRAM users along; those of ZooKeeper mode have none, they stand in ZooKeeper.
+`to-zookeeper` prints the commands that make topics, rules and users known to a Kafka of ZooKeeper mode.
 `to-cluster` moves the metadata of a broker that was alone into ZooKeeper, so that others can join it.
 """
 
@@ -23,9 +24,9 @@ from ottla.cli.migration.plan import Choice, Plan, PlannedTopic, make_plan
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
 from ottla.cli.topics.described_topics import DescribedTopic, parse_described
-from ottla.controller.migration.adoption import AdoptedTopic, write_store
+from ottla.controller.migration.adoption import NO_RIGHTS, AdoptedRights, AdoptedTopic, write_store
 from ottla.controller.migration.kraft_log import KraftMetadata, read_kraft_log
-from ottla.controller.migration.zookeeper_commands import commands
+from ottla.controller.migration.zookeeper_commands import NotForKafkaError, commands
 from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.store import StoreError
 from ottla.controller.tree import encode_uuid
@@ -73,6 +74,7 @@ def _parser() -> Parser:
     taking.add_argument("--node-id", type=not_negative, metavar="N", help="default: that of meta.properties, or 1")
     taking.add_argument("--fill-missing", action="store_true", help="partitions that are not here come up empty")
     taking.add_argument("--link", action="store_true", help="hard links instead of copies for finished segments")
+    taking.add_argument("--without-rights", action="store_true", help="leave access rules and SCRAM users behind")
     taking.add_argument("--dry-run", action="store_true", help="only show what would be done")
     taking.set_defaults(action=_take)
     giving = commands.add_parser("to-zookeeper", help="print zkCli commands that make the topics known to Kafka 3.9")
@@ -101,7 +103,12 @@ def _take(options: argparse.Namespace) -> int:
 def _take_from(folders: list[ForeignFolder], options: argparse.Namespace) -> int:
     metadata = read_metadata_log(folders)
     plan = make_plan(folders, read_choice(metadata, options))
+    rights = read_rights(metadata, options)
     show(plan, folders)
+    if rights != NO_RIGHTS:
+        warn(
+            f"note: {shown_rights(rights)} come along; they count with authorizer.class.name and super.users as before"
+        )
     if plan.problems:
         for problem in plan.problems:
             warn(f"ottla migrate: {problem}")
@@ -122,12 +129,12 @@ def _take_from(folders: list[ForeignFolder], options: argparse.Namespace) -> int
     arrival = Arrival(folders, None if options.in_place else options.data, *owner, links=options.link)
     if metadata is not None:
         arrival.producer_id_max = metadata.next_producer_id - 1
-    bring(plan, arrival)
+    bring(plan, arrival, rights)
     warnings = arrival.warnings
     for warning in warnings:
         warn(f"warning: {warning}")
     paths = ",".join(map(os.path.abspath, options.folders if options.in_place else [options.data]))
-    print(f"took {len(plan.taken)} topic{'' if len(plan.taken) == 1 else 's'}. Start the broker with:")
+    print(f"took {counted(len(plan.taken), 'topic')}. Start the broker with:")
     print(f"  ottla broker --override broker.id={owner[0]} --override log.dirs={paths}")
     return 0
 
@@ -163,6 +170,28 @@ def read_metadata_log(folders: list[ForeignFolder]) -> KraftMetadata | None:
     return None if found is None else read_kraft_log(found)
 
 
+def read_rights(metadata: KraftMetadata | None, options: argparse.Namespace) -> AdoptedRights:
+    """A log of which something is not understood is not taken for less than it says."""
+    if metadata is None or options.without_rights:
+        return NO_RIGHTS
+    if metadata.not_understood:
+        some = "; ".join(metadata.not_understood[:3])
+        raise ToolError(
+            f"{len(metadata.not_understood)} records of the metadata log cannot be understood, access rules may be "
+            f"among them ({some}). --without-rights takes the topics alone"
+        )
+    return AdoptedRights(metadata.acls, {name: config for name, config in metadata.users.items() if config})
+
+
+def shown_rights(rights: AdoptedRights) -> str:
+    rules = sum(map(len, rights.acls.values()))
+    return f"{counted(rules, 'access rule')} and {counted(len(rights.users), 'SCRAM user')}"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def describe_kraft(metadata: KraftMetadata) -> dict[str, DescribedTopic]:
     return {
         topic.name: DescribedTopic(encode_uuid(topic.topic_id), topic.partition_count, metadata.configs_of(topic.name))
@@ -194,7 +223,7 @@ def check_target(target: str, *, is_in_place: bool) -> None:
         raise ToolError(f"{target} is not an empty folder: choose a new one for --data")
 
 
-def bring(plan: Plan, arrival: Arrival) -> None:
+def bring(plan: Plan, arrival: Arrival, rights: AdoptedRights) -> None:
     """Copy, read and write down everything; a failure leaves no half of it behind."""
     total_bytes = sum(topic.size_bytes for topic in plan.taken)
     label, rounds = ("reading", 1) if arrival.target is None else ("copying", 2)
@@ -209,6 +238,7 @@ def bring(plan: Plan, arrival: Arrival) -> None:
             cluster_id=arrival.cluster_id,
             topics=adopted,
             producer_id_max=arrival.producer_id_max,
+            rights=rights,
         )
     except BaseException:
         arrival.undo()
@@ -264,7 +294,7 @@ def _give(options: argparse.Namespace) -> int:
     try:
         look_at(options.data).unlock()
         lines = commands(options.data)
-    except (LogDirError, StoreError) as problem:
+    except (LogDirError, StoreError, NotForKafkaError) as problem:
         raise ToolError(str(problem)) from None
     for line in lines:
         print(line)

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
             "delivery.timeout.ms": DELIVERY_MS,
             "compression.type": options.compression,
         }
-        sender = Sender("ottla produce", options.topic, producer_settings(bootstrap, own, properties))
+        sender = Sender("ottla produce", options.topic, producer_settings(bootstrap, own, properties), properties)
         is_prompting = not (options.messages or options.file) and is_terminal(sys.stdin) and is_terminal(sys.stdout)
         code = send_all(sender, lines, is_prompting=is_prompting, partition=options.partition)
     except LineError as problem:

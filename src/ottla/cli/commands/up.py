@@ -149,7 +149,8 @@ def metrics_settings() -> dict[str, str]:
 def metrics_address(settings: Mapping[str, str]) -> str | None:
     """What to open in a browser; None without an endpoint, or if only the broker knows its port."""
     port = settings.get("ottla.metrics.port", "-1")
-    return f"http://{settings.get('ottla.metrics.host', HOST)}:{port}/metrics" if port not in ("-1", "0") else None
+    scheme = "https" if "ottla.metrics.ssl.keystore.location" in settings else "http"
+    return f"{scheme}://{settings.get('ottla.metrics.host', HOST)}:{port}/metrics" if port not in ("-1", "0") else None
 
 
 def prepare_folder(data: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ottla.cli.doctor import cluster, inside
 from ottla.cli.doctor.facts import Facts
@@ -35,6 +35,9 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    found = [finding for check in CHECKS for finding in check(facts)]
+    return in_order(finding for check in CHECKS for finding in check(facts))
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
     order = list(Severity)
-    return sorted(found, key=lambda finding: order.index(finding.severity))
+    return sorted(findings, key=lambda finding: order.index(finding.severity))

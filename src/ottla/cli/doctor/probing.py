@@ -15,10 +15,11 @@ from ottla.cli.doctor.logins import LOGIN_CASE, MECHANISM
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
-from ottla.client.login import HANDSHAKE_VERSION
 from ottla.client.versions import offered_versions
 from ottla.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.client_protocol import client_protocol
+from ottla.security.sasl.client_logins import mechanism_of
+from ottla.security.sasl.token_exchange import HANDSHAKE_VERSION
 
 TIMEOUT_MS = 3_000
 LOGIN_ERRORS = (Error.SASL_AUTHENTICATION_FAILED, Error.ILLEGAL_SASL_STATE)
@@ -54,7 +55,7 @@ def _of_mechanisms(
     if offered and not has_login:
         wanted = "SASL_SSL" if protocol == "SSL" else "SASL_PLAINTEXT"
         return [_wrong_protocol(address, f"asks for a login ({', '.join(offered)})", protocol, wanted)]
-    mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI").strip().upper()
+    mechanism = mechanism_of(properties)
     if has_login and offered and mechanism not in offered:
         return [
             Finding(

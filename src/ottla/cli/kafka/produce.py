@@ -114,7 +114,7 @@ def _run(options: KafkaOptions) -> int:
     max_block_ms = options.number("max-block-ms", LONG_MAX)
     wait_for_topic(bootstrap, topic, properties, MAX_BLOCK_MS if max_block_ms is None else max(max_block_ms, 1))
     settings = producer_settings(bootstrap, option_properties(options), {"client.id": "console-producer"}, properties)
-    sender = Sender(TOOL, topic, settings, is_synchronous=options.has("sync"))
+    sender = Sender(TOOL, topic, settings, properties, is_synchronous=options.has("sync"))
     is_prompting = is_terminal(sys.stdin) and is_terminal(sys.stdout)
     lines = parsed_lines(reader, stdin_bytes(), is_prompting)
     return send_all(sender, lines, is_prompting=is_prompting)

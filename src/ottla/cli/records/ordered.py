@@ -25,7 +25,7 @@ class TopicWriter:
     def __init__(self, bootstrap: str, topic: str, partition: int | None, properties: Mapping[str, str]) -> None:
         wait_for_topic(bootstrap, topic, properties, MAX_BLOCK_MS)
         own = {"client.id": "ottla-consume", "linger.ms": LINGER_MS, "batch.size": BATCH_BYTES}
-        self.sender = Sender("ottla consume", topic, producer_settings(bootstrap, own, properties))
+        self.sender = Sender("ottla consume", topic, producer_settings(bootstrap, own, properties), properties)
         self.partition = partition
         self.count = 0
 

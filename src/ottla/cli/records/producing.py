@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from ottla.base.errors import Error
@@ -61,6 +61,8 @@ def wait_for_topic(bootstrap: str, topic: str, properties: Mapping[str, str], ti
             except ClientError as problem:
                 if problem.error is Error.INVALID_TOPIC_EXCEPTION:
                     raise ToolError(topic_name_problem(topic) or f"{topic!r} is not a valid topic name") from None
+                if problem.error is Error.TOPIC_AUTHORIZATION_FAILED:
+                    raise ToolError(forbidden(topic, properties)) from None
                 if problem.error is not Error.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 if client.clock.monotonic_ms() >= deadline_ms:
@@ -73,11 +75,35 @@ def wait_for_topic(bootstrap: str, topic: str, properties: Mapping[str, str], ti
                 return
 
 
+def forbidden(topic: str, properties: Mapping[str, str]) -> str:
+    """Who may not write to what, and the command that allows it."""
+    from shlex import quote  # noqa: PLC0415 (only where something is refused)
+
+    from ottla.security.client_principal import client_principal  # noqa: PLC0415
+
+    principal = client_principal(properties)
+    allowed = quote(principal) if principal is not None else "User:NAME"
+    return (
+        f"{principal or 'this login'} is not authorized to write to topic {topic}. "
+        f"Allow it with: ottla acls add --allow {allowed} --producer --topic {quote(topic)}"
+    )
+
+
 class Sender:
     """Sends records to one topic and counts what became of them."""
 
-    def __init__(self, name: str, topic: str, settings: Mapping[str, Any], *, is_synchronous: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        settings: Mapping[str, Any],
+        properties: Mapping[str, str],
+        *,
+        is_synchronous: bool = False,
+    ) -> None:
+        """`settings` are the library's, `properties` what the user gave: they tell who he is."""
         self.name = name
+        self._properties = properties
         self.topic = topic
         self.is_synchronous = is_synchronous
         self.library = library()
@@ -112,18 +138,28 @@ class Sender:
                 self.producer.produce(self.topic, line.value, line.key, on_delivery=delivered, **details)
                 break
             except BufferError:
-                self.producer.poll(POLL_SECONDS)
+                self._listen(self.producer.poll, POLL_SECONDS)
             except self.library.KafkaException as problem:
                 self._report(number, line, problem.args[0])
                 break
-        self.producer.poll(0)
+        self._listen(self.producer.poll, 0)
         if self.is_synchronous:
             self.flush()
+
+    def _listen(self, wait: Callable[[float], int], seconds: float) -> int:
+        """What the library cannot go on after ends the tool."""
+        try:
+            return wait(seconds)
+        except self.library.KafkaException as problem:
+            error = problem.args[0]
+            # an idempotent producer may be one if it may write to any topic at all
+            is_forbidden = error.name() == Error.CLUSTER_AUTHORIZATION_FAILED.name
+            raise ToolError(forbidden(self.topic, self._properties) if is_forbidden else sentence(error)) from None
 
     def flush(self, seconds: float | None = None) -> None:
         """Wait until every record has been stored or given up, or until the time is over."""
         rounds = None if seconds is None else int(seconds / POLL_SECONDS)
-        while self.producer.flush(POLL_SECONDS):
+        while self._listen(self.producer.flush, POLL_SECONDS):
             if rounds is not None:
                 rounds -= 1
                 if rounds <= 0:
@@ -140,8 +176,15 @@ class Sender:
         self.failed += 1
         if self.failed <= FAILURES_SHOWN_MAX:
             size = len(line.key or b"") + len(line.value or b"")
-            why = _why(line, error)
+            why = self._why(line, error)
             warn(f"{self.name}: message {number} ({size} bytes) was not stored in {self.topic}: {why}")
+
+    def _why(self, line: Line, error: Any) -> str:
+        if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
+            return f"it is for partition {line.partition}, which the topic does not have"
+        if error.name() == Error.TOPIC_AUTHORIZATION_FAILED.name:
+            return forbidden(self.topic, self._properties)
+        return sentence(error)
 
     def __repr__(self) -> str:
         return f"<Sender {self.topic} sent={self.sent} stored={self.stored} failed={self.failed}>"
@@ -161,12 +204,6 @@ def send_all(sender: Sender, lines: Iterable[Line], *, is_prompting: bool = Fals
         if not is_everything_read:
             sender.flush(FLUSH_SECONDS_ON_STOP)
     return sender.finish()
-
-
-def _why(line: Line, error: Any) -> str:
-    if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
-        return f"it is for partition {line.partition}, which the topic does not have"
-    return sentence(error)
 
 
 def sentence(error: Any) -> str:

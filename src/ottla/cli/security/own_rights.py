@@ -9,34 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.base.security import ANONYMOUS, SEPARATOR, WILDCARD, Operation
+from ottla.base.security import ANONYMOUS, WILDCARD, Operation
 from ottla.cli.acls.wishes import CLUSTER, words_of
 from ottla.security.acls import Acls
 from ottla.security.authorizer import Authorizer
+from ottla.security.client_principal import client_principal
 from ottla.security.client_protocol import client_protocol
-from ottla.security.jaas import client_module
-from ottla.security.sasl.client_logins import ClientParts, mechanism_of
+from ottla.security.jaas import JAAS_CONFIG
+from ottla.security.sasl.client_logins import mechanism_of
 
 NEEDED: Final = (Operation.ALTER, Operation.ALTER_CONFIGS)  # to change rules and users, and to change quotas
 BY_NAME: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class Caller:
-    """Who is at work, as far as his own properties tell: None where they do not."""
+    """Who is at work; None where his own properties do not tell it for certain."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self.principal: str | None = None
-        self.mechanism: str | None = None
-        protocol = client_protocol(properties)
-        if protocol.startswith("SASL_"):
-            self.mechanism = mechanism_of(properties)
-            parts = ClientParts(self.mechanism, properties, client_module(properties, self.mechanism))
-            is_token = parts.option("tokenauth") == "true"
-            name = parts.option("username", "sasl.username")
-            if self.mechanism in BY_NAME and name is not None and not is_token:
-                self.principal = f"User{SEPARATOR}{name}"
-        elif protocol == "PLAINTEXT" or not any("keystore" in key for key in properties):
-            self.principal = ANONYMOUS
+        is_login = client_protocol(properties).startswith("SASL_")
+        self.mechanism = mechanism_of(properties) if is_login else None
+        principal = client_principal(properties)
+        is_token = "tokenauth" in properties.get(JAAS_CONFIG, "")  # then the name is that of the token
+        is_certain = (self.mechanism in BY_NAME and not is_token) or principal == ANONYMOUS
+        self.principal = principal if is_certain else None
 
     def __repr__(self) -> str:
         return f"<Caller {self.principal or 'unknown'}>"

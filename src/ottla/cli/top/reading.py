@@ -8,8 +8,11 @@ import re
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from ottla.cli.terminal import ToolError
 
@@ -71,19 +74,27 @@ def read_metrics(url: str) -> Reading:
     """What an ottla broker's endpoint tells now."""
     reading = parse_metrics(read_page(url), time.monotonic())
     if "ottla_info" not in reading.samples:
-        raise ToolError(f"{url} is not the metrics endpoint of an ottla broker")
+        raise ToolError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
     return reading
 
 
 def read_page(url: str) -> str:
-    """Ask the endpoint; ToolError says what is in the way, and the cure."""
-    if not url.startswith(("http://", "https://")):
-        raise ToolError(f"{url} is not the address of a metrics endpoint: it begins with http://")
-    address = url.rstrip("/") if url.rstrip("/").endswith(PATH) else url.rstrip("/") + PATH
+    """Ask the endpoint; ToolError says what is in the way, and the cure. A password in the URL is never told."""
+    scheme, separator, rest = url.rpartition("://")
+    if not separator or scheme not in ("http", "https"):
+        raise ToolError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
+    login, _, place = rest.rpartition("@")
+    bare = f"{scheme}://{place}"
+    address = bare.rstrip("/") if bare.rstrip("/").endswith(PATH) else bare.rstrip("/") + PATH
+    request = urllib.request.Request(address)  # noqa: S310 (checked above)
+    if login:
+        request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(login).encode()).decode()}")
     try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 (checked above)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
             return answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")  # type: ignore[no-any-return]
     except urllib.error.HTTPError as problem:
+        if problem.code == HTTPStatus.UNAUTHORIZED:
+            raise ToolError(f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}") from None
         raise ToolError(f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint") from None
     except (OSError, ValueError) as problem:
         cause = getattr(problem, "reason", problem)

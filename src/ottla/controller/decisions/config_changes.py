@@ -1,8 +1,8 @@
 """Changes of settings over the wire: what a topic's or a broker's own settings become, or why they stay.
 
 Rule 1: pure. A change is decided on an image and the broker's settings; codes and messages are Kafka's.
-Rule 2: only keys that Kafka and ottla allow to change at run time are taken for brokers. Nothing that names a file,
-        a class, a command or an address is among them, and neither is a key that nobody knows.
+Rule 2: only keys that Kafka and ottla allow to change at run time are taken for brokers, never one that nobody knows.
+        What names a file, a command or a class is held to security/remote_settings.py.
 Rule 3: a resource changes as a whole or not at all; other resources of the request go on.
 """
 
@@ -26,6 +26,7 @@ from ottla.controller.decisions.eligible_leaders import check_minimum
 from ottla.controller.decisions.machine import Decision, check_readable, config_operations
 from ottla.controller.image import MetadataImage
 from ottla.controller.stores.store import DeleteNode, StoreOperation
+from ottla.security.remote_settings import remote_problem
 
 VALUE_LENGTH_MAX: Final = 32_767
 # Keys that only tools set, for as long as they move replicas. Kafka does not count them among its own.
@@ -188,6 +189,10 @@ def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str
     _refuse_names(
         [name for name, mode in modes.items() if mode is Mode.READ_ONLY], "Cannot update these configs dynamically"
     )
+    _refuse_names(
+        [name for name, mode in modes.items() if mode is Mode.PER_LISTENER],
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+    )
     try:
         for name, text in new.items():
             key = find_key(name)
@@ -202,6 +207,10 @@ def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str
         )
     if broker and broker != str(live.node_id):
         return  # that broker has looked whether they go together with its other settings, and passed them on
+    for name, text in new.items():
+        refusal = remote_problem(live, name, text) if live.own.get(name) != text else None
+        if refusal is not None:
+            raise KafkaError(Error.INVALID_REQUEST, refusal)
     after = live.with_dynamic(*((live.cluster_default, new) if broker else (new, live.own)))
     try:
         check_broker_settings(after)
@@ -211,11 +220,16 @@ def check_broker_change(live: BrokerSettings, broker: str, new: Mapping[str, str
         raise KafkaError(Error.INVALID_REQUEST, str(bad)) from None
     problem = change_problem(live, after)
     if problem is not None:
-        raise KafkaError(
-            Error.INVALID_REQUEST,
-            f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
-            "for configuration Invalid dynamic configuration",
-        )
+        raise invalid_dynamic(problem)
+
+
+def invalid_dynamic(problem: str) -> KafkaError:
+    """A change that a running broker cannot make, in Kafka's words."""
+    return KafkaError(
+        Error.INVALID_REQUEST,
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} "
+        "for configuration Invalid dynamic configuration",
+    )
 
 
 def _check_topic(image: MetadataImage, name: str) -> None:

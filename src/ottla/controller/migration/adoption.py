@@ -18,6 +18,7 @@ from ottla.controller.producer_ids import BLOCK_SIZE
 from ottla.controller.stores.embedded import FILE_NAME
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode, StoreOperation
+from ottla.security.acls import Acls
 
 # The old cluster may have counted further than the logs show: clients that still run must not meet an older epoch, nor
 # a producer another one with its id.
@@ -34,16 +35,41 @@ class AdoptedTopic(NamedTuple):
     configs: Mapping[str, str]
 
 
+class AdoptedRights(NamedTuple):
+    """Access rules, and the settings of users: texts of SCRAM credentials by mechanism."""
+
+    acls: Acls
+    users: Mapping[str, Mapping[str, str]]
+
+
+NO_RIGHTS: Final = AdoptedRights({}, {})
+
+
 def write_store(
-    directory: str, *, node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
+    directory: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    topics: Sequence[AdoptedTopic],
+    producer_id_max: int,
+    rights: AdoptedRights = NO_RIGHTS,
 ) -> None:
     """Make the metadata store in a folder that has none."""
     store = SqliteTree(os.path.join(directory, FILE_NAME))
     store.open()
     try:
-        store.multi(list(adoption_operations(node_id, cluster_id, topics, producer_id_max)))
+        operations = [*adoption_operations(node_id, cluster_id, topics, producer_id_max), *rights_operations(rights)]
+        store.multi(operations)
     finally:
         store.close()
+
+
+def rights_operations(rights: AdoptedRights) -> Iterator[StoreOperation]:
+    for pattern, entries in rights.acls.items():
+        yield CreateNode(acl_nodes.acl_path(pattern), acl_nodes.encode_acls(entries))
+    for name, config in rights.users.items():
+        if config:
+            yield CreateNode(tree.config_path(tree.USER_CONFIG, name), tree.encode_config(config))
 
 
 def adoption_operations(

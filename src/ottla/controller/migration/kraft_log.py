@@ -1,6 +1,7 @@
-"""Reads the metadata log of a KRaft cluster: which topics there are, with which ids and settings.
+"""Reads the metadata log of a KRaft cluster: topics with their ids and settings, access rules, SCRAM passwords.
 
-The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept.
+The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept. A
+record that should be understood and is not is noted: a rule that is left out may be one that denies something.
 """
 
 from __future__ import annotations
@@ -12,18 +13,25 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.base.errors import KafkaError
+from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.protocol.batches import read_records
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.messages.metadata_records import (
     FRAME_VERSION,
     METADATA_RECORDS,
+    AccessControlEntryRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from ottla.protocol.primitives import read_uvarint
+from ottla.security.acls import AccessControlEntry, AclBinding, Entries, ResourcePattern
+from ottla.security.scram import MECHANISMS, ScramCredential
 from ottla.storage import files
 from ottla.storage.folder import list_files, sorted_offsets
 from ottla.storage.scan import CONTROL_FLAG, BatchScan
@@ -51,6 +59,9 @@ class KraftMetadata:
         self.topics: dict[UUID, KraftTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.next_producer_id = 0
+        self.rules: dict[UUID, AclBinding] = {}
+        self.users: dict[str, dict[str, str]] = {}  # texts of credentials by mechanism
+        self.not_understood: list[str] = []
 
     def apply(self, record: Any) -> None:
         match record:
@@ -68,6 +79,32 @@ class KraftMetadata:
                 self._apply_config(record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+            case _:
+                self._apply_right(record)
+
+    def _apply_right(self, record: Any) -> None:
+        try:
+            match record:
+                case AccessControlEntryRecord():
+                    self.rules[record.id] = binding_of(record)
+                case RemoveAccessControlEntryRecord():
+                    self.rules.pop(record.id, None)
+                case UserScramCredentialRecord():
+                    credential = ScramCredential(
+                        bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
+                    )
+                    self.users.setdefault(record.name, {})[MECHANISMS[record.mechanism]] = credential.to_text()
+                case RemoveUserScramCredentialRecord():
+                    self.users.get(record.name, {}).pop(MECHANISMS[record.mechanism], None)
+        except (ValueError, KeyError) as problem:
+            self.not_understood.append(f"{type(record).__name__}: {problem}")
+
+    @property
+    def acls(self) -> dict[ResourcePattern, Entries]:
+        found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+        for pattern, entry in self.rules.values():
+            found.setdefault(pattern, set()).add(entry)
+        return {pattern: frozenset(entries) for pattern, entries in found.items()}
 
     def configs_of(self, topic: str) -> dict[str, str]:
         return self.configs.get(topic, {})
@@ -103,23 +140,37 @@ def apply_file(metadata: KraftMetadata, path: str, start_offset: int) -> None:
         while scan.advance():
             if scan.attributes & CONTROL_FLAG or scan.last_offset < start_offset:
                 continue
-            for record in decoded_records(scan.batch()):
-                metadata.apply(record)
+            for value in record_values(scan.batch()):
+                try:
+                    record = decode_value(memoryview(value))
+                except (KafkaError, ProtocolError) as problem:
+                    metadata.not_understood.append(f"{path}: {problem}")
+                else:
+                    metadata.apply(record)
 
 
-def decoded_records(batch: bytes) -> Iterator[Any]:
-    """Records of a kind that we know, in a version that we know."""
+def record_values(batch: bytes) -> Iterator[bytes]:
     try:
         for record in read_records(batch):
             if record.value is not None:
-                found = decode_value(memoryview(record.value))
-                if found is not None:
-                    yield found
+                yield record.value
     except (KafkaError, ProtocolError):
         return
 
 
+def binding_of(record: AccessControlEntryRecord) -> AclBinding:
+    """Raises ValueError for a kind of resource or of operation that is not known."""
+    pattern = ResourcePattern(
+        ResourceType(record.resource_type), record.resource_name, PatternType(record.pattern_type)
+    )
+    permission = Permission(record.permission_type)
+    return AclBinding(
+        pattern, AccessControlEntry(record.principal, record.host, Operation(record.operation), permission)
+    )
+
+
 def decode_value(value: memoryview) -> Any | None:
+    """None for a kind of record that we do not need."""
     frame_version, position = read_uvarint(value, 0)
     kind, position = read_uvarint(value, position)
     version, position = read_uvarint(value, position)

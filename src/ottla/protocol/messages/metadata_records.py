@@ -62,10 +62,51 @@ class ProducerIdsRecord:
     next_producer_id: Int64
 
 
+@message(versions="0", flexible=0)
+class UserScramCredentialRecord:
+    """A password as the brokers keep it. The mechanism is 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+
+    name: str
+    mechanism: Int8
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: Int32
+
+
+@message(versions="0", flexible=0)
+class RemoveUserScramCredentialRecord:
+    name: str
+    mechanism: Int8
+
+
+@message(versions="0", flexible=0)
+class AccessControlEntryRecord:
+    """One access rule; its numbers are those of CreateAcls."""
+
+    id: UUID
+    resource_type: Int8
+    resource_name: str
+    pattern_type: Int8
+    principal: str
+    host: str
+    operation: Int8
+    permission_type: Int8
+
+
+@message(versions="0", flexible=0)
+class RemoveAccessControlEntryRecord:
+    id: UUID
+
+
 METADATA_RECORDS: dict[int, type] = {
     2: TopicRecord,
     3: PartitionRecord,
     4: ConfigRecord,
     9: RemoveTopicRecord,
+    11: UserScramCredentialRecord,
     15: ProducerIdsRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    22: RemoveUserScramCredentialRecord,
 }

@@ -63,6 +63,10 @@ class Login:
     def takes_bare_token(self) -> bool:
         return self.is_bare and self.stage is Stage.TOKENS
 
+    def offer(self, mechanisms: Mapping[str, MakeExchange]) -> None:
+        """The listener has others now: they count from the next handshake on."""
+        self._mechanisms = mechanisms
+
     def choose(self, mechanism: str, version: int, now_ms: int) -> Error:
         """The client has named its mechanism; what the answer says. Any error but NONE is the connection's end."""
         if self.stage is Stage.TOKENS or self.stage is Stage.FAILED:

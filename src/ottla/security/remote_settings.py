@@ -1,0 +1,72 @@
+"""Which settings of TLS and SASL may come over the wire. Pure.
+
+Whoever may change settings of a broker must not thereby read its files, run its programs or load code (the class of
+CVE-2025-27818 and CVE-2025-27819).
+
+Rules:
+1. A file or a command must lie in a folder that `ottla.dynamic.config.allowed.paths` names in the broker's own file.
+   Paths are absolute; a link in such a folder is the business of whoever may write there.
+2. A class can only be the one that counts without the change: there is no JVM to load another.
+3. A login module is one of Kafka's, and the files of its options are held to rule 1. No text says what an option holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ottla.base.broker_settings import BrokerSettings, find_key
+from ottla.base.setting_types import ConfigType
+
+ALLOWED_PATHS: Final = "ottla.dynamic.config.allowed.paths"
+PATHS: Final = frozenset({"ssl.keystore.location", "ssl.truststore.location", "sasl.kerberos.kinit.cmd"})
+JAAS_PATHS: Final = ("keyTab", "keytab", "ticketCache")
+LOGIN_MODULES: Final = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "com.sun.security.auth.module.Krb5LoginModule",
+)
+
+
+def remote_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
+    """Why a broker with these settings does not take this value over the wire, or None."""
+    key = find_key(name)
+    if key is None:
+        return None
+    if key.kind is ConfigType.CLASS:
+        counts = settings.explicit.get(name, settings.explicit.get(key.name, key.default))
+        return None if text == (counts or "") else f"{name} names a class, and there is no JVM to load another"
+    if key.name in PATHS:
+        return next(_path_problems(settings, name, [text]), None)
+    if key.name == "sasl.jaas.config":
+        return _jaas_problem(settings, name, text)
+    return None
+
+
+def _jaas_problem(settings: BrokerSettings, name: str, text: str) -> str | None:
+    from ottla.security.jaas import JaasError, parse_value  # noqa: PLC0415 (brokers without logins start without it)
+
+    try:
+        module = parse_value(text)
+    except JaasError as problem:
+        return f"{name}: {problem}"
+    if module.name not in LOGIN_MODULES:
+        return f"{name} names another login module than {', '.join(LOGIN_MODULES)}"
+    paths = [module.options[option].removeprefix("FILE:") for option in JAAS_PATHS if option in module.options]
+    return next(_path_problems(settings, name, paths), None)
+
+
+def _path_problems(settings: BrokerSettings, name: str, paths: Sequence[str]) -> Iterator[str]:
+    folders = [os.path.normpath(folder) for folder in settings.ottla_dynamic_config_allowed_paths]
+    for path in paths:
+        if not any(_is_below(path, folder) for folder in folders):
+            yield (
+                f"{name} names a file outside of the folders that {ALLOWED_PATHS} of the broker's server.properties "
+                f"allows ({', '.join(folders) or 'none'})"
+            )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return os.path.isabs(path) and os.path.normpath(path).startswith(folder.rstrip("/") + "/")
