@@ -2,8 +2,8 @@
 
 Rules:
 1. KIP-219: who is over is answered at once and told how long he is held up; for so long nothing is read from his
-   connection, whether he minds the number or not. A produce on another connection of the same share, while that is more
-   than a window over, is not begun: a thousand connections get no more than one.
+   connection, whether he minds the number or not. A produce on another connection of the same share is not begun
+   until then: a thousand connections get no more than one.
 2. A fetch of a share that is over gets an empty answer; one that brings it over gets its records, and is held up.
 3. Followers, and what brokers ask each other, is never measured.
 4. When a rule changes, whoever is held up by it goes on at once.
@@ -225,17 +225,17 @@ class QuotaGate:
     # ---- producing
 
     def seconds_to_hold(self, client: ClientFacts, client_id: str | None) -> float:
-        """How long a produce may not begin: its share is far over by what came on other connections."""
+        """How long a produce may not begin: its share is over by what came on other connections."""
         if self.is_observing:
             return 0.0
         shares = self.shares_of(client, client_id)
         now_ms = self._clock.monotonic_ms()
         for share in (*shares.produce_bytes, *shares.produce_messages):
-            beyond_ms = share.meter.wait_ms(now_ms) - share.meter.window_ms
-            if beyond_ms > 0 and not self._refuses(share):
-                self._note_held(share, beyond_ms, now_ms)
+            wait_ms = share.meter.wait_ms(now_ms)
+            if wait_ms > 0 and not self._refuses(share):
+                self._note_held(share, wait_ms, now_ms)
                 client.held_by = share
-                return beyond_ms / 1000
+                return wait_ms / 1000
         return 0.0
 
     def check_append(self, partition: Partition, quota: TopicQuota | None) -> None:
@@ -308,7 +308,8 @@ class QuotaGate:
             return MANY_BYTES
         shares = self.shares_of(context.client, context.client_id)
         most = MESSAGE_FETCH_BYTES if shares.fetch_messages else MANY_BYTES
-        return int(min(most, *(share.meter.left(self._clock.monotonic_ms()) for share in shares.fetch_bytes)))
+        now_ms = self._clock.monotonic_ms()
+        return int(min([most, *(share.meter.left(now_ms) for share in shares.fetch_bytes)]))
 
     def fetch_messages_left(self, context: Context) -> float | None:
         """The same for records; None if they are not counted."""

@@ -46,10 +46,10 @@ class ConnectionRates:
             share = self._resolve(host)
             if share is None:
                 return 0
-        wait_ms = share.meter.note(1, now_ms)
+        wait_ms = share.meter.wait_ms(now_ms)
         if wait_ms == 0:
+            share.meter.note(1, now_ms)
             return 0
-        share.meter.take_back(1)
         wait_ms = max(1, min(wait_ms, self._windows.ms))
         share.meter.note_held(wait_ms, now_ms)
         self.refused += 1
