@@ -38,6 +38,7 @@ ALTERING = [
     "--describe --user tool-u --client tool-c",
     "--describe --client tool-c",
     "--describe --client tool-nobody",
+    "--describe --all --entity-type users --entity-name tool-u",
     "--alter --user tool-u --delete-config producer_byte_rate --add-config consumer_byte_rate=2048",
     "--alter --user tool-u --delete-config producer_byte_rate",
     "--describe --user tool-u",

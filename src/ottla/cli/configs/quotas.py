@@ -12,9 +12,10 @@ from ottla.cli.java.options import OptionError
 from ottla.cli.java.order import hash_map_order, quota_order
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError
-from ottla.client.quota_words import ADDRESS_LIMITS, LIMITS
+from ottla.client.quota_words import ADDRESS_LIMITS, LIMITS, number_text
 from ottla.client.quotas import (
     Alteration,
+    Entity,
     Quota,
     Upsertion,
     alter_quotas,
@@ -30,9 +31,9 @@ TITLES = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}  # in 
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)", re.DOTALL)
 
 
-def describe_quotas_and_credentials(client: Client, entities: Entities) -> Iterator[str]:
+def describe_quotas_and_credentials(client: Client, entities: Entities, is_old: bool = False) -> Iterator[str]:
     for quota in quota_order(describe_quotas(client, _wanted(entities))):
-        yield quota_line(quota)
+        yield old_quota_line(quota) if is_old else quota_line(quota)
     if entities.type == IPS or CLIENTS in entities.types or "" in entities.names:
         return
     for user, found in describe_scram(client, entities.names).items():
@@ -68,6 +69,21 @@ def quota_line(quota: Quota) -> str:
     return f"Quota configs for {', '.join(parts)} are {limits}"
 
 
+def old_quota_line(quota: Quota) -> str:
+    """In the words of the days of --zookeeper."""
+    limits = ",".join(f"{key}={number_text(value)}" for key, value in quota.limits.items())
+    return f"Configs for {old_entity_text(quota.entity)} are {limits}"
+
+
+def old_entity_text(entity: Entity) -> str:
+    named = ((title, entity[kind]) for kind, title in TITLES.items() if kind in entity)
+    return ", ".join(f"{title} '{name}'" if name else f"default {title}" for title, name in named)
+
+
+def entity_of(entities: Entities) -> dict[str, str | None]:
+    return {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
+
+
 def parse_credential(mechanism: str, text: str) -> Upsertion:
     """`iterations=8192,password=secret`; the number may be left out."""
     match = _CREDENTIAL.fullmatch(text)
@@ -95,8 +111,7 @@ def _alter_quotas(client: Client, entities: Entities, added: Mapping[str, str], 
     if missing:
         raise OptionError(f"Invalid config(s): {','.join(missing)}")
     limits = {key: _limit(key, added[key]) for key in hash_map_order(added)}  # a broker may keep this order
-    entity = {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
-    alter_quotas(client, [Alteration(entity, limits, deleted)])
+    alter_quotas(client, [Alteration(entity_of(entities), limits, deleted)])
 
 
 def _limit(key: str, text: str) -> float:
