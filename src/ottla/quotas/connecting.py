@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ottla.quotas.meter import Meter
@@ -20,7 +21,10 @@ class ConnectionRates:
         self._shares: dict[str, Share | None] = {}  # None: no rule, as long as the rules are the same
         self.refused = 0
 
-    def __iter__(self) -> object:
+    def __len__(self) -> int:
+        return sum(share is not None for share in self._shares.values())
+
+    def __iter__(self) -> Iterator[tuple[str, Share]]:
         return iter([(host, share) for host, share in self._shares.items() if share is not None])
 
     def change_windows(self, windows: Windows) -> None:

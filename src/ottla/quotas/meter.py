@@ -46,6 +46,7 @@ class Meter:
         self.held_ms_sum = 0
         self.held_until_ms = 0
         self.told_ms = -1
+        self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
         self._ends_ms = 0  # when the newest window is over
         self._free_ms = 0.0  # when it may be used again; once paced
@@ -116,6 +117,12 @@ class Meter:
         self.held_count += 1
         self.held_ms_sum += wait_ms
         self.held_until_ms = max(self.held_until_ms, now_ms + wait_ms)
+        self._last_wait_ms = wait_ms
+        self._last_held_ms = now_ms
+
+    def recent_wait_ms(self, now_ms: int) -> int:
+        """How long somebody was held up last, as long as windows remember it."""
+        return self._last_wait_ms if now_ms - self._last_held_ms < self.longest_ms else 0
 
     def rate(self, now_ms: int) -> float:
         """A second, over the windows that count."""
@@ -128,9 +135,9 @@ class Meter:
         return max([self.rate(now_ms), *rates])
 
     def _begin(self, now_ms: int) -> None:
-        if self._windows:
-            self._note_peak(self.rate(now_ms), now_ms)
         self._forget(now_ms)
+        if self._windows:
+            self._note_peak(self.total * 1000 / self.longest_ms, now_ms)
         self._windows.append(Window(now_ms))
         self._ends_ms = now_ms + self.window_ms
 
@@ -153,6 +160,8 @@ class Meter:
         """Windows that began longer ago than all of them last do not count any more."""
         oldest_ms = now_ms - self.longest_ms
         windows = self._windows
+        if windows and windows[0].start_ms <= oldest_ms:
+            self._note_peak(self.total * 1000 / self.longest_ms, now_ms)
         while windows and windows[0].start_ms <= oldest_ms:
             self.total -= windows.pop(0).amount
         if not windows:

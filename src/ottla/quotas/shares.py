@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -99,7 +100,7 @@ class ShareBook:
         self.generation = 0  # goes up whenever somebody has to be resolved anew
         self.is_observing = False  # everybody is measured, rule or not
         self.of_broker: dict[str, Rule] = {}  # by the kind of quota that it is like
-        self._shares: dict[tuple[str, Entity | None, str, str], Share] = {}
+        self._shares: OrderedDict[tuple[str, Entity | None, str, str], Share] = OrderedDict()  # asked for last: last
 
     def __len__(self) -> int:
         return len(self._shares)
@@ -135,16 +136,17 @@ class ShareBook:
         is_client = bool(rule.user or rule.client_id)
         place = (rule.key, None if is_client else rule.entity, rule.user, rule.client_id)
         windows = self.controller_windows if rule.key == MUTATIONS else self.windows
-        found = self._shares.pop(place, None)
+        found = self._shares.get(place)
         if found is None:
             self._make_room(now_ms)
             make = Bucket if rule.key == MUTATIONS else Meter
             found = Share(rule, make(rule.bound, windows.num, windows.ms))
             found.meter.last_ms = now_ms
+            self._shares[place] = found
         elif found.rule != rule:
             found.rule = rule
             found.meter.change(rule.bound, windows.num, windows.ms)
-        self._shares[place] = found  # behind all others: who was asked for last goes last
+        self._shares.move_to_end(place)
         return found
 
     def change_windows(self, windows: Windows, controller_windows: Windows) -> None:
