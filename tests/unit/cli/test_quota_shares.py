@@ -33,16 +33,23 @@ def reading(at_s: float, held: float, count: int, total: float, observing: int =
 
 
 def test_who_is_held_up_comes_first_with_what_he_would_need() -> None:
-    shares = shares_of(reading(0, 0.0, 10, 4.0), reading(2, 0.7, 12, 5.5))
+    shares = shares_of(reading(0, 0.25, 10, 4.0), reading(2, 0.75, 12, 6.0))
     assert [share.key for share in shares] == ["producer_byte_rate", "consumer_byte_rate", "producer_message_rate"]
     alice = shares[0]
     assert (alice.is_held, alice.held_count, alice.held_share, alice.needed) == (True, 2, 0.75, 4_000_000)
     assert top_rows(shares)[0] == (
         *("3", "producer_byte_rate", "alice", "-", "user=alice"),
-        *("1M", "1M", "75%", "0.7 s", "4M"),
+        *("1M", "1M", "75%", "0.8 s", "4M"),
     )
     assert top_rows(shares)[2][4:6] == ("-", "-")  # without a rule there is no limit
     assert [share.is_held for share in shares[1:]] == [False, False]
+
+
+def test_a_wait_counts_for_as_long_as_it_lasts() -> None:
+    began = shares_of(reading(0, 0.0, 0, 0.0), reading(2, 14.0, 1, 15.0))[0]
+    goes_on = shares_of(reading(2, 14.0, 1, 15.0), reading(4, 12.0, 1, 15.0))[0]
+    ends = shares_of(reading(14, 2.0, 1, 15.0), reading(18, 0.0, 1, 15.0))[0]
+    assert [each.held_share for each in (began, goes_on, ends)] == [0.5, 1.0, 0.5]
 
 
 def test_in_a_rehearsal_what_is_used_is_what_is_needed() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ ottla quotas top
 ottla quotas suggest --headroom 2 --by user
 """
 HEADROOM: Final = 1.5  # times what was seen
+SPAN_S: Final = 30.0  # over which a live screen tells who was held up: waits may be long
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -169,12 +171,12 @@ def _limits_of(client: Client, entity: Entity) -> dict[str, float]:
 
 
 def _top(options: argparse.Namespace) -> int:
-    before = _readings(options)
+    earlier = deque([_readings(options)], maxlen=max(1, round(SPAN_S / options.interval)))
 
     def screen() -> str:
-        nonlocal before
         now = _readings(options)
-        shown, before = _shares(options, before, now), now
+        shown = _shares(options, earlier[0], now)
+        earlier.append(now)
         return top_screen(shown, any(map(is_observing, now)), options.all)
 
     if is_terminal(sys.stdout) and not (options.once or options.json):
@@ -182,7 +184,7 @@ def _top(options: argparse.Namespace) -> int:
     time.sleep(options.interval)
     if options.json:
         now = _readings(options)
-        facts = [as_facts(share) for share in _shares(options, before, now)]
+        facts = [as_facts(share) for share in _shares(options, earlier[0], now)]
         print(json.dumps({"rehearsal": any(map(is_observing, now)), "shares": facts}, indent=2))
     else:
         print(screen())

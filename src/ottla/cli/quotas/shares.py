@@ -57,10 +57,16 @@ def shares_of(before: Reading, now: Reading) -> list[Share]:
     broker, is_rehearsed = now.info().get("node_id", "?"), is_observing(now)
     names = ("limit", "rate", "peak_rate", "held_seconds", "held_total", "held_seconds_total")
     figures = {name: _by_place(now, name) for name in names}
-    earlier = {name: _by_place(before, name) for name in ("held_total", "held_seconds_total")}
+    earlier = {name: _by_place(before, name) for name in ("held_seconds", "held_total", "held_seconds_total")}
 
     def grown(name: str, place: Place) -> float:
         return max(0.0, figures[name].get(place, 0.0) - earlier[name].get(place, 0.0))
+
+    def held_s(place: Place) -> float:
+        """Of the time in between: a wait is counted as a whole when it begins, whether it is over or not."""
+        begun = grown("held_seconds_total", place)
+        left = figures["held_seconds"].get(place, 0.0)
+        return max(0.0, min(seconds, earlier["held_seconds"].get(place, 0.0) + begun - left))
 
     found = [
         Share(
@@ -71,7 +77,7 @@ def shares_of(before: Reading, now: Reading) -> list[Share]:
             peak_rate=figures["peak_rate"].get(place, 0.0),
             held_for_s=figures["held_seconds"].get(place, 0.0),
             held_count=grown("held_total", place),
-            held_share=grown("held_seconds_total", place) / seconds,
+            held_share=held_s(place) / seconds,
             is_rehearsed=is_rehearsed,
         )
         for place, rate in figures["rate"].items()
