@@ -3,16 +3,20 @@
 import contextlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
 from conformance.conftest import broker_of_module
 from conformance.java_tools import JavaTools
+from conformance.waiting import eventually
 from conftest import FOREIGN_BOOTSTRAP, Broker
+from ottla import testing
 from ottla.cli.kafka_scripts import run_script
 from ottla.cli.main import main
 
@@ -225,6 +229,32 @@ def test_a_file_is_applied_compared_and_written_again(address: str, tmp_path: Pa
     wrong = ottla(address, "security", "apply", "-", stdin="quotas:\n- {user: a, producer_byte_rate: -1}\n")
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
     assert "<stdin>:2: quotas, 1, producer_byte_rate: producer_byte_rate=-1 is not" in wrong.err
+
+
+@pytest.mark.needs_ottla
+def test_top_and_suggest_name_who_is_held_up_and_by_which_rule() -> None:
+    quotas = [{"client": "greedy", "producer_byte_rate": 1_000}]
+    with testing.broker({"ottla.metrics.port": 0}, topics=["orders"], quotas=quotas) as kafka:
+        (url,) = re.findall(r"http://[0-9.]+:[0-9]+", kafka.logs)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "client.id": "greedy"})
+        producer.produce("orders", b"x" * 30_000)
+        assert producer.flush(10) == 0
+
+        def shares() -> list[dict[str, object]]:
+            done = run(lambda: main(["quotas", "top", "--json", "--interval", "0.1", "--url", url]))
+            found: list[dict[str, object]] = json.loads(done.out)["shares"]
+            return found
+
+        assert eventually(lambda: bool(shares()))
+        (share,) = shares()
+        names = ("key", "client_id", "rule", "limit")
+        assert [share[name] for name in names] == ["producer_byte_rate", "greedy", "client-id=greedy", 1000.0]
+        screen = run(lambda: main(["quotas", "top", "--interval", "0.1", "--url", url])).out.splitlines()
+        assert screen[1].split()[:6] == ["1", "producer_byte_rate", "-", "greedy", "client-id=greedy", "1k"]
+        suggested = run(lambda: main(["quotas", "suggest", "--url", url]))
+        assert suggested.out.startswith("ottla quotas set --client greedy producer_byte_rate=")
+        assert "ottla.quota.mode=observe" in suggested.err
+        assert run(lambda: main([*suggested.out.split()[1:], "--bootstrap-server", kafka.bootstrap_servers])).code == 0
 
 
 def without(text: str, words: str) -> str:

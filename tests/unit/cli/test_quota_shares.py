@@ -88,22 +88,23 @@ def test_limits_are_suggested_for_pairs_users_or_clients() -> None:
         share("1", "bob", "a", 7.1),
         share("1", "", "", 5),  # of a topic: no entity's
         share("1", "eve", "a", 0),
+        share("1", "bob", "a", 1.21, "request_percentage"),
     ]
     assert suggestions(shares, 1.5) == [
-        ("alice", "a", "producer_message_rate", 450),
-        ("alice", "b", "producer_message_rate", 380),
-        ("bob", "a", "producer_message_rate", 11),
+        ("alice", "a", {"producer_message_rate": 450}),
+        ("alice", "b", {"producer_message_rate": 380}),
+        ("bob", "a", {"producer_message_rate": 11, "request_percentage": 2.0}),
     ]
     assert suggestions(shares, 1, "user") == [
-        ("alice", "", "producer_message_rate", 350),
-        ("bob", "", "producer_message_rate", 8),
+        ("alice", "", {"producer_message_rate": 350}),
+        ("bob", "", {"producer_message_rate": 8, "request_percentage": 1.3}),
     ]
     assert [each.client_id for each in suggestions(shares, 1, "client")] == ["a", "b"]
 
 
 def test_a_suggestion_is_a_command_and_an_entry_of_a_file() -> None:
-    suggestion = Suggestion("o'neil", "my app", "producer_byte_rate", 1e6)
-    assert (
-        command(suggestion) == """ottla quotas set --user 'o'"'"'neil' --client 'my app' producer_byte_rate=1000000"""
-    )
-    assert suggested_words(suggestion) == {"user": "o'neil", "client": "my app", "producer_byte_rate": 1000000}
+    suggestion = Suggestion("my user", "app", {"producer_byte_rate": 1e6, "request_percentage": 1.5})
+    line = "ottla quotas set --user 'my user' --client app producer_byte_rate=1000000 request_percentage=1.5"
+    assert command(suggestion) == line
+    words = {"user": "my user", "client": "app", "producer_byte_rate": 1000000, "request_percentage": 1.5}
+    assert suggested_words(suggestion) == words

@@ -214,5 +214,5 @@ def _readings(options: argparse.Namespace) -> list[Reading]:
 def _shares(options: argparse.Namespace, before: Sequence[Reading], now: Sequence[Reading]) -> list[Share]:
     """Of all brokers, those that are held up most first."""
     found = [share for pair in zip(before, now, strict=True) for share in shares_of(*pair)]
-    shown = [share for share in found if options.all or share.is_held]
+    shown = [share for share in found if share.is_held or (options.all and share.is_used)]
     return sorted(shown, key=lambda share: (-share.held_share, -share.held_for_s))

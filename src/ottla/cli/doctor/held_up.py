@@ -42,4 +42,4 @@ def check_held_up(facts: Facts, shares: Iterable[Share]) -> Iterator[Finding]:
 
 
 def cure(share: Share) -> str:
-    return command(Suggestion(share.user, share.client_id, share.key, share.needed))
+    return command(Suggestion(share.user, share.client_id, {share.key: share.needed}))

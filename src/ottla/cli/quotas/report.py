@@ -58,7 +58,7 @@ def command(suggestion: Suggestion) -> str:
         words.append(f"--user {quote(suggestion.user)}")
     if suggestion.client_id:
         words.append(f"--client {quote(suggestion.client_id)}")
-    return " ".join([*words, f"{suggestion.key}={number_text(suggestion.limit)}"])
+    return " ".join([*words, *(f"{key}={number_text(limit)}" for key, limit in suggestion.limits.items())])
 
 
 def suggested_words(suggestion: Suggestion) -> dict[str, object]:
@@ -66,5 +66,5 @@ def suggested_words(suggestion: Suggestion) -> dict[str, object]:
     words: dict[str, object] = {"user": suggestion.user} if suggestion.user else {}
     if suggestion.client_id:
         words["client"] = suggestion.client_id
-    limit = suggestion.limit
-    return {**words, suggestion.key: int(limit) if limit == int(limit) else limit}
+    limits = suggestion.limits.items()
+    return {**words, **{key: int(limit) if limit == int(limit) else limit for key, limit in limits}}

@@ -7,7 +7,7 @@ figures are those of the broker (`ottla_quota_*`), each broker measures for itse
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ottla.cli.top.reading import Reading
@@ -35,6 +35,10 @@ class Share(NamedTuple):
     held_count: float  # requests, between the two readings
     held_share: float  # of the time between the two readings
     is_rehearsed: bool = False  # nobody is really held up
+
+    @property
+    def is_used(self) -> bool:
+        return self.peak_rate > 0 or self.is_held
 
     @property
     def is_held(self) -> bool:
@@ -108,12 +112,11 @@ def rounded_up(number: float) -> float:
 
 
 class Suggestion(NamedTuple):
-    """A limit that would have held nobody up; "" stands for no user or no client."""
+    """Limits that would have held nobody up; "" stands for no user or no client."""
 
     user: str
     client_id: str
-    key: str
-    limit: float
+    limits: dict[str, float]
 
 
 PAIR, USER, CLIENT = "pair", "user", "client"
@@ -122,15 +125,18 @@ BY: Final = (PAIR, USER, CLIENT)
 
 def suggestions(shares: Iterable[Share], headroom: float, by: str = PAIR) -> list[Suggestion]:
     """One for each who was measured, by the busiest broker; of users or clients it is enough for all parts at once."""
-    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    seen: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for share in shares:
-        if share.needed <= 0 or not (share.user or share.client_id):
-            continue
         place = _place(share, by)
-        if place is not None:
-            by_broker = found.setdefault((*place, share.key), {})
+        if place is not None and share.needed > 0:
+            by_broker = seen.setdefault(place, {}).setdefault(share.key, {})
             by_broker[share.broker] = by_broker.get(share.broker, 0.0) + share.needed
-    return list(_limits(found, headroom))
+    return [
+        Suggestion(
+            user, client_id, {key: _limit(key, max(used.values()) * headroom) for key, used in sorted(by_key.items())}
+        )
+        for (user, client_id), by_key in sorted(seen.items())
+    ]
 
 
 def _place(share: Share, by: str) -> tuple[str, str] | None:
@@ -138,10 +144,9 @@ def _place(share: Share, by: str) -> tuple[str, str] | None:
         return (share.user, "") if share.user else None
     if by == CLIENT:
         return ("", share.client_id) if share.client_id else None
-    return share.user, share.client_id
+    return (share.user, share.client_id) if share.user or share.client_id else None
 
 
-def _limits(found: dict[tuple[str, str, str], dict[str, float]], headroom: float) -> Iterator[Suggestion]:
-    for (user, client_id, key), by_broker in sorted(found.items()):
-        limit = rounded_up(max(by_broker.values()) * headroom)
-        yield Suggestion(user, client_id, key, limit if key in FRACTIONAL else float(math.ceil(limit)))
+def _limit(key: str, rate: float) -> float:
+    limit = rounded_up(rate)
+    return limit if key in FRACTIONAL else float(math.ceil(limit))
