@@ -114,20 +114,22 @@ def _headroom(text: str) -> float:
     return headroom
 
 
-def _entity(options: argparse.Namespace) -> dict[str, str | None]:
+def _words(options: argparse.Namespace) -> dict[str, object]:
     given = {word: getattr(options, word.replace("-", "_")) for word in (*NAMES, *DEFAULTS)}
+    return {word: value for word, value in given.items() if value not in (None, False)}
+
+
+def _entity(options: argparse.Namespace) -> dict[str, str | None]:
     try:
-        return parse_entity({word: value for word, value in given.items() if value not in (None, False)})
+        return parse_entity(_words(options))
     except QuotaError as problem:
-        raise UsageError(
-            f"{problem}: --user, --client, --ip, --user-defaults ..." if not problem.word else str(problem)
-        ) from None
+        hint = "" if problem.word else ": --user, --client, --ip, --user-defaults ..."
+        raise UsageError(f"{problem}{hint}") from None
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
-    is_any = any(getattr(options, word.replace("-", "_")) for word in (*NAMES, *DEFAULTS))
-    wanted = [(kind, name or "") for kind, name in _entity(options).items()] if is_any else []
-    found = describe_quotas(client, wanted, is_strict=False)
+    entity = _entity(options) if _words(options) else {}
+    found = describe_quotas(client, [(kind, name or "") for kind, name in entity.items()], is_strict=False)
     if options.json:
         print(json.dumps(as_words(found), indent=2))
     else:

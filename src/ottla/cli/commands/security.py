@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.cli.acls.reading import authorizer_of
-from ottla.cli.arguments import Parser, add_connection
-from ottla.cli.client_settings import client_of, command_properties
+from ottla.cli.arguments import Parser, add_connection, bootstrap_of
+from ottla.cli.client_settings import client_of, command_properties, make_client
 from ottla.cli.commands.users import DEFAULT_MECHANISM, ITERATIONS, MECHANISMS, given_password, iterations_of
 from ottla.cli.security.cluster import apply_plan, read_cluster
 from ottla.cli.security.own_rights import Caller, lost_rights
@@ -113,13 +113,14 @@ def _apply(options: argparse.Namespace) -> int:
         if len(problem.lines) > PROBLEMS_MAX:
             warn(f"ottla security: and {len(problem.lines) - PROBLEMS_MAX} more")
         return EXIT_USAGE
-    with client_of(options) as client:
+    properties = command_properties(getattr(options, "command_config", None))
+    with make_client(bootstrap_of(options), properties) as client:
         sections = [name for name in SECTIONS if getattr(wanted, name) is not None]
         found = read_cluster(client, sections)
         if wanted.rights and found.rights is None:
             raise ToolError(f"the cluster has no authorizer (authorizer.class.name): leave {RIGHTS} out of the file")
         plan = make_plan(wanted, found, prunes=options.prune, sets_passwords=options.set_passwords)
-        _refuse_own_end(client, options, plan, found)
+        _refuse_own_end(client, Caller(properties), plan, found)
         if not options.dry_run:
             apply_plan(client, plan)
     _tell(plan, options)
@@ -158,9 +159,8 @@ def _read(path: str) -> str:
         raise UsageError(f"{path} is not UTF-8 text") from None
 
 
-def _refuse_own_end(client: Client, options: argparse.Namespace, plan: Plan, found: Policy) -> None:
+def _refuse_own_end(client: Client, caller: Caller, plan: Plan, found: Policy) -> None:
     """Nobody takes from himself in silence what he needs to undo it."""
-    caller = Caller(command_properties(getattr(options, "command_config", None)))
     for change in plan.users:
         own = caller.principal == f"User:{change.user}" and caller.mechanism == change.mechanism
         if own and change.after is None:
