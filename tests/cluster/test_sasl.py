@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 from tests.cluster.conftest import SETTINGS
 
 from ottla.client.client import Client
+from ottla.client.configs import Resource, alter_configs
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram, describe_scram
 from ottla.security.sasl.client_logins import client_login
@@ -140,3 +141,33 @@ def test_the_first_user_stands_in_zookeeper_before_the_first_broker_starts(
         Client(
             bootstrap, login=client_login({**properties, "sasl.username": "alice", "sasl.password": "a,=b"})
         ).cluster()
+
+
+def test_the_brokers_own_password_is_changed_while_they_run(make_cluster: Callable[[int], Cluster]) -> None:
+    """In three rounds, as with any password that two sides know; a broker that restarts knows the newest."""
+    cluster = make_cluster(2)
+    secure(cluster, "PLAIN", f'{PLAIN} username="broker" password="old" user_broker="old";')
+    cluster.start()
+    cluster.create_topic("orders", 2)
+    key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    for options in (
+        'username="broker" password="old" user_broker="old" user_renewed="new"',
+        'username="renewed" password="new" user_broker="old" user_renewed="new"',
+        'username="renewed" password="new" user_renewed="new"',
+    ):
+        for broker in cluster.brokers:
+            with Client(broker.bootstrap_servers) as client:
+                alter_configs(client, Resource.BROKER, str(broker.id), {key: f"{PLAIN} {options};"}, [])
+    cluster.brokers[0].restart()  # its file has the old one
+    cluster.wait_until_whole()
+    address = secured_address(cluster)
+    with pytest.raises(ClientError, match="Invalid username or password"):
+        log_in(address, "broker", "old")
+    log_in(address, "renewed", "new")
+
+
+def log_in(bootstrap: str, name: str, password: str) -> None:
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login = client_login({**properties, "sasl.username": name, "sasl.password": password})
+    with Client(bootstrap, login=login) as client:
+        assert len(client.cluster().brokers) == 2

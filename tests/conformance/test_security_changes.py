@@ -153,7 +153,7 @@ def test_what_cannot_be_used_is_refused_with_its_reason(scene: Scene) -> None:
         (KEYSTORE, "/etc/ssl/private/key.pem", "ottla.dynamic.config.allowed.paths"),
         (JAAS, 'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://x";', "login module"),
         ("sasl.enabled.mechanisms", "GSSAPI", "JAAS"),
-        ("principal.builder.class", "com.example.Builder", "names a class"),
+        ("principal.builder.class", "com.example.Builder", "Class com.example.Builder could not be found."),
         ("ssl.keystore.location", str(scene.folder / "second.pem"), "only per-listener using the listener prefix"),
     ):
         said = scene.change(name, value)

@@ -276,7 +276,8 @@ class Broker:
         log_dirs = parts.replicas.log_dirs
         jmx_port = self._monitor.port if self._monitor is not None else -1
         if self._cluster is not None:
-            await self._cluster.join(BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port))
+            me = BrokerImage(settings.node_id, endpoints, settings.broker_rack, 0, jmx_port)
+            await self._cluster.join(me, lambda: settled_security(parts))
         else:
             await parts.controller.start(
                 endpoints, rack=settings.broker_rack, cluster_id=log_dirs.cluster_id, jmx_port=jmx_port

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ottla.base.broker_settings import BrokerSettings, find_key
-from ottla.base.setting_types import ConfigType
+from ottla.base.setting_types import ConfigType, invalid_value
 
 ALLOWED_PATHS: Final = "ottla.dynamic.config.allowed.paths"
 PATHS: Final = frozenset({"ssl.keystore.location", "ssl.truststore.location", "sasl.kerberos.kinit.cmd"})
+NO_JVM: Final = "There is no JVM to load classes."
 JAAS_PATHS: Final = ("keyTab", "keytab", "ticketCache")
 LOGIN_MODULES: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -37,7 +38,9 @@ def remote_problem(settings: BrokerSettings, name: str, text: str) -> str | None
         return None
     if key.kind is ConfigType.CLASS:
         counts = settings.explicit.get(name, settings.explicit.get(key.name, key.default))
-        return None if text == (counts or "") else f"{name} names a class, and there is no JVM to load another"
+        return (
+            None if text == (counts or "") else invalid_value(name, text, f"Class {text} could not be found. {NO_JVM}")
+        )
     if key.name in PATHS:
         return next(_path_problems(settings, name, [text]), None)
     if key.name == "sasl.jaas.config":

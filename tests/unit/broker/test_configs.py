@@ -209,7 +209,7 @@ def test_only_listed_keys_can_be_changed_over_the_wire(context: FakeContext, bro
         ("ssl.keystore.location", "only per-listener using the listener prefix: [ssl.keystore.location]"),
         ("listener.name.plaintext.ssl.keystore.location", "ottla.dynamic.config.allowed.paths"),
         ("sasl.jaas.config", "sasl.jaas.config: line 1"),
-        ("principal.builder.class", "names a class"),
+        ("principal.builder.class", "Class x could not be found."),
     ],
 )
 def test_what_names_files_or_classes_is_refused_with_a_reason(context: FakeContext, key: str, words: str) -> None:

@@ -269,8 +269,16 @@ def test_transactions_that_hang() -> None:
 
 def test_what_could_not_be_asked_is_told() -> None:
     facts = healthy()
-    facts.unknown = ["folders of broker 1: not authorized to do this with the cluster", "topics: too late"]
-    assert [told(finding) for finding in diagnose(facts)] == [(WARNING, "F11"), (WARNING, "")]
+    facts.unknown = [
+        "folders of broker 1: not authorized to do this with the cluster",
+        "topics: too late",
+        "settings of topics: Topic authorization failed.",
+    ]
+    late, forbidden = diagnose(facts)
+    assert told(late) == (Severity.WARNING, "")
+    assert "topics: too late" in late.what
+    assert told(forbidden) == (Severity.NOTE, "F11")
+    assert forbidden.what == "this login may not look at folders of broker 1, settings of topics"
 
 
 # ---- the store

@@ -44,8 +44,8 @@ def test_what_is_taken(name: str, text: str) -> None:
         (f"{LISTENER}gssapi.sasl.jaas.config", f'{KRB5} useTicketCache=true ticketCache="/tmp/x";', ALLOWED_PATHS),
         (JAAS, 'com.sun.security.auth.module.JndiLoginModule required user.provider.url="ldap://x";', "login module"),
         (JAAS, f'{PLAIN} user_alice="secret', "line 1"),
-        ("principal.builder.class", "c.D", "names a class"),
-        (f"{LISTENER}ssl.engine.factory.class", "c.D", "names a class"),
+        ("principal.builder.class", "c.D", "Invalid value c.D for configuration principal.builder.class: Class c.D"),
+        (f"{LISTENER}ssl.engine.factory.class", "c.D", "There is no JVM"),
     ],
 )
 def test_what_is_refused_with_a_reason(name: str, text: str, words: str) -> None:

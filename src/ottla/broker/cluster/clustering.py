@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ottla.base import tasks
@@ -26,6 +27,7 @@ from ottla.broker.publisher import Publisher
 from ottla.broker.replicas.isr_changes import IsrChanges
 from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.replication_quota import ReplicationQuota
+from ottla.controller import tree
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.cluster.upkeep import Upkeep
@@ -84,8 +86,8 @@ class Clustering:
         end = inter_broker_endpoint(broker, self._settings)
         return True if end is None else await probe(end.host, end.port)
 
-    async def join(self, me: BrokerImage) -> None:
-        """Become a member of the cluster; on return there is an image."""
+    async def join(self, me: BrokerImage, in_force: Callable[[], Awaitable[None]]) -> None:
+        """Become a member of the cluster; on return there is an image. `in_force` waits for changed settings."""
         log_dirs = self._replicas.log_dirs
         me = me._replace(previous_epoch=previous_life(log_dirs.dirs))
         self.membership.on_registered = lambda epoch: note_life(log_dirs.dirs, epoch)
@@ -95,11 +97,24 @@ class Clustering:
         )
         try:
             await self.membership.start(me, log_dirs.cluster_id, self._patience_ms)
+            await self._follow_stored_settings()
+            await in_force()
             self._polls.start()
             await self._await_image()
         except StoreError:
             await self.leave()
             raise
+
+    async def _follow_stored_settings(self) -> None:
+        """How this broker logs in at the controller may have been changed while it ran: the image comes only after."""
+        path = tree.config_path(tree.BROKER_CONFIG, str(self._node.id))
+        node = await self._store.get(path)
+        try:
+            own = tree.decode_config(path, node.data) if node is not None else {}
+        except tree.DamagedNodeError:
+            return  # the controller tells of it
+        if own:
+            self._node.live.follow(MetadataImage().with_broker_config(str(self._node.id), own))
 
     async def _await_image(self) -> None:
         """The first one; StoreUnusableError if nobody can tell who the controller is, because ZooKeeper is silent."""

@@ -195,8 +195,10 @@ def read_rights(metadata: KraftMetadata | None, options: argparse.Namespace) -> 
 
 def shown_rights(rights: AdoptedRights) -> str:
     rules = sum(map(len, rights.acls.values()))
-    quotas = counted(len(rights.quotas), "quota") + " of users, clients and addresses"
-    return f"{counted(rules, 'access rule')}, {counted(len(rights.users), 'SCRAM user')} and {quotas}"
+    users = counted(len(rights.users), "SCRAM user")
+    if not rights.quotas:
+        return f"{counted(rules, 'access rule')} and {users}"
+    return f"{counted(rules, 'access rule')}, {users} and {counted(len(rights.quotas), 'quota')}"
 
 
 def counted(number: int, noun: str) -> str:

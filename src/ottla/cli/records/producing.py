@@ -176,15 +176,9 @@ class Sender:
         self.failed += 1
         if self.failed <= FAILURES_SHOWN_MAX:
             size = len(line.key or b"") + len(line.value or b"")
-            why = self._why(line, error)
+            is_forbidden = error.name() == Error.TOPIC_AUTHORIZATION_FAILED.name
+            why = forbidden(self.topic, self._properties) if is_forbidden else _why(line, error)
             warn(f"{self.name}: message {number} ({size} bytes) was not stored in {self.topic}: {why}")
-
-    def _why(self, line: Line, error: Any) -> str:
-        if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
-            return f"it is for partition {line.partition}, which the topic does not have"
-        if error.name() == Error.TOPIC_AUTHORIZATION_FAILED.name:
-            return forbidden(self.topic, self._properties)
-        return sentence(error)
 
     def __repr__(self) -> str:
         return f"<Sender {self.topic} sent={self.sent} stored={self.stored} failed={self.failed}>"
@@ -204,6 +198,12 @@ def send_all(sender: Sender, lines: Iterable[Line], *, is_prompting: bool = Fals
         if not is_everything_read:
             sender.flush(FLUSH_SECONDS_ON_STOP)
     return sender.finish()
+
+
+def _why(line: Line, error: Any) -> str:
+    if error.name() == "_UNKNOWN_PARTITION" and line.partition is not None:
+        return f"it is for partition {line.partition}, which the topic does not have"
+    return sentence(error)
 
 
 def sentence(error: Any) -> str:
