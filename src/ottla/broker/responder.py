@@ -26,8 +26,10 @@ from ottla.base.eager import Ended, begin
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import RequestMeter
 from ottla.network.connection import Cancellable, Connection, PendingReply
-from ottla.protocol.codec import Encoded
+from ottla.protocol.apis import ALL_APIS
+from ottla.protocol.codec import Encoded, EncodedBody
 from ottla.protocol.headers import encode_response_frame
+from ottla.protocol.schema import fields_of
 from ottla.quotas.charging import Charge, Charged
 
 logger = logging.getLogger(__name__)
@@ -137,8 +139,8 @@ class Responder:
         self.is_done = True
         if self.charge is not None:
             self._settle_charge(self.charge)
-        if self.throttle_ms and hasattr(response, "throttle_time_ms"):  # not if it is encoded already
-            response.throttle_time_ms = self.throttle_ms
+        if self.throttle_ms:
+            tell_throttle(response, self._api.key, self.version, self.throttle_ms)
         if not self._api.overlaps:
             self._api.counters.note_answer(self._api.key, response)
         place = self._place
@@ -279,6 +281,17 @@ class InnerResponder(Responder):
 
     def encoded(self, response: Any) -> bytes:
         """The reply as its sender would get it, without the size of the frame."""
-        if self.throttle_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = self.throttle_ms
+        if self.throttle_ms:
+            tell_throttle(response, self._api.key, self.version, self.throttle_ms)
         return bytes(self._encode(response)[4:])
+
+
+def tell_throttle(response: Any, key: int, version: int, throttle_ms: int) -> None:
+    """Say in an answer how long its client is held up. Most of those that are encoded already begin with it."""
+    if not isinstance(response, EncodedBody):
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+        return
+    name, field = next(iter(fields_of(ALL_APIS[key].response).items()))
+    if name == "throttle_time_ms" and version >= field.since:
+        response.body = throttle_ms.to_bytes(4, "big") + response.body[4:]

@@ -76,7 +76,7 @@ class OwnKeys(Settings):
         "enforce",
         check=one_of("enforce", "observe"),
         mode=CLUSTER_WIDE,
-        note="`observe` is the rehearsal of quotas: everybody is measured, and nobody is held up.",
+        note="Whether quotas count: `enforce`, or `observe` to measure everybody and hold nobody up.",
     )
     ottla_quota_fetch_bytes = Long(
         LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most bytes that all consumers of a broker get in a second."
