@@ -251,10 +251,14 @@ def test_top_and_suggest_name_who_is_held_up_and_by_which_rule() -> None:
         assert [share[name] for name in names] == ["producer_byte_rate", "greedy", "client-id=greedy", 1000.0]
         screen = run(lambda: main(["quotas", "top", "--interval", "0.1", "--url", url])).out.splitlines()
         assert screen[1].split()[:6] == ["1", "producer_byte_rate", "-", "greedy", "client-id=greedy", "1k"]
+        server = ["--bootstrap-server", kafka.bootstrap_servers]
+        kafka.create_topic("limited", settings={"ottla.quota.fetch.bytes": 5_000_000})
+        listed = run(lambda: main(["quotas", "list", "--topics", *server]))
+        assert listed.out == "limited\tottla.quota.fetch.bytes\t5000000\n"
         suggested = run(lambda: main(["quotas", "suggest", "--url", url]))
         assert suggested.out.startswith("ottla quotas set --client greedy producer_byte_rate=")
         assert "ottla.quota.mode=observe" in suggested.err
-        assert run(lambda: main([*suggested.out.split()[1:], "--bootstrap-server", kafka.bootstrap_servers])).code == 0
+        assert run(lambda: main([*suggested.out.split()[1:], *server])).code == 0
 
 
 def without(text: str, words: str) -> str:

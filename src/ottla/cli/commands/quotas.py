@@ -20,7 +20,9 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn
 from ottla.cli.top.live import run_live, seconds_of
 from ottla.cli.top.reading import DEFAULT_URL, VARIABLE, Reading, read_metrics
+from ottla.client.admin import Admin
 from ottla.client.client import Client
+from ottla.client.configs import Resource, Source, describe_configs
 from ottla.client.quota_words import (
     ADDRESS_LIMITS,
     DEFAULTS,
@@ -43,6 +45,8 @@ ottla quotas remove --user alice producer_byte_rate
 ottla quotas top
 ottla quotas suggest --headroom 2 --by user
 """
+TOPIC_LIMITS: Final = "ottla.quota."
+TOPIC_COLUMNS: Final = ("TOPIC", "SETTING", "VALUE")
 HEADROOM: Final = 1.5  # times what was seen
 SPAN_S: Final = 30.0  # over which a live screen tells who was held up: waits may be long
 
@@ -66,6 +70,7 @@ def _parser() -> Parser:
     listing = commands.add_parser("list", help="show limits", examples=EXAMPLES)
     listing.set_defaults(action=_list)
     listing.add_argument("--json", action="store_true", help="print JSON, in the words of a security file")
+    listing.add_argument("--topics", action="store_true", help="limits of topics instead, which are settings of theirs")
     setting = commands.add_parser("set", help="set limits", examples=EXAMPLES)
     setting.set_defaults(action=_set)
     known = ", ".join((*LIMITS, *ADDRESS_LIMITS))
@@ -128,12 +133,31 @@ def _entity(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
+    if options.topics:
+        return _list_topics(client, options)
     entity = _entity(options) if _words(options) else {}
     found = describe_quotas(client, [(kind, name or "") for kind, name in entity.items()], is_strict=False)
     if options.json:
         print(json.dumps(as_words(found), indent=2))
     else:
         print_table(COLUMNS, rows(found), COLUMNS[-1:])
+    return 0
+
+
+def _list_topics(client: Client, options: argparse.Namespace) -> int:
+    if _words(options):
+        raise UsageError("--topics stands alone: no user, client or address")
+    names = [topic.name for topic in Admin(client).topics()]
+    found = [
+        (name, config.name, config.value or "")
+        for name, configs in sorted(describe_configs(client, Resource.TOPIC, names).items())
+        for config in sorted(configs)
+        if config.name.startswith(TOPIC_LIMITS) and config.source == Source.DYNAMIC_TOPIC_CONFIG
+    ]
+    if options.json:
+        print(json.dumps([dict(zip(("topic", "setting", "value"), row, strict=True)) for row in found], indent=2))
+    else:
+        print_table(TOPIC_COLUMNS, found)
     return 0
 
 
