@@ -110,5 +110,5 @@ def entity_text(entity: Entity) -> str:
 
 
 def number_text(value: float) -> str:
-    """Without the tail of zeros that a floating point number has."""
-    return str(int(value)) if value == int(value) and abs(value) < 2**63 else repr(value)
+    """Without the tail of zeros that a floating point number has; Kafka keeps NaN, too, if somebody sets it."""
+    return str(int(value)) if abs(value) < 2**63 and value == int(value) else repr(value)

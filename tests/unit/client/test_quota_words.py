@@ -61,4 +61,5 @@ def test_what_is_no_quota_is_told(words: dict[str, object], cause: str, word: st
 
 
 def test_numbers_have_no_tail_of_zeros() -> None:
-    assert [number_text(value) for value in (1048576.0, 0.5, 1e300)] == ["1048576", "0.5", "1e+300"]
+    values = (1048576.0, 0.5, 1e300, float("nan"), float("inf"))
+    assert [number_text(value) for value in values] == ["1048576", "0.5", "1e+300", "nan", "inf"]
