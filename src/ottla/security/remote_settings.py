@@ -42,7 +42,7 @@ def remote_problem(settings: BrokerSettings, name: str, text: str) -> str | None
             None if text == (counts or "") else invalid_value(name, text, f"Class {text} could not be found. {NO_JVM}")
         )
     if key.name in PATHS:
-        return next(_path_problems(settings, name, [text]), None)
+        return next(_path_problems(settings, name, [text] if text else []), None)
     if key.name == "sasl.jaas.config":
         return _jaas_problem(settings, name, text)
     return None

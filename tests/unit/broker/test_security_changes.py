@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from certificates import Authority
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
 from ottla.broker.security.changes import Makers, SecurityChangeError, SecurityChanges, is_security_key
 from ottla.broker.security.peer_login import PeerLogin, inter_broker_login
+from ottla.broker.security.tls import BrokerTls
+from ottla.security.tls import TlsError
 from unit.broker.test_logins import GOOD, KEY, PLAIN, SETTINGS, Stand, rules_of
-from virtual_time import run
+from virtual_time import LoopClock, run
 
 OTHERS = {KEY: f'{PLAIN} user_alice="neu" username="b" password="p";'}
 SHORT = {"connections.max.reauth.ms": "60000"}
@@ -98,6 +103,51 @@ def test_the_brokers_own_login_follows() -> None:
             assert peer_login.login.make("h").first() == b"\0c\0n"
             with pytest.raises(SecurityChangeError, match="must be included in sasl"):
                 await here.changes.check(here.with_changes({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}))
+
+    run(scene())
+
+
+def test_tls_of_other_settings_and_of_inline_certificates(tmp_path: Path) -> None:
+    authority = Authority()
+    first, second = authority.issue("broker"), authority.issue("broker")
+    texts = {
+        "listeners": "SSL://127.0.0.1:1,SASL_SSL://127.0.0.1:2",
+        "ssl.keystore.location": first.pem(tmp_path / "first.pem"),
+        "ssl.truststore.location": authority.certificate_pem(tmp_path / "ca.pem"),
+    }
+    settings = BrokerSettings(texts)
+
+    async def scene() -> None:
+        with ThreadPoolExecutor(1) as workers:
+            tls = BrokerTls(settings, LoopClock(), workers)
+            ssl_listener, sasl_listener = tls.listeners["SSL"], tls.listeners["SASL_SSL"]
+            before = sasl_listener.context()
+            for bad in (
+                {"listener.name.ssl.ssl.cipher.suites": "NO_SUCH"},
+                {"listener.name.ssl.ssl.principal.mapping.rules": "RULE:("},
+                {"listener.name.sasl_ssl.ssl.keystore.key": "no key"},
+                {"ssl.enabled.protocols": "TLSv1.1"},
+            ):
+                with pytest.raises(TlsError):
+                    tls.check(settings.with_dynamic({}, bad))
+            assert ssl_listener.principal(first.der) == "User:CN=broker"
+
+            good = {
+                "ssl.client.auth": "required",  # not where a login follows
+                "listener.name.ssl.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/U",
+                "listener.name.sasl_ssl.ssl.keystore.key": second.key_pem(),
+                "listener.name.sasl_ssl.ssl.keystore.certificate.chain": second.chain_pem,
+                "listener.name.sasl_ssl.ssl.keystore.location": "",
+            }
+            changed = settings.with_dynamic({}, good)
+            tls.check(changed)
+            assert ssl_listener.context().verify_mode is ssl.CERT_NONE  # only tried
+            tls.follow(changed)
+            await tls.look()
+            assert ssl_listener.context().verify_mode is ssl.CERT_REQUIRED
+            assert ssl_listener.principal(first.der) == "User:BROKER"
+            assert sasl_listener.context().verify_mode is ssl.CERT_NONE
+            assert sasl_listener.context() is not before
 
     run(scene())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from ottla.base.security import Operation
 from ottla.cli.commands import doctor
 from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
-from ottla.cli.doctor.facts import BrokerFacts, Facts, GroupFacts
+from ottla.cli.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
 from ottla.cli.doctor.findings import Finding, Severity, some
 from ottla.cli.doctor.held_up import check_held_up
 from ottla.cli.doctor.logins import login_fault
@@ -269,14 +270,20 @@ def test_transactions_that_hang() -> None:
 
 def test_what_could_not_be_asked_is_told() -> None:
     facts = healthy()
-    facts.unknown = [
-        "folders of broker 1: not authorized to do this with the cluster",
-        "topics: too late",
-        "settings of topics: Topic authorization failed.",
-    ]
+    ask = Asking(facts)
+
+    def refuse(error: Error) -> Callable[[], int]:
+        def question() -> int:
+            raise refusal(error, "needs DESCRIBE permission")
+
+        return question
+
+    assert ask("folders of broker 1", refuse(Error.CLUSTER_AUTHORIZATION_FAILED), 7) == 7
+    ask("topics", refuse(Error.REQUEST_TIMED_OUT), 7)
+    ask("settings of topics", refuse(Error.TOPIC_AUTHORIZATION_FAILED), 7)
     late, forbidden = diagnose(facts)
     assert told(late) == (Severity.WARNING, "")
-    assert "topics: too late" in late.what
+    assert "topics: needs DESCRIBE permission" in late.what
     assert told(forbidden) == (Severity.NOTE, "F11")
     assert forbidden.what == "this login may not look at folders of broker 1, settings of topics"
 

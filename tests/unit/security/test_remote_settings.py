@@ -17,6 +17,7 @@ JAAS = f"{LISTENER}plain.sasl.jaas.config"
     [
         (f"{LISTENER}ssl.keystore.location", "/etc/ottla/keys/broker.pem"),
         (f"{LISTENER}ssl.truststore.location", "/srv/a/../b.pem"),
+        (f"{LISTENER}ssl.keystore.location", ""),  # the certificate stands in another setting
         ("sasl.kerberos.kinit.cmd", "/srv/kinit"),
         (f"{LISTENER}gssapi.sasl.jaas.config", f'{KRB5} useKeyTab=true keyTab="/srv/a.keytab" principal="k/h@R";'),
         (JAAS, f'{PLAIN} user_alice="/etc/shadow";'),

@@ -51,13 +51,7 @@ class MetricsTls:
             raise MetricsAccessError(f"the metrics endpoint cannot use its certificate: {problem}") from None
 
     def context(self) -> ssl.SSLContext:
-        """For the server's whole life: every connection gets the newest certificate."""
-        first = self._live.context()
-        first.sni_callback = self._choose
-        return first
-
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-        connection.context = self._live.context()
+        return self._live.context()
 
     def refresh(self) -> None:
         """Read the file again if it has changed; a worker runs this."""

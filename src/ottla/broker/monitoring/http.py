@@ -83,27 +83,26 @@ class HttpServer:
     """One listening socket and its few connections."""
 
     def __init__(
-        self, host: str, handler: Handler, login: Login | None = None, open_paths: frozenset[str] = frozenset()
+        self,
+        host: str,
+        handler: Handler,
+        login: Login | None = None,
+        open_paths: frozenset[str] = frozenset(),
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`login` is asked about every request, except for `open_paths`."""
+        """`login` is asked about every request, except for `open_paths`; `tls` for the context of each connection."""
         self.host = host
         self.port = 0
         self._handler = handler
         self._login = login
         self._open_paths = open_paths
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+    async def start(self, port: int) -> None:
         """Raises OSError if the address cannot be had."""
-        self._server = await asyncio.start_server(
-            self._on_connected,
-            self.host,
-            port,
-            limit=HEAD_BYTES_MAX,
-            ssl=tls,
-            ssl_handshake_timeout=REQUEST_SECONDS_MAX if tls is not None else None,
-        )
+        self._server = await asyncio.start_server(self._on_connected, self.host, port, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -127,6 +126,8 @@ class HttpServer:
         try:
             if len(self._tasks) > CONNECTIONS_MAX:
                 raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections")
+            if self._tls is not None:
+                await writer.start_tls(self._tls(), ssl_handshake_timeout=REQUEST_SECONDS_MAX)
             patience = REQUEST_SECONDS_MAX  # whoever connects has something to ask
             while await self._serve_one(reader, writer, patience):
                 patience = IDLE_SECONDS_MAX

@@ -55,7 +55,8 @@ class Monitor:
         self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
         self._login = metrics_login(node.settings)
         self._tls = metrics_tls(node.settings)
-        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self), self._login, OPEN_PATHS)
+        context = self._tls.context if self._tls is not None else None
+        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self), self._login, OPEN_PATHS, context)
         self._disks: list[Disk] = []
         self._looking: asyncio.Future[list[Disk]] | None = None
         self._reading: asyncio.Future[None] | None = None  # the certificate
@@ -68,7 +69,7 @@ class Monitor:
     async def start(self) -> None:
         """Listen. Raises OSError if the address cannot be had."""
         tls = self._tls
-        await self._server.start(self._node.settings.ottla_metrics_port, tls.context() if tls is not None else None)
+        await self._server.start(self._node.settings.ottla_metrics_port)
         host = self._server.host
         if not is_loopback(host) and self._login is None:
             logger.warning(

@@ -30,6 +30,7 @@ ROUNDS = 5  # of the measurement how long a broker needs to answer
 LATEST, MAX_TIMESTAMP = -1, -3
 HANGING_MS = 15 * 60 * 1000
 GROUPS_MAX = 200
+FORBIDDEN = frozenset(error for error in Error if error.name.endswith("AUTHORIZATION_FAILED"))
 BROKER_TOPICS = ("__consumer_offsets", "__transaction_state")  # only brokers write to them: their time is the brokers'
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Facts:
     newest_ms: dict[TopicPartition, int] = field(default_factory=dict)  # time of the newest record
     hanging: list[OpenTransaction] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    forbidden: list[str] = field(default_factory=list)  # what this login may not ask
 
     def partitions(self) -> list[tuple[TopicPartition, Partition]]:
         return [
@@ -132,7 +134,10 @@ class Asking:
         try:
             return question()
         except ClientError as problem:
-            self.facts.unknown.append(f"{what}: {problem}")
+            if problem.error in FORBIDDEN:
+                self.facts.forbidden.append(what)
+            else:
+                self.facts.unknown.append(f"{what}: {problem}")
         except SearchError as failed:
             self.facts.unknown.append(f"{what}: {failed.what} ({failed.problem})")
         return otherwise

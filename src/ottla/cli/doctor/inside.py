@@ -190,26 +190,19 @@ def check_hanging(facts: Facts) -> Iterator[Finding]:
 
 
 def check_unknown(facts: Facts) -> Iterator[Finding]:
-    forbidden = [what for what in facts.unknown if is_forbidden(what)]
-    if forbidden:
+    if facts.forbidden:
         yield Finding(
             Severity.NOTE,
             "F11",
-            f"this login may not look at {some(what.partition(':')[0] for what in forbidden)}",
+            f"this login may not look at {some(facts.forbidden)}",
             CASES["F11"].cause,
             "use an administrator's login (--command-config) to see more",
         )
     for what in facts.unknown:
-        if not is_forbidden(what):
-            yield Finding(
-                Severity.WARNING,
-                "",
-                f"could not be looked at: {what}",
-                "the broker refused or did not answer in time",
-                "repair what is told above, then look again",
-            )
-
-
-def is_forbidden(what: str) -> bool:
-    """Brokers say it in their words, or send a code for which we have some."""
-    return "not authorized" in what.lower() or "authorization failed" in what.lower()
+        yield Finding(
+            Severity.WARNING,
+            "",
+            f"could not be looked at: {what}",
+            "the broker refused or did not answer in time",
+            "repair what is told above, then look again",
+        )

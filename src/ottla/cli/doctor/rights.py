@@ -78,7 +78,7 @@ def topic_findings(rights: Sequence[TopicRights], principal: str | None, *, are_
         who, name = principal or THIS_LOGIN, quoted(topic.name)
         grant = (
             f"ottla acls add --allow {quoted(principal or SOMEBODY)} --producer --topic {name} lets it write, "
-            "--consumer --group GROUP read"
+            "--consumer --group GROUP read; ottla acls explain names the rule that decides"
         )
         if topic.error is Error.TOPIC_AUTHORIZATION_FAILED:
             yield Finding(
