@@ -47,6 +47,7 @@ COMPILED = [
     "src/ottla/network/poller.py",
     "src/ottla/network/tls_transport.py",
     "src/ottla/network/transport.py",
+    "src/ottla/quotas/meter.py",
     "src/ottla/replication/following.py",
     "src/ottla/replication/following_replica.py",
     "src/ottla/replication/leading.py",

@@ -97,6 +97,20 @@ def test_a_wrong_setting_is_told_in_the_brokers_own_words() -> None:
         pass
 
 
+def test_quotas_hold_from_the_first_record_on() -> None:
+    held: list[str] = []
+    with broker(topics=["orders"], quotas=[{"client": "greedy", "producer_byte_rate": 1_000}]) as kafka:
+        for name in ("modest", "greedy"):
+            settings = {"bootstrap.servers": kafka.bootstrap_servers, "client.id": name}
+            producer = Producer(settings | {"throttle_cb": lambda event, name=name: held.append(name)})
+            producer.produce("orders", b"x" * 15_000)
+            assert producer.flush(10) == 0
+        assert eventually(lambda producer=producer: producer.poll(0.1) >= 0 and bool(held))
+        assert set(held) == {"greedy"}
+        with pytest.raises(BrokerError, match="did you mean consumer_byte_rate"):
+            kafka.set_quotas([{"client": "greedy", "consumer_byte_rat": 5}])
+
+
 def test_topics_can_be_deleted_and_refusals_are_told() -> None:
     with broker(topics=["orders"]) as kafka:
         with pytest.raises(BrokerError, match="already exists"):

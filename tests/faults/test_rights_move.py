@@ -1,9 +1,10 @@
-"""Access rules and SCRAM users go over: from Apache Kafka 4.3's own log, to and from Kafka 3.9 by ZooKeeper."""
+"""Access rules, SCRAM users and quotas go over: from Apache Kafka 4.3's own log, to and from Kafka 3.9 by ZooKeeper."""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,8 @@ from conformance.conftest import find_jars
 from conftest import free_port, ottla_command
 from faults.kafka_39_broker import Kafka39Broker
 from faults.zookeeper_kafka import KAFKA_VERSION
+from ottla.client.opening import open_client
+from ottla.client.quotas import Alteration, Entity, alter_quotas, describe_quotas
 from ottla.testing.broker import Broker
 from ottla.testing.zookeeper import ZooKeeperProcess
 
@@ -48,6 +51,17 @@ RULES = [
     AclBinding(ResourceType.BROKER, "kafka-cluster", LITERAL, "User:carol", "*", AclOperation.IDEMPOTENT_WRITE, ALLOW),
     AclBinding(ResourceType.TRANSACTIONAL_ID, "t", PREFIXED, "User:alice", "10.0.0.1", AclOperation.DESCRIBE, ALLOW),
 ]
+QUOTAS = [
+    Alteration({"user": "alice"}, {"producer_byte_rate": 1e7, "request_percentage": 99.5}),
+    Alteration({"user": "alice", "client-id": None}, {"consumer_byte_rate": 1e7}),
+    Alteration({"user": None, "client-id": "my app"}, {"controller_mutation_rate": 50.0}),
+    Alteration({"user": None}, {"consumer_byte_rate": 2e7}),
+    Alteration({"client-id": "a/b"}, {"producer_byte_rate": 5.0}),
+    Alteration({"client-id": None}, {"producer_byte_rate": 3e7}),
+    Alteration({"ip": "10.0.0.1"}, {"connection_creation_rate": 7.0}),
+    Alteration({"ip": None}, {"connection_creation_rate": 1000.0}),
+]
+GONE = {"client-id": "gone"}
 MORE = AclBinding(ResourceType.TOPIC, "later", PREFIXED, "User:carol", "*", AclOperation.READ, ALLOW)
 
 
@@ -71,6 +85,9 @@ def grant(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wait(admin.create_topics([NewTopic("orders", 1, 1)]))
     wait(admin.create_acls([*RULES, MORE]))
+    with open_client(bootstrap, {}) as client:
+        alter_quotas(client, [*QUOTAS, Alteration(GONE, {"producer_byte_rate": 5.0})])
+        alter_quotas(client, [Alteration(GONE, {}, ["producer_byte_rate"])])
     set_password(admin, "alice", ScramMechanism.SCRAM_SHA_256, b"word of alice")
     set_password(admin, "bob", ScramMechanism.SCRAM_SHA_512, b"word of bob")
     set_password(admin, "gone", ScramMechanism.SCRAM_SHA_512, b"word of nobody")
@@ -107,6 +124,18 @@ def told_users(bootstrap: str) -> dict[str, list[tuple[str, int]]]:
     }
 
 
+def told_quotas(bootstrap: str) -> list[tuple[list[tuple[str, str | None]], dict[str, float]]]:
+    with open_client(bootstrap, {}) as client:
+        found = describe_quotas(client, (), is_strict=False)
+    return in_order((quota.entity, quota.limits) for quota in found)
+
+
+def in_order(
+    quotas: Iterable[tuple[Entity, Mapping[str, float]]],
+) -> list[tuple[list[tuple[str, str | None]], dict[str, float]]]:
+    return sorted(((sorted(entity.items()), dict(limits)) for entity, limits in quotas), key=str)
+
+
 def write(sasl: str, name: str, mechanism: str, password: str) -> str:
     """What becomes of one record of a user: "" if it was stored."""
     login = {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
@@ -120,6 +149,7 @@ def write(sasl: str, name: str, mechanism: str, password: str) -> str:
 
 def check_everything(plain: str, sasl: str, rules: list[AclBinding]) -> None:
     assert told_rules(plain) == {str(each) for each in rules}
+    assert told_quotas(plain) == in_order(each[:2] for each in QUOTAS)
     users = told_users(plain)
     assert users["alice"] == [("SCRAM_SHA_256", 4096)]
     assert users["bob"] == [("SCRAM_SHA_512", 4096)]
@@ -186,7 +216,7 @@ def test_rights_of_a_kraft_cluster_come_along(tmp_path: Path) -> None:
     command = [*ottla_command(), "migrate", "from-kafka", str(kafka.data), "--all", "--data", str(broker.data_folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "6 access rules and 3 SCRAM users come along" in done.stderr
+    assert "6 access rules, 3 SCRAM users and 8 quotas come along" in done.stderr
     with broker:
         check_everything(plain, sasl, RULES)
         assert told_users(plain)["first"] == [("SCRAM_SHA_512", 4096)]

@@ -30,6 +30,7 @@ REPLACED: Final = frozenset({"advertised.host.name", "advertised.port", "host.na
 
 _CLIENT = "it is a setting of clients"
 _FORMAT = "there is one message format"
+_QUOTAS = "Kafka has retired it: give the default client id a quota"
 _ZOOKEEPER = "the connection to ZooKeeper has no such setting"
 RETIRED: Final = {
     "control.plane.listener.name": "there is no separate control plane",
@@ -51,8 +52,8 @@ RETIRED: Final = {
 }
 RETIRED_PREFIXES: Final = {
     "password.encoder.": "passwords in the metadata are kept as they are, as by Kafka from 4.0 on",
-    "quota.consumer.": "quotas are not enforced yet",
-    "quota.producer.": "quotas are not enforced yet",
+    "quota.consumer.": _QUOTAS,
+    "quota.producer.": _QUOTAS,
     "zookeeper.": _ZOOKEEPER,
 }
 

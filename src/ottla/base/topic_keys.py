@@ -8,8 +8,9 @@ Bad names and values raise KafkaError with Kafka's code and sentence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from math import inf
 from typing import Any, Final
 
 from ottla.base.broker_keys.words import NO_TIERS
@@ -18,9 +19,10 @@ from ottla.base.cleanup_policies import known_policies
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX, BadValueError, gzip_level, one_of, throttled_replicas
 from ottla.base.settings import Boolean, Double, Int, Items, Long, OptionalInt, Settings, Text
-from ottla.base.topic_settings import TopicSettings
+from ottla.base.topic_settings import Rates, TopicQuota, TopicSettings
 
 HOUR_MS: Final = 3_600_000
+RATES: Final = ("produce.bytes", "produce.messages", "fetch.bytes", "fetch.messages")
 MINUTE_MS: Final = 60_000
 
 # Topic key -> (broker key, factor) in the order in which they count.
@@ -45,6 +47,7 @@ BROKER_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
+    "ottla.quota.action": (("ottla.quota.action", 1),),
     "preallocate": (("log.preallocate", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
@@ -134,6 +137,43 @@ class TopicKeys(Settings):
         at_least=1,
         note="Replicas that must have a record before acks=all is answered; with fewer, such writes are refused.",
     )
+    ottla_quota_action = Text(
+        "throttle",
+        check=one_of("throttle", "reject"),
+        is_internal=True,
+        note="What becomes of a producer that is faster than the topic's quota: `throttle` holds it up, `reject` "
+        "refuses its records (POLICY_VIOLATION) and stores nothing.",
+    )
+    ottla_quota_fetch_bytes = Long(
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Most bytes of the topic that consumers get in a second, on each broker.",
+    )
+    ottla_quota_fetch_messages = Long(
+        LONG_MAX,
+        at_least=1,
+        is_internal=True,
+        note="Most records of the topic that consumers get in a second, on each broker.",
+    )
+    ottla_quota_partition_fetch_bytes = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most bytes of each partition that consumers get in a second."
+    )
+    ottla_quota_partition_fetch_messages = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most records of each partition that consumers get in a second."
+    )
+    ottla_quota_partition_produce_bytes = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most bytes that each partition takes in a second."
+    )
+    ottla_quota_partition_produce_messages = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most records that each partition takes in a second."
+    )
+    ottla_quota_produce_bytes = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most bytes that the topic takes in a second, on each broker."
+    )
+    ottla_quota_produce_messages = Long(
+        LONG_MAX, at_least=1, is_internal=True, note="Most records that the topic takes in a second, on each broker."
+    )
     preallocate = Boolean(False, note="Whether the disk sets the whole room for a segment aside when it is begun.")
     remote_log_copy_disable = Boolean(False, unused=NO_TIERS, note="Whether nothing more is copied to remote storage.")
     remote_log_delete_on_disable = Boolean(
@@ -211,6 +251,18 @@ def _default_topic_settings(broker: BrokerSettings) -> TopicSettings:
     return _settings_of(broker, {})
 
 
+def _quota(get: Callable[[str], Any]) -> TopicQuota | None:
+    """None while nothing is limited: then nobody measures."""
+    topic, partition = (_rates(get, place) for place in ("ottla.quota", "ottla.quota.partition"))
+    if topic == partition == Rates():
+        return None
+    return TopicQuota(topic, partition, get("ottla.quota.action") == "reject")
+
+
+def _rates(get: Callable[[str], Any], place: str) -> Rates:
+    return Rates(*(inf if (value := get(f"{place}.{rate}")) == LONG_MAX else float(value) for rate in RATES))
+
+
 def _settings_of(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicSettings:
     get = partial(topic_value, broker, overrides)
     small_segments = get("internal.segment.bytes")
@@ -234,6 +286,7 @@ def _settings_of(broker: BrokerSettings, overrides: Mapping[str, str]) -> TopicS
         min_compaction_lag_ms=get("min.compaction.lag.ms"),
         min_insync_replicas=get("min.insync.replicas"),
         preallocate=get("preallocate"),
+        quota=_quota(get),
         retention_bytes=get("retention.bytes"),
         retention_ms=get("retention.ms"),
         segment_bytes=get("segment.bytes") if small_segments is None else small_segments,

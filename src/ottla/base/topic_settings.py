@@ -6,8 +6,28 @@ The names, ranges and sources that people see stand in `settings.py`; this is th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 NEVER_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What may go in and out in a second."""
+
+    produce_bytes: float = inf
+    produce_messages: float = inf
+    fetch_bytes: float = inf
+    fetch_messages: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQuota:
+    """How fast a topic and each of its partitions may be used on one broker, and what becomes of who is faster."""
+
+    topic: Rates
+    partition: Rates
+    is_rejecting: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +53,7 @@ class TopicSettings:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    quota: TopicQuota | None = None
     retention_bytes: int = -1
     retention_ms: int = 604_800_000
     segment_bytes: int = 1_073_741_824

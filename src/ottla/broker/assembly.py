@@ -49,6 +49,7 @@ class Assembly(NamedTuple):
             parts.counters,
             parts.client_metrics,
             connections,
+            parts.quotas,
             poller,
             self.clustering,
         )

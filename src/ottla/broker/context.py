@@ -36,6 +36,7 @@ class Context:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.is_forwarded = is_forwarded
+        self.request_bytes = 0  # of the whole request, where quotas count them
 
     @property
     def listener_name(self) -> str:

@@ -33,8 +33,10 @@ from ottla.protocol.headers import RequestHeader, decode_request_header
 
 logger = logging.getLogger(__name__)
 
+PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
+BETWEEN_BROKERS_TOO: Final = frozenset({27})  # WriteTxnMarkers: no client sends them
 UNMEASURED: Final = 0
 ITEMS_AT_ONCE: Final = 1_000  # array items of a request that is decoded on the loop
 ROWS_AT_ONCE: Final = 250  # the same where each of them is a partition to be read from or written to
@@ -59,6 +61,7 @@ class Served:
         self.items_at_once = ROWS_AT_ONCE if row.overlaps else ITEMS_AT_ONCE
         self.is_before_login = row.is_before_login
         self.is_eager = row.is_eager
+        self.is_exempt = row.is_between_brokers or row.key in BETWEEN_BROKERS_TOO
         self.meter = counters.meter(api.key, api.name, api.max_version)
         self.answering = Answering(api.key, api.name, row.overlaps, self.meter, counters)
         self._decoders: dict[int, Decoder] = {}
@@ -137,6 +140,8 @@ class Dispatcher:
             header.correlation_id,
             header.client_id,
         )
+        if self._parts.quotas.is_on and not self._begin_measured(served, connection, context, len(frame)):
+            return False
         try:
             request = served.decode_now(version, frame, header.body_position)
         except ProtocolError as error:
@@ -149,6 +154,19 @@ class Dispatcher:
         if started_ns != UNMEASURED:
             self._sample(served, responder, connection, len(frame), started_ns)
         return not connection.is_closed
+
+    def _begin_measured(self, served: Served, connection: Connection, context: Context, size_bytes: int) -> bool:
+        """Some quotas are defined; False: one of them holds this request back, and it is offered again then."""
+        quotas = self._parts.quotas
+        if served.key == PRODUCE:
+            seconds = quotas.seconds_to_hold(context.client, context.client_id)
+            if seconds > 0:
+                connection.throttle(seconds)
+                return False
+        context.request_bytes = size_bytes
+        if not served.is_exempt:
+            quotas.charge(context)
+        return True
 
     def _take(self, served: Served, answer: Any, responder: Responder) -> None:
         """What a handler has returned is the answer, or will come to it."""

@@ -18,6 +18,7 @@ from ottla.storage.verification import needs_check
 logger = logging.getLogger(__name__)
 
 NO_RECORDS: Final = b""
+FOLLOWERS_SINCE: Final = 11  # consumers of this version may read from them, too (KIP-392)
 
 Result = tuple[FetchPartition, PartitionData]
 Unready = tuple[FileRange, Log]
@@ -28,6 +29,15 @@ def is_known(asked: FetchPartition, partition: Partition) -> bool:
         asked.sent_high_watermark == partition.high_watermark
         and asked.sent_log_start_offset == partition.log.log_start_offset
     )
+
+
+def require_replica(partition: Partition, leader_epoch: int, api_version: int) -> None:
+    """Consumers of today may read from any replica; those of yesterday only from the leader."""
+    is_follower = partition.leader_id != partition.node_id and partition.replica_count > 1
+    if is_follower and api_version >= FOLLOWERS_SINCE and not partition.is_deleted:
+        partition.require_epoch(leader_epoch)
+    else:
+        partition.require_leader(leader_epoch)
 
 
 def aborted_in(partition: Partition, asked: FetchPartition, file_range: FileRange | None) -> list[AbortedTransaction]:
@@ -77,6 +87,14 @@ def after_damage(asked: FetchPartition, error: Error) -> Error:
     partition.note_damage(asked.fetch_offset)
     is_elsewhere = partition.damage_offset >= 0 or not partition.is_leader
     return Error.KAFKA_STORAGE_ERROR if is_elsewhere else error
+
+
+def note_sent(asked: FetchPartition, data: PartitionData, is_replicated: bool) -> None:
+    if isinstance(data.records, FileRange) and asked.partition is not None:
+        if is_replicated:
+            asked.partition.traffic.replication_bytes_out += data.records.length
+        else:
+            asked.partition.traffic.bytes_out += data.records.length
 
 
 def error_data(asked: FetchPartition, error: Error) -> PartitionData:

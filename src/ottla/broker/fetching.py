@@ -29,11 +29,14 @@ from ottla.broker.fetch_data import (
     after_damage,
     error_data,
     is_known,
+    note_sent,
     or_error,
     prepare_range,
     release,
+    require_replica,
     unready,
 )
+from ottla.broker.fetch_quota import WITHHELD, FetchMeasure
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
 from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
 from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
@@ -57,7 +60,6 @@ logger = logging.getLogger(__name__)
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-FOLLOWERS_SINCE: Final = 11  # consumers of this version may read from them, too (KIP-392)
 PARTITIONS_AT_ONCE: Final = 250
 REBUILDS_MAX: Final = 3  # of damaged indexes, beside one for each partition: a fetch may touch two segments of one
 
@@ -87,6 +89,7 @@ class Fetch:
         self.max_bytes = max_bytes
         self.is_read_committed = is_read_committed
         self.replica: FetchingReplica | None = None  # None: a consumer
+        self.measure: FetchMeasure | None = None  # once some quota is about what is read
         self.rack = ""  # of a consumer that may be sent to another replica
         self.found_bytes = 0
         self.has_error = False
@@ -96,9 +99,7 @@ class Fetch:
         self._until = 0.0  # by the clock of the loop
         self._leaders: set[int] = set()  # of partitions that were looked for in the wrong place
         self._has_moved = False  # a high watermark, by telling how far a follower is
-        self._rebuild: RebuildNeededError | TransactionIndexWrongError | None = (
-            None  # what keeps the last read from being answered
-        )
+        self._rebuild: RebuildNeededError | TransactionIndexWrongError | None = None  # what keeps it from answering
         self._rebuilds_left = REBUILDS_MAX + len(partitions)
 
     # ---- the way of a fetch
@@ -287,12 +288,12 @@ class Fetch:
         try:
             if self.replica is not None:
                 return self._read_for_replica(self.replica, partition, asked, bytes_left)
-            self._require_replica(partition, asked.leader_epoch)
+            require_replica(partition, asked.leader_epoch, self.context.api_version)
             if self.rack:
                 preferred = self._preferred(partition, asked)
                 if preferred is not None:
                     return preferred
-            file_range = partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
+            file_range = self._range(partition, asked, bytes_left)
             aborted = aborted_in(partition, asked, file_range) if self.is_read_committed else None
         except KafkaError as error:
             return self._error_data(asked, self._told(partition, error.error), is_served=True)
@@ -328,13 +329,15 @@ class Fetch:
         is_sure = partition.is_leader and not self.context.broker.must_check_leadership
         return error if is_sure else Error.NOT_LEADER_OR_FOLLOWER
 
-    def _require_replica(self, partition: Partition, leader_epoch: int) -> None:
-        """Consumers of today may read from any replica; those of yesterday only from the leader."""
-        is_follower = partition.leader_id != partition.node_id and partition.replica_count > 1
-        if is_follower and self.context.api_version >= FOLLOWERS_SINCE and not partition.is_deleted:
-            partition.require_epoch(leader_epoch)
-        else:
-            partition.require_leader(leader_epoch)
+    def _range(self, partition: Partition, asked: FetchPartition, bytes_left: int) -> FileRange | None:
+        quota = partition.log.settings.quota
+        if quota is not None:
+            self.measure = self.measure or FetchMeasure(self.context, is_client_measured=False)
+            bytes_left = self.measure.bytes_left(partition, quota, bytes_left)
+            if bytes_left == WITHHELD:
+                self.has_error = True  # nothing to wait for
+                return None
+        return partition.read(asked.fetch_offset, bytes_left, self.found_bytes == 0, self.is_read_committed)
 
     def _preferred(self, partition: Partition, asked: FetchPartition) -> PartitionData | None:
         """Send the consumer to a replica that is nearer to it."""
@@ -471,11 +474,9 @@ class Fetch:
             topic = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[])
             topics[asked.topic, asked.topic_id] = topic
         topic.partitions.append(data)
-        if isinstance(data.records, FileRange) and asked.partition is not None:
-            if self.replica is None:
-                asked.partition.traffic.bytes_out += data.records.length
-            else:
-                asked.partition.traffic.replication_bytes_out += data.records.length
+        if self.measure is not None and asked.partition is not None:
+            self.measure.tell(asked.partition, data)
+        note_sent(asked, data, is_replicated=self.replica is not None)
         session = self.session
         if session is not None:
             asked.sent_high_watermark = data.high_watermark
@@ -490,6 +491,8 @@ class Fetch:
         response = FetchResponse(session_id=session_id, responses=list(topics.values()))
         if self._leaders:
             add_addresses_for_consumer(response, self._leaders, self.context)
+        if self.measure is not None:
+            self.measure.settle(response)
         return response
 
     def __repr__(self) -> str:

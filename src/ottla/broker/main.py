@@ -46,6 +46,7 @@ from ottla.broker.monitoring.start import MetricsAccessError, start_monitor
 from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
+from ottla.broker.quota_gate import FORGET_MS
 from ottla.broker.security.opening import (
     LoginSettingsError,
     check_logins,
@@ -198,6 +199,7 @@ class Broker:
         images = parts.node.images
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
+        parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
         changes = open_changes(self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls)
         parts.security_changes = changes
         self._follow_settings(parts, connections, changes)
@@ -234,6 +236,7 @@ class Broker:
         housekeeping.start()
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
+        housekeeping.every("idle quotas", FORGET_MS, lambda: FORGET_MS, parts.quotas.forget_idle)
         if tls is not None:
             housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)

@@ -20,6 +20,7 @@ from ottla.broker.logs.moving import Moves
 from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
+from ottla.broker.quota_gate import QuotaGate
 from ottla.broker.security.changes import SecurityChanges
 from ottla.broker.security.logins import Logins
 from ottla.broker.served_api import ServedApi
@@ -72,6 +73,7 @@ class BrokerParts:
         self.client_metrics = client_metrics
         self.index_rebuilds = index_rebuilds
         self.metadata_topics = MetadataTopics()
+        self.quotas = QuotaGate(node)
         self.logins = Logins({}, node.clock, node.workers)
         self.security_changes: SecurityChanges | None = None  # None: nothing of it can change
         self.authorizer: Authorizer | None = None  # None: everybody may do everything

@@ -26,8 +26,11 @@ from ottla.base.eager import Ended, begin
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.requests import RequestMeter
 from ottla.network.connection import Cancellable, Connection, PendingReply
-from ottla.protocol.codec import Encoded
+from ottla.protocol.apis import ALL_APIS
+from ottla.protocol.codec import Encoded, EncodedBody
 from ottla.protocol.headers import encode_response_frame
+from ottla.protocol.schema import fields_of
+from ottla.quotas.charging import Charge, Charged
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Responder:
         self._place: PendingReply | None = None
         self._works = 0  # that are under way: one may begin another
         self.is_done = False
+        self.charge: Charge | None = None  # if the time that it takes counts for somebody
         self.throttle_ms = 0  # told with the answer; then nothing is taken from this connection for so long
 
     # ---- answering later
@@ -72,6 +76,8 @@ class Responder:
         """Keep the reply's place in the line, unless it is answered already; what a handler returns then."""
         if self._place is None and not self.is_done:
             self._kept_ns = monotonic_ns()
+            if self.charge is not None:
+                self.charge.pause()
             self._place = self._connection.park(self._api.overlaps)
         return self
 
@@ -111,7 +117,7 @@ class Responder:
         return self
 
     async def _run(self, work: Coroutine[Any, Any, Any]) -> None:
-        answer = await work
+        answer = await (work if self.charge is None else Charged(work, self.charge))
         self._works -= 1
         if self._works == 0:
             self.let_others_start()
@@ -131,8 +137,10 @@ class Responder:
         """Send this response, behind all replies to earlier requests."""
         assert not self.is_done, f"a request is answered once: {self!r}"
         self.is_done = True
-        if self.throttle_ms and hasattr(response, "throttle_time_ms"):  # not if it is encoded already
-            response.throttle_time_ms = self.throttle_ms
+        if self.charge is not None:
+            self._settle_charge(self.charge)
+        if self.throttle_ms:
+            tell_throttle(response, self._api.key, self.version, self.throttle_ms)
         if not self._api.overlaps:
             self._api.counters.note_answer(self._api.key, response)
         place = self._place
@@ -142,6 +150,10 @@ class Responder:
             self._fill(place, response)
         if self.throttle_ms:
             self._connection.throttle(self.throttle_ms / 1000)
+
+    def _settle_charge(self, charge: Charge) -> None:
+        self.charge = None  # it knows us, too
+        charge.settle()
 
     def _fill(self, place: PendingReply, response: Any) -> None:
         self._api.meter.answered_later(self._received_ns, self._kept_ns, monotonic_ns())
@@ -165,8 +177,12 @@ class Responder:
         """The client wants no answer (acks=0)."""
         assert not self.is_done, f"a request ends once: {self!r}"
         self.is_done = True
+        if self.charge is not None:
+            self._settle_charge(self.charge)
         if self._place is not None:
             self._place.complete(None)
+        if self.throttle_ms:
+            self._connection.throttle(self.throttle_ms / 1000)
         return self
 
     def fail(self, reason: str) -> Responder:
@@ -265,4 +281,17 @@ class InnerResponder(Responder):
 
     def encoded(self, response: Any) -> bytes:
         """The reply as its sender would get it, without the size of the frame."""
+        if self.throttle_ms:
+            tell_throttle(response, self._api.key, self.version, self.throttle_ms)
         return bytes(self._encode(response)[4:])
+
+
+def tell_throttle(response: Any, key: int, version: int, throttle_ms: int) -> None:
+    """Say in an answer how long its client is held up. Most of those that are encoded already begin with it."""
+    if not isinstance(response, EncodedBody):
+        if hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+        return
+    name, field = next(iter(fields_of(ALL_APIS[key].response).items()))
+    if name == "throttle_time_ms" and version >= field.since:
+        response.body = throttle_ms.to_bytes(4, "big") + response.body[4:]

@@ -30,6 +30,10 @@ COMMANDS = {
     "topics": Command("ottla.cli.commands.topics", "create, list, describe, grow and delete topics"),
     "configs": Command("ottla.cli.commands.configs", "show and change settings"),
     "acls": Command("ottla.cli.commands.acls", "who may do what: list, add, remove, explain, suggest access rules"),
+    "quotas": Command(
+        "ottla.cli.commands.quotas", "how much clients may: list, set, remove limits, see who is held up"
+    ),
+    "security": Command("ottla.cli.commands.security", "users, rights and quotas as a file: export, apply"),
     "top": Command("ottla.cli.commands.top", "watch what a broker is doing, live"),
     "produce": Command("ottla.cli.commands.produce", "write records to a topic"),
     "consume": Command("ottla.cli.commands.consume", "read records of a topic"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.base.errors import Error
 from ottla.client.client import Client
@@ -14,13 +14,24 @@ from ottla.protocol.messages import scram_credentials as scram_wire
 from ottla.security.scram import MECHANISMS, NUMBERS, SALT_BYTES, salted_password
 
 EXACTLY, DEFAULT, ANY = 0, 1, 2  # how DescribeClientQuotas matches a name
+ENTITIES_MAX: Final = 500  # in one request
+
+Entity = Mapping[str, str | None]  # names by type ("user", "client-id", "ip"); None: the default one
 
 
 class Quota(NamedTuple):
-    """The limits of one entity: its names by type ("user", "client-id", "ip"; None: the default one)."""
+    """The limits of one entity."""
 
     entity: dict[str, str | None]
     limits: dict[str, float]
+
+
+class Alteration(NamedTuple):
+    """What shall change about one entity."""
+
+    entity: Entity
+    changed: Mapping[str, float]
+    deleted: Sequence[str] = ()
 
 
 class Upsertion(NamedTuple):
@@ -30,9 +41,30 @@ class Upsertion(NamedTuple):
     iterations: int
     password: bytes
 
+    def salted(self) -> SaltedPassword:
+        """Takes milliseconds, on purpose."""
+        salt = secrets.token_bytes(SALT_BYTES)
+        hashed = salted_password(self.mechanism, self.password, salt, self.iterations)
+        return SaltedPassword(self.mechanism, self.iterations, salt, hashed)
 
-def describe_quotas(client: Client, wanted: Sequence[tuple[str, str | None]]) -> list[Quota]:
-    """The quotas of entities of exactly these types; a name of None means any, "" the default."""
+
+class SaltedPassword(NamedTuple):
+    """The same, hashed already. Whoever has it can log in with it: it is a secret, too."""
+
+    mechanism: str
+    iterations: int
+    salt: bytes
+    hashed: bytes
+
+    def __repr__(self) -> str:
+        return f"<SaltedPassword {self.mechanism}, {self.iterations} iterations>"
+
+
+def describe_quotas(client: Client, wanted: Sequence[tuple[str, str | None]], *, is_strict: bool = True) -> list[Quota]:
+    """The quotas of entities of exactly these types; a name of None means any, "" the default.
+
+    Not strict: entities may have further types, so that without any wanted ones all quotas are told.
+    """
     components = [
         quota_wire.QuotaFilterComponent(
             entity_type=kind,
@@ -41,7 +73,7 @@ def describe_quotas(client: Client, wanted: Sequence[tuple[str, str | None]]) ->
         )
         for kind, name in wanted
     ]
-    request = quota_wire.DescribeClientQuotasRequest(components=components, strict=True)
+    request = quota_wire.DescribeClientQuotasRequest(components=components, strict=is_strict)
     answer = client.call(request, quota_wire.DescribeClientQuotasResponse)
     if answer.error_code:
         raise refusal(answer.error_code, answer.error_message)
@@ -54,17 +86,22 @@ def describe_quotas(client: Client, wanted: Sequence[tuple[str, str | None]]) ->
     ]
 
 
-def alter_quotas(
-    client: Client, entity: Mapping[str, str | None], changed: Mapping[str, float], deleted: Sequence[str]
-) -> None:
-    operations = [quota_wire.QuotaOperation(key=key, value=value) for key, value in changed.items()]
-    operations += [quota_wire.QuotaOperation(key=key, value=0.0, remove=True) for key in deleted]
-    names = [quota_wire.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity.items()]
-    request = quota_wire.AlterClientQuotasRequest(entries=[quota_wire.QuotaAlteration(entity=names, ops=operations)])
-    answer = client.call_controller(request, quota_wire.AlterClientQuotasResponse)
-    for entry in answer.entries:
-        if entry.error_code:
-            raise refusal(entry.error_code, entry.error_message)
+def alter_quotas(client: Client, alterations: Sequence[Alteration]) -> None:
+    """In as few requests as can be; the first that is refused ends it."""
+    for start in range(0, len(alterations), ENTITIES_MAX):
+        entries = [_alteration(each) for each in alterations[start : start + ENTITIES_MAX]]
+        request = quota_wire.AlterClientQuotasRequest(entries=entries)
+        answer = client.call_controller(request, quota_wire.AlterClientQuotasResponse)
+        for entry in answer.entries:
+            if entry.error_code:
+                raise refusal(entry.error_code, entry.error_message)
+
+
+def _alteration(wanted: Alteration) -> quota_wire.QuotaAlteration:
+    operations = [quota_wire.QuotaOperation(key=key, value=value) for key, value in wanted.changed.items()]
+    operations += [quota_wire.QuotaOperation(key=key, value=0.0, remove=True) for key in wanted.deleted]
+    names = [quota_wire.QuotaEntity(entity_type=kind, entity_name=name) for kind, name in wanted.entity.items()]
+    return quota_wire.QuotaAlteration(entity=names, ops=operations)
 
 
 def describe_scram(client: Client, users: Sequence[str]) -> dict[str, list[tuple[str, int]] | RefusedError]:
@@ -86,7 +123,9 @@ def describe_scram(client: Client, users: Sequence[str]) -> dict[str, list[tuple
     return found
 
 
-def alter_scram(client: Client, user: str, changed: Sequence[Upsertion], deleted: Sequence[str]) -> None:
+def alter_scram(
+    client: Client, user: str, changed: Sequence[Upsertion | SaltedPassword], deleted: Sequence[str]
+) -> None:
     """Give and take passwords of one user. The password itself does not leave this process."""
     request = scram_wire.AlterUserScramCredentialsRequest(
         deletions=[scram_wire.ScramCredentialDeletion(name=user, mechanism=NUMBERS[name]) for name in deleted],
@@ -98,12 +137,12 @@ def alter_scram(client: Client, user: str, changed: Sequence[Upsertion], deleted
             raise refusal(result.error_code, result.error_message)
 
 
-def _upsertion(user: str, item: Upsertion) -> scram_wire.ScramCredentialUpsertion:
-    salt = secrets.token_bytes(SALT_BYTES)
+def _upsertion(user: str, item: Upsertion | SaltedPassword) -> scram_wire.ScramCredentialUpsertion:
+    given = item.salted() if isinstance(item, Upsertion) else item
     return scram_wire.ScramCredentialUpsertion(
         name=user,
-        mechanism=NUMBERS[item.mechanism],
-        iterations=item.iterations,
-        salt=salt,
-        salted_password=salted_password(item.mechanism, item.password, salt, item.iterations),
+        mechanism=NUMBERS[given.mechanism],
+        iterations=given.iterations,
+        salt=given.salt,
+        salted_password=given.hashed,
     )

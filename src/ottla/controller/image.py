@@ -78,7 +78,9 @@ class MetadataImage:
         "broker_configs",
         "brokers",
         "changed_acls",
+        "changed_quotas",
         "changed_topics",
+        "changed_users",
         "client_metrics_configs",
         "cluster_id",
         "controller_epoch",
@@ -90,6 +92,7 @@ class MetadataImage:
         "group_configs",
         "lineage",
         "names_by_collision_key",
+        "quota_configs",
         "topic_configs",
         "topics",
         "topics_by_id",
@@ -111,6 +114,7 @@ class MetadataImage:
         acls: Acls | None = None,
         acl_versions: Mapping[ResourcePattern, int] | None = None,
         user_configs: Mapping[str, Mapping[str, str]] | None = None,
+        quota_configs: Mapping[str, Mapping[str, str]] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -128,6 +132,7 @@ class MetadataImage:
         self.acls: Acls = acls or {}  # access rules; no resource without any
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
         self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
+        self.quota_configs: Mapping[str, Mapping[str, str]] = quota_configs or {}  # by path (quota_nodes.py)
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -136,6 +141,8 @@ class MetadataImage:
         self.generation = 0  # +1 with every change within a lineage
         self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
         self.changed_acls: frozenset[ResourcePattern] = frozenset()  # the same
+        self.changed_users: frozenset[str] = frozenset()
+        self.changed_quotas: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return (
@@ -244,6 +251,15 @@ class MetadataImage:
         new = self._next()
         merged = {**self.user_configs, **changed}
         new.user_configs = {name: config for name, config in merged.items() if config is not None}
+        new.changed_users = frozenset(changed)
+        return new
+
+    def with_quota_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:
+        """The same for clients, clients of users and addresses, by path."""
+        new = self._next()
+        merged = {**self.quota_configs, **changed}
+        new.quota_configs = {path: config for path, config in merged.items() if config is not None}
+        new.changed_quotas = frozenset(changed)
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:
@@ -287,6 +303,22 @@ class MetadataImage:
         changed = {pattern for pattern, entries in self.acls.items() if old.acls.get(pattern) is not entries}
         return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
 
+    def changed_users_since(self, old: MetadataImage) -> frozenset[str]:
+        """The users whose settings differ between two images."""
+        if old.user_configs is self.user_configs:
+            return frozenset()
+        if old.lineage is self.lineage and old.generation == self.generation - 1:
+            return self.changed_users
+        return differing(old.user_configs, self.user_configs)
+
+    def changed_quotas_since(self, old: MetadataImage) -> frozenset[str]:
+        """The same for paths of `quota_configs`."""
+        if old.quota_configs is self.quota_configs:
+            return frozenset()
+        if old.lineage is self.lineage and old.generation == self.generation - 1:
+            return self.changed_quotas
+        return differing(old.quota_configs, self.quota_configs)
+
     def _differs(self, old: MetadataImage, name: str) -> bool:
         return self.topics.get(name) != old.topics.get(name) or self.topic_configs.get(name) != old.topic_configs.get(
             name
@@ -299,7 +331,13 @@ class MetadataImage:
         new.generation = self.generation + 1
         new.changed_topics = frozenset()
         new.changed_acls = frozenset()
+        new.changed_users = new.changed_quotas = frozenset()
         return new
+
+
+def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+    changed = {name for name, config in new.items() if old.get(name) is not config}
+    return frozenset(changed.union(name for name in old if name not in new))
 
 
 def without_empty(configs: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:

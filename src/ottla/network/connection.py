@@ -68,6 +68,8 @@ class ClientFacts:
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
         self.login: Any = None  # how far that is, on such a listener; not ours to look into
+        self.shares: Any = None  # which quotas it falls under, once that is known; not ours to look into
+        self.held_by: Any = None  # the quota that it was held up by last
         self.software_name = self.software_version = "unknown"  # until the client tells (KIP-511); it proves nothing
 
 
@@ -320,6 +322,12 @@ class Connection:
             self.throttled.cancel()
         self.throttled = self.loop.call_at(until, self._on_throttle_end)
         self._update_reading()
+
+    def end_throttle(self) -> None:
+        """Whatever this client was held up for is over before its time."""
+        if self.throttled is not None:
+            self.throttled.cancel()
+            self._on_throttle_end()
 
     def _on_throttle_end(self) -> None:
         self.throttled = None

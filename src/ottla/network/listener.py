@@ -30,6 +30,7 @@ COMPLAINT_SECONDS = 60.0  # between two messages about that
 WAIT_SECONDS_MAX = 1.0  # so that a higher rate is soon felt
 REFUSAL_SECONDS = 1.0  # between two messages about handshakes that failed
 HANDSHAKE = "handshake"
+HELD_UP_MAX = 1_000  # sockets of addresses that connect too often; further ones are closed at once
 _NO_TLS: Mapping[str, ListenerTls] = {}
 
 
@@ -60,6 +61,8 @@ class ConnectionSet:
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
+        self.hold_up: Callable[[str], float] | None = None  # seconds for which an address may not come: its quota
+        self._held_up = 0
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
@@ -81,6 +84,10 @@ class ConnectionSet:
             logger.info("refusing a connection from %s: max.connections.per.ip reached", host)
             self.traffic_of(listener_name).refused += 1
             sock.close()
+            return
+        seconds = self.hold_up(host) if self.hold_up is not None else 0.0
+        if seconds > 0:
+            self._hold_up(sock, seconds, listener_name)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -119,6 +126,20 @@ class ConnectionSet:
         if self.on_open is not None:
             self.on_open(connection)
         self.poller.watch(descriptor, connection)
+
+    def _hold_up(self, sock: socket.socket, seconds: float, listener_name: str) -> None:
+        """An address that connects too often waits and is closed then, as with Kafka: it cannot try again at once."""
+        self.traffic_of(listener_name).refused += 1
+        if self._held_up >= HELD_UP_MAX:
+            sock.close()
+            return
+        self._held_up += 1
+
+        def close() -> None:
+            self._held_up -= 1
+            sock.close()
+
+        self.loop.call_later(seconds, close)
 
     def _shake_hands(self, connection: Connection, transport: TlsTransport, tls: ListenerTls) -> None:
         """Let the connection begin when both sides have agreed on keys and we know who is there."""

@@ -263,3 +263,11 @@ def is_dominated(kind: PatternType, name: str, denied: set[tuple[PatternType, st
     if kind == PatternType.LITERAL and (kind, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+
+
+def acls_of(bindings: Iterable[AclBinding]) -> Acls:
+    """Rules by what they are about."""
+    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for pattern, entry in bindings:
+        found.setdefault(pattern, set()).add(entry)
+    return {pattern: frozenset(entries) for pattern, entries in found.items()}

@@ -20,6 +20,7 @@ from ottla.testing.security import Security, secured
 
 if TYPE_CHECKING:
     from ottla.client.admin import Admin
+    from ottla.client.quotas import Quota
 
 START_SECONDS_MAX = 60.0
 DATA = "data"
@@ -39,6 +40,7 @@ DEFAULTS = {
 Value = str | int | float | bool
 Settings = Mapping[str, Value]
 Topics = Mapping[str, int | Settings] | Iterable[str]
+Quotas = Iterable[Mapping[str, Value]]
 
 
 class Broker:
@@ -48,7 +50,8 @@ class Broker:
     partitions, or names with settings of the topic (`partitions` among them); where no number is given, it is the
     broker's num.partitions. The data folder is made in `folder`. A setting that no broker has is an error, unless
     `ignores_unknown`. `environment` are variables of the process, on top of ours. `security` is SSL, SASL_PLAINTEXT or
-    SASL_SSL: its clients need the settings in `broker.security`.
+    SASL_SSL: its clients need the settings in `broker.security`. `quotas` are limits in the words of kafka-configs.sh:
+    `[{"client": "greedy", "producer_byte_rate": 1_000_000}, {"user-defaults": True, "request_percentage": 50}]`.
     """
 
     def __init__(
@@ -61,10 +64,12 @@ class Broker:
         ignores_unknown: bool = False,
         environment: Mapping[str, str] | None = None,
         security: str | Security | None = None,
+        quotas: Quotas = (),
     ) -> None:
         if settings and not ignores_unknown:
             check_names(settings)
         self.topics = topics
+        self._quotas = checked_quotas(quotas)
         self.start_seconds_max = start_seconds_max
         self._folder = Folder(folder)
         self._child = Child(self._folder.path / OUTPUT, environment)
@@ -127,13 +132,15 @@ class Broker:
     # ---- start and end
 
     def start(self) -> Self:
-        """Start the process, wait until it serves, and make the topics if this is the first start."""
+        """Start the process, wait until it serves, and make topics and quotas if this is the first start."""
         if self.is_running:
             return self
         try:
             self._child.start(self.settings, self.start_seconds_max)
             if not self._was_started:
                 self._create_topics()
+                if self._quotas:
+                    self._alter_quotas(self._quotas)
         except BaseException:
             if not self._was_started:  # nobody has it yet, so nobody would close it
                 self.close()
@@ -218,6 +225,16 @@ class Broker:
                 partitions = settings.pop("partitions", None)
                 self.create_topic(name, None if partitions is None else int(partitions), settings)
 
+    def set_quotas(self, quotas: Quotas) -> None:
+        """Set limits while the broker runs; those of other entities stay."""
+        self._alter_quotas(checked_quotas(quotas))
+
+    def _alter_quotas(self, quotas: list[Quota]) -> None:
+        from ottla.client.quotas import Alteration, alter_quotas  # noqa: PLC0415 (few tests have quotas)
+
+        with self._admin("cannot set quotas") as admin:
+            alter_quotas(admin.client, [Alteration(quota.entity, quota.limits) for quota in quotas])
+
     def __repr__(self) -> str:
         return f"<Broker {self.bootstrap_servers} {self._child}>"
 
@@ -229,9 +246,30 @@ def broker(
     folder: Path | None = None,
     start_seconds_max: float = START_SECONDS_MAX,
     security: str | None = None,
+    quotas: Quotas = (),
 ) -> Broker:
     """A broker for one `with` or `async with` block."""
-    return Broker(settings, topics=topics, folder=folder, start_seconds_max=start_seconds_max, security=security)
+    return Broker(
+        settings,
+        topics=topics,
+        folder=folder,
+        start_seconds_max=start_seconds_max,
+        security=security,
+        quotas=quotas,
+    )
+
+
+def checked_quotas(quotas: Quotas) -> list[Quota]:
+    """A misspelt limit would limit nobody."""
+    given = list(quotas)
+    if not given:
+        return []
+    from ottla.client.quota_words import QuotaError, parse_quota  # noqa: PLC0415 (few tests have quotas)
+
+    try:
+        return [parse_quota(words) for words in given]
+    except QuotaError as problem:
+        raise BrokerError(f"quotas: {problem}") from None
 
 
 def check_names(settings: Settings) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ottla.testing.broker import Broker, Settings, Topics
+    from ottla.testing.broker import Broker, Quotas, Settings, Topics
     from ottla.testing.kdc import Kdc
 
 SCOPES = ("function", "class", "module", "package", "session")
@@ -48,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "ottla(settings={...}, topics={...}): how the broker of the fixture ottla_broker is started"
+        "markers",
+        "ottla(settings={...}, topics={...}, quotas=[...]): how the broker of the fixture ottla_broker is started",
     )
     scope = broker_scope("ottla_broker", config)
     if scope not in SCOPES:
@@ -107,8 +108,8 @@ def ottla_broker_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..
     """Makes running brokers: `ottla_broker_factory(settings, topics=...)`; all are gone after the test."""
     made: list[Broker] = []
 
-    def make(settings: Settings | None = None, *, topics: Topics = ()) -> Broker:
-        made.append(_start(request.config, settings or {}, topics))
+    def make(settings: Settings | None = None, *, topics: Topics = (), quotas: Quotas = ()) -> Broker:
+        made.append(_start(request.config, settings or {}, topics, quotas))
         return made[-1]
 
     yield make
@@ -130,23 +131,25 @@ def ottla_kdc(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kdc]:
 def _marked_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings: dict[str, Any] = {}
     topics: Topics = ()
+    quotas: Quotas = ()
     for mark in reversed(list(request.node.iter_markers("ottla"))):  # the nearest one comes last and wins
         settings |= mark.kwargs.get("settings", {})
         topics = mark.kwargs.get("topics", topics)
-        unknown = sorted(mark.kwargs.keys() - {"settings", "topics"})
+        quotas = mark.kwargs.get("quotas", quotas)
+        unknown = sorted(mark.kwargs.keys() - {"settings", "topics", "quotas"})
         if unknown or mark.args:
             raise pytest.UsageError(
-                f"the mark `ottla` takes settings={{...}} and topics={{...}}, not {unknown or mark.args}"
+                f"the mark `ottla` takes settings={{...}}, topics={{...}} and quotas=[...], not {unknown or mark.args}"
             )
-    broker = _start(request.config, settings, topics)
+    broker = _start(request.config, settings, topics, quotas)
     yield broker
     _end(broker)
 
 
-def _start(config: pytest.Config, settings: Settings, topics: Topics) -> Broker:
+def _start(config: pytest.Config, settings: Settings, topics: Topics, quotas: Quotas) -> Broker:
     from ottla.testing.broker import Broker  # noqa: PLC0415 (only tests that use a broker pay for it)
 
-    broker = Broker(common_settings(config) | dict(settings), topics=topics)
+    broker = Broker(common_settings(config) | dict(settings), topics=topics, quotas=quotas)
     _LIVING[broker] = 0
     try:
         return broker.start()

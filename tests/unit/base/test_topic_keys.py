@@ -13,10 +13,14 @@ from ottla.base.topic_keys import (
     validate_topic_override,
     validate_topic_overrides,
 )
-from ottla.base.topic_settings import TopicSettings
+from ottla.base.topic_settings import Rates, TopicQuota, TopicSettings
 
 BROKER = BrokerSettings()
-OTHER_WORDS = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
+OTHER_WORDS = {
+    "compression.type": "zstd",
+    "message.timestamp.type": "LogAppendTime",
+    "ottla.quota.action": "reject",
+}
 
 
 def refusal(overrides: dict[str, str], broker: BrokerSettings = BROKER) -> str | None:
@@ -64,12 +68,34 @@ def test_every_field_can_be_set_by_its_key() -> None:
     }
     found = topic_settings(BROKER, texts)
     default = TopicSettings()
-    assert {name.replace(".", "_") for name in texts} == set(TopicSettings.__dataclass_fields__)
+    assert {name.replace(".", "_") for name in texts} == set(TopicSettings.__dataclass_fields__) - {"quota"}
     for name in texts:
         attribute = name.replace(".", "_")
         assert getattr(found, attribute) != getattr(default, attribute), name
     assert found.cleanup_policy == {"compact", "delete"}
     assert (found.segment_bytes, found.min_cleanable_dirty_ratio) == (1_048_577, 0.25)
+
+
+def test_a_topic_s_quota_is_what_its_keys_say() -> None:
+    texts = {
+        "ottla.quota.produce.bytes": "1",
+        "ottla.quota.produce.messages": "2",
+        "ottla.quota.fetch.bytes": "3",
+        "ottla.quota.fetch.messages": "4",
+        "ottla.quota.partition.produce.bytes": "5",
+        "ottla.quota.partition.produce.messages": "6",
+        "ottla.quota.partition.fetch.bytes": "7",
+        "ottla.quota.partition.fetch.messages": "8",
+        "ottla.quota.action": "reject",
+    }
+    assert topic_settings(BROKER, texts).quota == TopicQuota(Rates(1, 2, 3, 4), Rates(5, 6, 7, 8), is_rejecting=True)
+    one = topic_settings(BROKER, {"ottla.quota.fetch.bytes": "3"}).quota
+    assert one == TopicQuota(Rates(fetch_bytes=3), Rates(), is_rejecting=False)
+    rejecting = BrokerSettings({"ottla.quota.action": "reject"})
+    assert topic_settings(rejecting, {}).quota is None
+    assert topic_settings(rejecting, {"ottla.quota.fetch.bytes": "3"}).quota == TopicQuota(one.topic, Rates(), True)
+    for value in ("0", "-1", "1.5", "many"):
+        assert "ottla.quota.produce.bytes" in (refusal({"ottla.quota.produce.bytes": value}) or "")
 
 
 def test_the_brokers_value_counts_under_all_of_its_own_layers() -> None:

@@ -41,6 +41,7 @@ class Broker:
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
         self.publisher = SimpleNamespace(settled=nothing)
+        self.quotas = SimpleNamespace(is_on=False, mutations=lambda *_: None)
         self.cluster = None
         self.security_changes = None
         self.forwarding = None

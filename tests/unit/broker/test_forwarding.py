@@ -24,6 +24,7 @@ from ottla.protocol.apis import APIS
 from ottla.protocol.codec import ProtocolError, encode
 from ottla.protocol.headers import encode_request_header
 from ottla.protocol.messages.acls import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
+from ottla.protocol.messages.client_quotas import AlterClientQuotasRequest, QuotaAlteration, QuotaEntity
 from ottla.protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -308,6 +309,7 @@ REQUESTS: dict[int, Any] = {
         topics=[ReassignableTopic(name="a", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])]
     ),
     46: ListPartitionReassignmentsRequest(),
+    49: AlterClientQuotasRequest(entries=[QuotaAlteration(entity=[QuotaEntity(entity_type="user", entity_name="a")])]),
     51: AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(name="a", mechanism=1)]),
     57: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="a", max_version_level=1)]),
     30: CreateAclsRequest(

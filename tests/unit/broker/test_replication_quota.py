@@ -66,3 +66,13 @@ def test_a_topic_names_its_throttled_replicas():
     assert throttles(("0:1", "3:1"), 3, 1)
     assert not throttles(("3:2",), 3, 1)
     assert not throttles(("",), 3, 1)
+
+
+def test_a_longer_window_lets_more_be_saved_up():
+    clock = Clock()
+    quota = ReplicationQuota(clock, lambda: 1000, lambda _: True, lambda: 3_000)
+    clock.ms = 3_600_000
+    quota.note(None, 2_999)
+    assert not quota.must_wait(None, True)
+    quota.note(None, 2)
+    assert quota.must_wait(None, True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import virtual_time
@@ -18,6 +19,7 @@ from ottla.broker.handlers.table import APIS
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
+from ottla.broker.quota_gate import QuotaGate
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -117,6 +119,7 @@ class AskingBroker:
         self.security_changes = None
         self.forwarding = Forwarding(self.link, 5_000)
         self.authorizer: object | None = None
+        self.quotas = QuotaGate(self.node)
         self.controller: Any = None
         self.apis = {row.key: row for row in APIS}
         self.control = Control(self.node, self.controller, self.cluster, self.link)
@@ -136,6 +139,7 @@ class Asker:
         self.client_id = "alice's client"
         self.correlation_id = 4711
         self.is_forwarded = False
+        self.responder: Any = SimpleNamespace(throttle_ms=0)
         self.api_key = 0
         self.api_version = 0
 

@@ -17,10 +17,12 @@ from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose
 from ottla.cli.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
 from ottla.cli.doctor.findings import Finding, Severity, some
+from ottla.cli.doctor.held_up import check_held_up
 from ottla.cli.doctor.logins import login_fault
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.cli.doctor.store import StoreFacts, compare_store
+from ottla.cli.quotas.shares import Share
 from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
@@ -401,6 +403,25 @@ def test_the_doctor_tells_the_cause_of_a_failed_login_in_a_log(
     shown = capsys.readouterr().out
     assert "F10: A client cannot log in" in shown
     assert "set both clocks by NTP" in shown
+
+
+def held(client_id: str, key: str = "consumer_byte_rate", held_share: float = 0.5) -> Share:
+    return Share("1", key, "alice", client_id, "user=alice", 1000.0, 1000.0, 1000.0, 0.0, 5, held_share)
+
+
+def test_consumers_that_a_quota_holds_up_are_named_with_a_rule_that_would_do() -> None:
+    facts = healthy()
+    member = Member("m", None, "app-1", "/10.0.0.9", [])
+    facts.groups = [GroupFacts(Group("shop", "Stable", "range", 1, [member]), 70)]
+    (finding,) = check_held_up(facts, [held("app-1"), held("app-2"), held("app-1", "producer_byte_rate")])
+    assert finding.what == (
+        "client app-1: consumer_byte_rate=1000 holds it up 50% of the time on broker 1, and these groups are behind: "
+        "shop (70 records)"
+    )
+    assert "ottla quotas set --user alice --client app-1 consumer_byte_rate=2000" in finding.cure
+    (of_user,) = check_held_up(facts, [held("")])
+    assert of_user.what.startswith("clients of user alice: consumer_byte_rate=1000 holds it up")
+    assert not list(check_held_up(facts, [held("app-1", held_share=0.01)]))
 
 
 EVERYTHING = -(1 << 31)  # an old broker does not tell

@@ -11,7 +11,7 @@ from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.controller import tree
 from ottla.controller.image import NO_LEADER
 from ottla.controller.loading import load_image
-from ottla.controller.migration.adoption import EPOCHS_SKIPPED, AdoptedRights, AdoptedTopic, write_store
+from ottla.controller.migration.adoption import EPOCHS_SKIPPED, AdoptedRights, AdoptedTopic, quota_decision, write_store
 from ottla.controller.migration.kraft_log import read_kraft_log
 from ottla.controller.migration.zookeeper_commands import NotForKafkaError, commands
 from ottla.controller.stores.sqlite_tree import SqliteTree
@@ -20,9 +20,11 @@ from ottla.protocol.codec import encode
 from ottla.protocol.messages.metadata_records import (
     METADATA_RECORDS,
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityPart,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -228,3 +230,48 @@ def test_rules_that_kafka_could_not_keep_are_not_left_out_in_silence(tmp_path: P
 
     with pytest.raises(NotForKafkaError, match="names with a slash"):
         commands(str(tmp_path))
+
+
+def quota(key: str, value: float, *, remove: bool = False, **names: str | None) -> bytes:
+    parts = [QuotaEntityPart(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in names.items()]
+    return frame(ClientQuotaRecord(entity=parts, key=key, value=value, remove=remove))
+
+
+def test_quotas_are_those_of_the_last_record_and_are_kept_beside_passwords(tmp_path: Path) -> None:
+    write_batches(
+        tmp_path / "00000000000000000000.log",
+        0,
+        password("alice", 1, "secret"),
+        quota("producer_byte_rate", 5.0, user="alice"),
+        quota("producer_byte_rate", 1000.0, user="alice"),
+        quota("request_percentage", 12.5, client_id=None, user="alice"),
+        quota("consumer_byte_rate", 7.0, client_id="my app"),
+        quota("consumer_byte_rate", 8.0, client_id="gone"),
+        quota("consumer_byte_rate", 0.0, remove=True, client_id="gone"),
+        quota("producer_byte_rate", 9.0, user=None),
+        quota("connection_creation_rate", 20.0, ip=None),
+    )
+    found = read_kraft_log(str(tmp_path))
+    rights = AdoptedRights({}, found.users, found.quotas)
+    assert not any(result.error for result in quota_decision(rights).reply)
+    write_store(str(tmp_path), node_id=1, cluster_id="cluster", topics=[], producer_id_max=-1, rights=rights)
+
+    store = SqliteTree(str(tmp_path / "ottla.metadata.db"))
+    store.open()
+    image = load_image(store.subtree("/"))
+    store.close()
+    assert image.user_configs["alice"] == {**found.users["alice"], "producer_byte_rate": "1000"}
+    assert {path: config for path, config in image.quota_configs.items() if config} == {
+        "users/alice/clients/<default>": {"request_percentage": "12.5"},
+        "clients/my%20app": {"consumer_byte_rate": "7"},
+        "ips/<default>": {"connection_creation_rate": "20"},
+    }
+    places = [line.split()[1] for line in commands(str(tmp_path)) if " /config/" in line]
+    assert places.index("/config/users/alice/clients") < places.index("/config/users/alice/clients/<default>")
+    assert {"/config/clients", "/config/ips", "/config/users/<default>"} <= set(places)
+
+
+def test_a_quota_that_cannot_be_kept_is_told() -> None:
+    rights = AdoptedRights({}, {}, {(("ip", "no.such.host"),): {"connection_creation_rate": 5.0}})
+    (result,) = quota_decision(rights).reply
+    assert result.message == "no.such.host is not a valid IP or resolvable host."

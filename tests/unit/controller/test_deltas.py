@@ -73,6 +73,7 @@ def images(draw: Any) -> MetadataImage:
         client_metrics_configs=draw(st.dictionaries(texts, some_settings, max_size=2)),
         acls=draw(st.dictionaries(patterns, st.frozensets(entries, min_size=1, max_size=2), max_size=3)),
         user_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
+        quota_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
         features=draw(st.dictionaries(texts, ids, max_size=2)),
         features_epoch=draw(ids),
     )
@@ -80,10 +81,12 @@ def images(draw: Any) -> MetadataImage:
 
 def facts(image: MetadataImage) -> dict[str, Any]:
     left_out = {"lineage", "generation", "changed_topics", "changed_acls", "names_by_collision_key"}
-    left_out |= {"broker_configs", "user_configs"}  # those without a setting are as good as none
+    left_out |= {"changed_users", "changed_quotas"}
+    left_out |= {"broker_configs", "user_configs", "quota_configs"}  # those without a setting are as good as none
     found = {slot: getattr(image, slot) for slot in MetadataImage.__slots__ if slot not in left_out}
     found["broker_configs"] = {name: config for name, config in image.broker_configs.items() if config}
     found["user_configs"] = {name: config for name, config in image.user_configs.items() if config}
+    found["quota_configs"] = {name: config for name, config in image.quota_configs.items() if config}
     found["collisions"] = {key: sorted(names) for key, names in image.names_by_collision_key.items()}
     return found
 

@@ -132,7 +132,7 @@ def test_both_forms_of_a_notification_are_understood_and_others_ignored() -> Non
     assert external_changes.changed_entity(b'{"version":2,"entity_path":"topics/a"}') == ("topics", "a")
     assert external_changes.changed_entity(b'{"version":2,"entity_path":"brokers/<default>"}') == ("brokers", "")
     assert external_changes.changed_entity(b'{"version":1,"entity_type":"topics","entity_name":"a"}') == ("topics", "a")
-    for data in (b"", b"[]", b"{}", b'{"version":2,"entity_path":"users/u/clients/c"}', b"\xff"):
+    for data in (b"", b"[]", b"{}", b'{"version":2,"entity_path":"users/u/groups/c"}', b"\xff"):
         assert external_changes.changed_entity(data) is None
     notification = b'{"version":1,"partitions":[{"topic":"a","partition":1},{"topic":"b","partition":0},3]}'
     assert external_changes.notified_topics(notification) == {"a", "b"}

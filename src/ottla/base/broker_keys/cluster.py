@@ -9,7 +9,6 @@ from ottla.base.broker_keys.words import (
     HIGH,
     LOW,
     NO_QUORUM,
-    NO_QUOTAS,
     NOTHING_UNFINISHED,
     SESSIONS_TELL,
 )
@@ -119,12 +118,9 @@ class ClusterKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_QUOTAS,
         note="Windows over which the rate of topic changes is averaged.",
     )
-    controller_quota_window_size_seconds = Int(
-        1, at_least=1, importance=LOW, unused=NO_QUOTAS, note="Length of one such window."
-    )
+    controller_quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
     controller_socket_timeout_ms = Int(
         30_000, unused=BROKERS_ASK, note="Time-out of connections from the controller to brokers."
     )

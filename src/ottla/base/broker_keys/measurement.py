@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.broker_keys.words import ALL_METRICS, LOW, NO_JAVA, NO_PURGATORY, NO_QUOTAS, PROVIDERS
+from ottla.base.broker_keys.words import ALL_METRICS, LOW, NO_JAVA, NO_PURGATORY, PROVIDERS
 from ottla.base.settings import ClassName, Int, Items, Long, Settings, Text
 
 
@@ -40,10 +40,9 @@ class MeasurementKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_QUOTAS,
         note="Windows over which the rates of client quotas are averaged.",
     )
-    quota_window_size_seconds = Int(1, at_least=1, importance=LOW, unused=NO_QUOTAS, note="Length of one such window.")
+    quota_window_size_seconds = Int(1, at_least=1, importance=LOW, note="Length of one such window.")
     telemetry_max_bytes = Int(
         1_048_576,
         at_least=1,

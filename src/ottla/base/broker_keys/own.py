@@ -1,15 +1,16 @@
-"""What Kafka has no key for: the metrics endpoint, log files, the rehearsal of access rights."""
+"""What Kafka has no key for: the metrics endpoint, log files, rehearsals, quotas of a whole broker."""
 
 from __future__ import annotations
 
+from ottla.base.broker_keys.words import CLUSTER_WIDE
 from ottla.base.listeners import LOOPBACK
 from ottla.base.log_formats import LEVELS
-from ottla.base.setting_types import not_blank, one_of, one_of_any_case
+from ottla.base.setting_types import LONG_MAX, not_blank, one_of, one_of_any_case
 from ottla.base.settings import Boolean, Int, Items, Long, OptionalText, Password, Settings, Text
 
 
 class OwnKeys(Settings):
-    """The metrics endpoint, log files, the rehearsal of access rights."""
+    """The metrics endpoint, log files, rehearsals, quotas of a whole broker."""
 
     ottla_authorizer_mode = Text(
         "enforcing",
@@ -63,3 +64,29 @@ class OwnKeys(Settings):
         86_400_000, at_least=-1, note="Age at which a log file is put aside; -1: only its size counts."
     )
     ottla_log_files_kept = Int(10, at_least=0, note="Log files of a kind that are kept when they are put aside.")
+    ottla_quota_action = Text(
+        "throttle",
+        check=one_of("throttle", "reject"),
+        mode=CLUSTER_WIDE,
+        note="What becomes of producers that are together faster than the broker's quota, or than that of a topic "
+        "which says nothing else: `throttle` holds them up, `reject` refuses their records (POLICY_VIOLATION) and "
+        "stores nothing.",
+    )
+    ottla_quota_mode = Text(
+        "enforce",
+        check=one_of("enforce", "observe"),
+        mode=CLUSTER_WIDE,
+        note="Whether quotas count: `enforce`, or `observe` to measure everybody and hold nobody up.",
+    )
+    ottla_quota_fetch_bytes = Long(
+        LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most bytes that all consumers of a broker get in a second."
+    )
+    ottla_quota_fetch_messages = Long(
+        LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most records that all consumers of a broker get in a second."
+    )
+    ottla_quota_produce_bytes = Long(
+        LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most bytes that a broker takes from producers in a second."
+    )
+    ottla_quota_produce_messages = Long(
+        LONG_MAX, at_least=1, mode=CLUSTER_WIDE, note="Most records that a broker takes from producers in a second."
+    )

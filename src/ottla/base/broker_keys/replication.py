@@ -7,7 +7,6 @@ from ottla.base.broker_keys.words import (
     ELECTED_AT_ONCE,
     HIGH,
     LOW,
-    NO_QUOTAS,
     NO_WINDOWS,
     SYSTEM_TUNES,
 )
@@ -88,11 +87,14 @@ class ReplicationKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_QUOTAS,
+        unused=NO_WINDOWS,
         note="Windows over which the speed of replication is averaged.",
     )
     replication_quota_window_size_seconds = Int(
-        1, at_least=1, importance=LOW, unused=NO_QUOTAS, note="Length of one such window."
+        1,
+        at_least=1,
+        importance=LOW,
+        note="Time whose share throttled replicas may save up while they copy nothing.",
     )
     unclean_leader_election_enable = Boolean(
         False,

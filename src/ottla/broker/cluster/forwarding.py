@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from ottla.broker.context import Context
     from ottla.broker.served_api import ServedApi
 
+MUTATING_APIS: Final = frozenset({19, 20, 37})  # CreateTopics, DeleteTopics, CreatePartitions
 TIMEOUT_MS_MIN: Final = 1_000  # a client that will not wait at all still gets its request passed on
 PRINCIPAL_VERSION: Final = 0
 ROWS: Final = (  # what answers call them
     *("topics", "responses", "results", "replica_election_results", "partitions", "partition_result", "filter_results"),
+    "entries",
 )
 MESSAGES: Final = {
     Error.NOT_CONTROLLER: "This is not the correct controller for this cluster.",
@@ -65,7 +67,9 @@ class Forwarding:
                 is_elsewhere=lambda sealed: sealed.error_code == Error.NOT_CONTROLLER,
             )
             if answer is not None:
-                return unseal(answer, context)
+                inner = unseal(answer, context)
+                context.responder.throttle_ms = told_throttle_ms(inner, context)
+                return inner
         except KafkaError as refusal:
             return refuse(row, request, refusal, context.api_version)
         return await answer_here(row, request, context)
@@ -128,6 +132,11 @@ def unseal(envelope: EnvelopeResponse, context: Context) -> EncodedBody:
     if envelope.error_code != Error.NONE or envelope.response_data is None:
         raise KafkaError(Error.UNKNOWN_SERVER_ERROR)
     return EncodedBody(envelope.response_data[response_header_bytes(context.api_key, context.api_version) :])
+
+
+def told_throttle_ms(answer: EncodedBody, context: Context) -> int:
+    """How long the controller wants the client held up: answers to changes of topics begin with that."""
+    return int.from_bytes(answer.body[:4], "big") if context.api_key in MUTATING_APIS else 0
 
 
 def opened(answer: Any, context: Context) -> Any:

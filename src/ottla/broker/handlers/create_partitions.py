@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.quota_gate import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import MorePartitions, TopicResult
 from ottla.protocol.messages.topics import (
@@ -15,6 +17,8 @@ from ottla.protocol.messages.topics import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+QUOTA_ERROR_SINCE: Final = 3
 
 
 async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
@@ -32,6 +36,7 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
             wanted.append(more_partitions(topic))
         else:
             results.append(TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED))
+    wanted = within_quota(request, context, wanted, results)
     if wanted:
         results += await create(request, context, wanted)
     return CreatePartitionsResponse(results=[row(result) async for result in in_slices(results)])
@@ -42,6 +47,24 @@ def more_partitions(topic: CreatePartitionsTopic) -> MorePartitions:
     if topic.assignments is not None:
         assignments = tuple(tuple(assignment.broker_ids) for assignment in topic.assignments)
     return MorePartitions(topic.name, topic.count, assignments)
+
+
+def within_quota(
+    request: CreatePartitionsRequest, context: Context, wanted: list[MorePartitions], results: list[TopicResult]
+) -> list[MorePartitions]:
+    """Without those that are refused because too many partitions were changed lately (KIP-599)."""
+    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    if mutations is None:
+        return wanted
+    accepted = []
+    for more in wanted:
+        topic = context.broker.image.topics.get(more.name)
+        added = more.partition_count - len(topic.partitions) if topic is not None else 0
+        if added <= 0 or mutations.accepts(added):
+            accepted.append(more)
+        else:
+            results.append(TopicResult(more.name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED))
+    return accepted
 
 
 async def create(request: CreatePartitionsRequest, context: Context, wanted: list[MorePartitions]) -> list[TopicResult]:

@@ -10,6 +10,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.configs.entries import Wanted, topic_entries
 from ottla.broker.context import Context
+from ottla.broker.quota_gate import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.protocol.messages.configs import DescribeConfigsResourceResult
@@ -22,6 +23,7 @@ from ottla.protocol.messages.topics import (
 )
 
 DETAILS_SINCE: Final = 5
+QUOTA_ERROR_SINCE: Final = 6
 
 
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
@@ -33,7 +35,8 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
         async for topic in in_slices(unique)
         if may_all or context.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
     }
-    results = await create(request, context, list(allowed.values())) if allowed else []
+    results, accepted = within_quota(request, context, list(allowed.values()))
+    results += await create(request, context, accepted) if accepted else []
     results += [
         TopicResult(topic.name, Error.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         async for topic in in_slices(unique)
@@ -56,6 +59,26 @@ def new_topic(topic: CreatableTopic) -> NewTopic:
         tuple((assignment.partition_index, tuple(assignment.broker_ids)) for assignment in topic.assignments),
         tuple((config.name, config.value) for config in topic.configs),
     )
+
+
+def within_quota(
+    request: CreateTopicsRequest, context: Context, wanted: list[NewTopic]
+) -> tuple[list[TopicResult], list[NewTopic]]:
+    """Who has made too many partitions lately is refused some (KIP-599); who only asks whether he could is not."""
+    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE) if not request.validate_only else None
+    if mutations is None:
+        return [], wanted
+    settings = context.broker.settings
+    image = context.broker.image
+    refused, accepted = [], []
+    for topic in wanted:
+        asked = topic.partition_count if topic.partition_count > 0 else settings.num_partitions
+        count = len(topic.assignments) or asked
+        if topic.name in image.topics or mutations.accepts(count):  # what cannot be made costs nothing
+            accepted.append(topic)
+        else:
+            refused.append(TopicResult(topic.name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED))
+    return refused, accepted
 
 
 async def create(request: CreateTopicsRequest, context: Context, wanted: list[NewTopic]) -> list[TopicResult]:

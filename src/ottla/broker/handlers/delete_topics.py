@@ -9,6 +9,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.quota_gate import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import TopicResult
 from ottla.protocol.messages.topics import (
@@ -20,6 +21,7 @@ from ottla.protocol.messages.topics import (
 from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 6
+QUOTA_ERROR_SINCE: Final = 5
 DISABLED_ERROR_SINCE: Final = 3
 
 Wanted = tuple[str | None, UUID | None]
@@ -33,6 +35,7 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
         (state.name, state.topic_id if state.topic_id != ZERO_UUID else None) async for state in in_slices(states)
     ]
     results, accepted = await sort_out(context, wanted)
+    accepted = within_quota(context, accepted, results)
     if accepted:
         results += await delete(request, context, accepted)
     if context.api_version < DISABLED_ERROR_SINCE:
@@ -80,6 +83,22 @@ def unauthorized(context: Context, name: str | None, topic_id: UUID | None) -> T
         return None
     shown = known_name if sees or topic_id is None else None
     return TopicResult(shown, Error.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.", topic_id=topic_id)
+
+
+def within_quota(context: Context, wanted: list[Wanted], results: list[TopicResult]) -> list[Wanted]:
+    """Without those that are refused because too many partitions were changed lately (KIP-599)."""
+    mutations = context.broker.quotas.mutations(context, QUOTA_ERROR_SINCE)
+    if mutations is None:
+        return wanted
+    image = context.broker.image
+    accepted = []
+    for name, topic_id in wanted:
+        topic = image.topics_by_id.get(topic_id) if topic_id is not None else image.topics.get(name or "")
+        if topic is None or mutations.accepts(len(topic.partitions)):
+            accepted.append((name, topic_id))
+        else:
+            results.append(TopicResult(name, Error.THROTTLING_QUOTA_EXCEEDED, QUOTA_EXCEEDED, topic_id=topic_id))
+    return accepted
 
 
 async def delete(request: DeleteTopicsRequest, context: Context, accepted: list[Wanted]) -> list[TopicResult]:

@@ -1,18 +1,38 @@
-"""DescribeClientQuotas (key 48), v0-1: the quotas in force (KIP-546).  v1 flexible.
-
-There are none yet, and nobody can set any. It is answered because `kafka-configs.sh --describe --entity-type users`
-asks for quotas before it asks for passwords.
-"""
+"""DescribeClientQuotas (key 48), v0-1: the quotas of users, clients and addresses (KIP-546).  v1 flexible."""
 
 from __future__ import annotations
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.protocol.messages.client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ottla.broker.slices import in_slices
+from ottla.protocol.messages.client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    QuotaEntity,
+    QuotaEntry,
+    QuotaValue,
+)
+from ottla.quotas.entities import Entity
+from ottla.quotas.filters import Component, Filter
+from ottla.quotas.rules import Values
 
 
-def handle(_: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+async def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
     if not context.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeClientQuotasResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED, entries=None)
-    return DescribeClientQuotasResponse(entries=[])
+    components = [Component(each.entity_type, each.match_type, each.match) for each in request.components]
+    try:
+        wanted = Filter(components, request.strict)
+    except KafkaError as refusal:
+        return DescribeClientQuotasResponse(error_code=refusal.error, error_message=refusal.message, entries=None)
+    rules = context.broker.quotas.rules
+    entries = [entry(entity, values) async for entity, values in in_slices(rules) if wanted.matches(entity)]
+    return DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def entry(entity: Entity, values: Values) -> QuotaEntry:
+    return QuotaEntry(
+        entity=[QuotaEntity(entity_type=kind, entity_name=name) for kind, name in entity.parts],
+        values=[QuotaValue(key=key, value=value) for key, value in values.items()],
+    )

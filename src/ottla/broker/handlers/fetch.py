@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.context import Context
+from ottla.broker.fetch_quota import FetchMeasure
 from ottla.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, PartitionKey
 from ottla.broker.fetching import READ_COMMITTED, READ_UNCOMMITTED, Answer, Fetch
 from ottla.broker.replicas.replica_reading import CONSUMER, FetchingReplica, may_replicate
@@ -44,11 +45,20 @@ async def handle_long(request: FetchRequest, context: Context) -> Answer:
 
 
 def _fetch(request: FetchRequest, context: Context, asked: list[FetchPartition]) -> Answer:
+    quotas = context.broker.quotas
+    is_measured = quotas.is_on and _replica_id(request) == CONSUMER
+    is_held = is_measured and request.session_epoch != FINAL_EPOCH and quotas.holds_fetch(context)
+    if is_held and request.session_epoch == INITIAL_EPOCH:
+        return FetchResponse()  # an empty answer begins no session: all partitions are asked for again
     try:
         session, partitions, is_incremental = _session(request, context, asked)
     except KafkaError as error:
         return FetchResponse(error_code=error.error)
+    if is_held:
+        return FetchResponse(session_id=session.id if session is not None else 0)
     limit = min(request.max_bytes, context.broker.settings.fetch_max_bytes)
+    if is_measured:
+        limit = min(limit, quotas.fetch_bytes_left(context))
     fetch = Fetch(
         context,
         session,
@@ -58,6 +68,8 @@ def _fetch(request: FetchRequest, context: Context, asked: list[FetchPartition])
         max_bytes=max(0, limit),
         is_read_committed=request.isolation_level == READ_COMMITTED,
     )
+    if is_measured:
+        fetch.measure = FetchMeasure(context, is_client_measured=True)
     if _replica_id(request) != CONSUMER:
         fetch.replica = FetchingReplica(context, _replica_id(request), _replica_epoch(request))
     elif request.rack_id and context.broker.settings.replica_selector_class == RACK_AWARE_SELECTOR:

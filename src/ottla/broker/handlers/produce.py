@@ -70,11 +70,12 @@ class Uncompressed:
 class Unfinished:
     """What is left to do when all rows of a request were looked at."""
 
-    __slots__ = ("leaders", "uncompressed", "unreplicated")
+    __slots__ = ("leaders", "messages", "uncompressed", "unreplicated")
 
     def __init__(self) -> None:
         self.uncompressed: list[Uncompressed] = []
         self.unreplicated: list[Unreplicated] = []
+        self.messages = 0  # that were stored
         self.leaders: set[int] = set()  # brokers that lead what was looked for here: the answer names them (KIP-951)
 
 
@@ -86,7 +87,9 @@ def handle(request: ProduceRequest, context: Context) -> Answer:
         return _refuse_all(request, Error.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         if not _may_transact(request, context):
-            return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), [])
+            return _end(
+                request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), Unfinished()
+            )
         return transactional_produce.begin(
             request,
             context,
@@ -104,7 +107,7 @@ async def handle_long(request: ProduceRequest, context: Context) -> Answer:
     if request.transactional_id is None:
         return await _append_in_slices(request, context, None, turn)
     if not _may_transact(request, context):
-        return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), [])
+        return _end(request, context, _refuse_all(request, Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), Unfinished())
     questions = await transactional_produce.begin_long(
         request, context, lambda topic: _topic_name(topic, context), turn
     )
@@ -151,13 +154,14 @@ def _conclude(request: ProduceRequest, context: Context, response: ProduceRespon
     if unfinished.uncompressed:
         # Meanwhile nothing more is taken from this connection, so that the order of a producer's batches stays.
         return context.responder.run(_append_recompressed(request, context, response, unfinished))
-    return _end(request, context, response, unfinished.unreplicated)
+    return _end(request, context, response, unfinished)
 
 
-def _end(
-    request: ProduceRequest, context: Context, response: ProduceResponse, unreplicated: list[Unreplicated]
-) -> Answer:
+def _end(request: ProduceRequest, context: Context, response: ProduceResponse, unfinished: Unfinished) -> Answer:
     """Everything is appended: is there an answer, and does it have to wait?"""
+    if context.broker.quotas.is_on:
+        context.broker.quotas.note_produce(context, context.request_bytes, unfinished.messages)
+    unreplicated = unfinished.unreplicated
     if request.acks == ACKS_NONE:
         return _end_without_reply(response, context)
     if not unreplicated:
@@ -245,6 +249,9 @@ def _append(
         return _error(data.index, Error.INVALID_RECORD, "Produce requests must carry a record batch for each partition")
     try:
         _check_request(records, request, context.api_version)
+        quotas, quota = context.broker.quotas, partition.log.settings.quota
+        if quotas.is_on or quota is not None:
+            quotas.check_append(partition, quota)
         appended = partition.append(records, request.acks == ACKS_ALL, now_ms)
     except InvalidRecords as invalid:
         _note_refusal(partition, invalid.error, records, context)
@@ -267,7 +274,11 @@ def _append(
         return _error(data.index, Error.UNKNOWN_SERVER_ERROR, None)
     traffic = partition.traffic
     traffic.appends += 1
-    traffic.messages_in += appended.last_offset - appended.base_offset + 1
+    messages = appended.last_offset - appended.base_offset + 1
+    traffic.messages_in += messages
+    unfinished.messages += messages
+    if quota is not None:
+        quotas.note_append(context, partition, quota, len(records), messages)
     traffic.bytes_in += len(records)
     answer = PartitionProduceResponse(
         index=data.index,
@@ -303,7 +314,7 @@ async def _append_recompressed(
         item.answers[item.place] = answer
     if unfinished.leaders:
         add_addresses_for_producer(response, unfinished.leaders, context)
-    return _end(request, context, response, unfinished.unreplicated)
+    return _end(request, context, response, unfinished)
 
 
 def _note_refusal(partition: Partition, error: Error, records: memoryview, context: Context) -> None:

@@ -20,6 +20,7 @@ from ottla.broker.monitoring.loop_watch import LoopWatch
 from ottla.broker.monitoring.observed import Observed
 from ottla.broker.monitoring.own_families import Disk, own_families, read_disks
 from ottla.broker.monitoring.process_beans import ProcessBeans
+from ottla.broker.monitoring.quota_beans import QuotaBeans
 from ottla.broker.monitoring.replication_beans import ReplicationBeans
 from ottla.broker.monitoring.routes import OPEN_PATHS, Routes
 from ottla.broker.monitoring.state_beans import StateBeans
@@ -47,7 +48,9 @@ class Monitor:
         self._state = StateBeans(node, replicas, observed.publisher, observed.flusher, self._loop_watch)
         self._cleaner = CleanerBeans(node, replicas, counters.cleaner)
         self._replication = ReplicationBeans(node, replicas, observed.clustering)
-        beans = (self._traffic, self._state, self._cleaner, self._replication, ProcessBeans(self._collector))
+        self._quotas = QuotaBeans(observed.quotas)
+        process = ProcessBeans(self._collector)
+        beans = (self._traffic, self._state, self._cleaner, self._replication, self._quotas, process)
         all_sources = [source for some in beans for source in some.sources]
         self._sources = sorted(all_sources, key=lambda source: (source.domain, source.type))
         self._login = metrics_login(node.settings)
@@ -110,6 +113,7 @@ class Monitor:
             self._observed.connections,
         )
         yield from self._cleaner.families()
+        yield from self._quotas.families()
 
     def readiness(self) -> tuple[bool, str]:
         state = self._state

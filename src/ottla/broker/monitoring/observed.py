@@ -8,6 +8,7 @@ from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
+from ottla.broker.quota_gate import QuotaGate
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.metrics.counters import BrokerCounters
 from ottla.network.listener import ConnectionSet
@@ -29,5 +30,6 @@ class Observed(NamedTuple):
     counters: BrokerCounters
     client_metrics: ClientMetrics
     connections: ConnectionSet
+    quotas: QuotaGate
     poller: Poller
     clustering: Clustering | None  # None: this broker is alone

@@ -48,10 +48,16 @@ class ReplicaFetchers:
         self._places: dict[Partition, Place] = {}
         self._is_stopped = False
         self.quota = ReplicationQuota(
-            node.clock, lambda: self.settings.follower_replication_throttled_rate, self._is_throttled_follower
+            node.clock,
+            lambda: self.settings.follower_replication_throttled_rate,
+            self._is_throttled_follower,
+            self._burst_ms,
         )
         self.leader_quota = ReplicationQuota(
-            node.clock, lambda: self.settings.leader_replication_throttled_rate, self._is_throttled_leader
+            node.clock,
+            lambda: self.settings.leader_replication_throttled_rate,
+            self._is_throttled_leader,
+            self._burst_ms,
         )
         replicas.on_role = self.on_role
         node.images.on_image(self.on_image)
@@ -125,6 +131,9 @@ class ReplicaFetchers:
 
     def _is_throttled_follower(self, partition: Partition) -> bool:
         return self._is_throttled(partition, FOLLOWER_REPLICAS)
+
+    def _burst_ms(self) -> int:
+        return self.settings.replication_quota_window_size_seconds * 1000
 
     def _is_throttled_leader(self, partition: Partition) -> bool:
         return self._is_throttled(partition, LEADER_REPLICAS)

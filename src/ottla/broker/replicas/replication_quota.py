@@ -15,18 +15,24 @@ from ottla.base.setting_types import LONG_MAX
 from ottla.replication.partition import Partition
 
 PAUSE_MS: Final = 100
-BURST_MS: Final = 1_000  # so much may be saved up while nothing is copied
+BURST_MS: Final = 1_000
 
 
 class ReplicationQuota:
     """A bucket that fills with the rate in force and may be overdrawn by one answer."""
 
     def __init__(
-        self, clock: Clock, bytes_per_second: Callable[[], int], is_throttled: Callable[[Partition], bool]
+        self,
+        clock: Clock,
+        bytes_per_second: Callable[[], int],
+        is_throttled: Callable[[Partition], bool],
+        burst_ms: Callable[[], int] = lambda: BURST_MS,
     ) -> None:
+        """So long's worth may be saved up while nothing is copied: `burst_ms`."""
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._is_throttled = is_throttled
+        self._burst_ms = burst_ms
         self._level = 0.0
         self._level_ms = clock.monotonic_ms()
         self.pause_ms = PAUSE_MS
@@ -54,7 +60,7 @@ class ReplicationQuota:
         now_ms = self._clock.monotonic_ms()
         rate = self._bytes_per_second()
         filled = self._level + rate * (now_ms - self._level_ms) / 1000
-        self._level = min(filled, rate * BURST_MS / 1000)
+        self._level = min(filled, rate * self._burst_ms() / 1000)
         self._level_ms = now_ms
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from ottla.base.security import (
     Permission,
     ResourceType,
 )
-from ottla.cli.acls.wishes import CLUSTER
+from ottla.cli.acls.wishes import CLUSTER, words_of
 from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern, is_for
 from ottla.security.authorizer import Authorizer, Explanation
 from ottla.security.denials import Denial
@@ -43,10 +43,6 @@ class Question(NamedTuple):
 
 def kind_of(resource_type: ResourceType) -> str:
     return resource_type.name.lower().replace("_", " ")
-
-
-def words_of(operation: Operation) -> str:
-    return operation.name.lower().replace("_", "-")
 
 
 def command(action: str, binding: AclBinding) -> str:

@@ -8,15 +8,25 @@ from typing import Final
 from ottla.base.security import (
     CLUSTER_NAME,
     OPERATIONS_BY_WORD,
+    OPERATIONS_OF,
     SEPARATOR,
     WILDCARD,
     Operation,
     PatternType,
     Permission,
     ResourceType,
+    word_of,
 )
 from ottla.security.acls import AccessControlEntry, AclFilter, ResourcePattern
 
+# How a resource is named on command lines and in files; the cluster has no name.
+RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "delegation-token": ResourceType.DELEGATION_TOKEN,
+    "user-principal": ResourceType.USER,
+}
 CLUSTER: Final = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
 
 # What a producer and a consumer need.
@@ -41,6 +51,19 @@ def parse_operation(text: str) -> Operation:
             return operation
     known = ", ".join(word for word, operation in OPERATIONS_BY_WORD.items() if operation > Operation.ANY)
     raise ValueError(f"there is no operation {text.strip()!r}: {known}")
+
+
+def words_of(operation: Operation) -> str:
+    return operation.name.lower().replace("_", "-")
+
+
+def operation_problem(resource_type: ResourceType, operation: Operation) -> str | None:
+    """Why no rule about such a resource can be about this operation; None if one can."""
+    valid = OPERATIONS_OF[resource_type]
+    if operation in (*valid, Operation.ALL):
+        return None
+    names = ", ".join(map(words_of, valid))
+    return f"nobody can {words_of(operation)} a {word_of(resource_type)}: use one of {names}, or all"
 
 
 def parse_principal(text: str) -> str:

@@ -5,27 +5,28 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from ottla.base.broker_keys.security import parse_principals
 from ottla.base.security import (
-    OPERATIONS_OF,
     Operation,
     PatternType,
     Permission,
-    ResourceType,
     word_of,
 )
-from ottla.cli.acls.explaining import Question, answer_lines, command, cures, reason, suggestions, words_of
+from ottla.cli.acls.explaining import Question, answer_lines, command, cures, reason, suggestions
+from ottla.cli.acls.reading import authorizer_of
 from ottla.cli.acls.wishes import (
     CLUSTER,
     CONSUMER,
     PRODUCER,
+    RESOURCES,
     entries_of,
     filter_of,
     for_role,
+    operation_problem,
     parse_operation,
     parse_principal,
+    words_of,
 )
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
@@ -33,9 +34,7 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import UsageError, say
 from ottla.client.acls import create_acls, delete_acls, describe_acls
 from ottla.client.client import Client
-from ottla.client.configs import Resource, describe_configs
 from ottla.security.acls import AclBinding, AclFilter, ResourcePattern
-from ottla.security.authorizer import Authorizer
 from ottla.security.denials import DENIED, WOULD_BE_DENIED, read_denials
 
 EXAMPLES: Final = """
@@ -46,13 +45,6 @@ ottla acls remove --allow User:alice --operation read --topic orders
 ottla acls explain --principal User:alice --operation read --topic orders
 ottla acls suggest logs/kafka-authorizer.log
 """
-RESOURCES: Final = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional_id": ResourceType.TRANSACTIONAL_ID,
-    "delegation_token": ResourceType.DELEGATION_TOKEN,
-    "user_principal": ResourceType.USER,
-}
 COLUMNS: Final = ("RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
 
 
@@ -104,8 +96,8 @@ def _parser() -> Parser:
 
 def _add_resources(parser: argparse.ArgumentParser) -> None:
     for name in RESOURCES:
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, action="append", default=[], metavar="NAME", help="a resource; *: all of its kind")
+        help_ = "a resource; *: all of its kind"
+        parser.add_argument(f"--{name}", action="append", default=[], metavar="NAME", help=help_)
     parser.add_argument("--cluster", action="store_true", help="the cluster as a resource")
     parser.add_argument("--prefixed", action="store_true", help="names are beginnings of names")
 
@@ -115,7 +107,7 @@ def _patterns(options: argparse.Namespace) -> list[ResourcePattern]:
     found = [
         ResourcePattern(resource_type, name, kind)
         for option, resource_type in RESOURCES.items()
-        for name in getattr(options, option)
+        for name in getattr(options, option.replace("-", "_"))
     ]
     return [*found, CLUSTER] if options.cluster else found
 
@@ -152,20 +144,14 @@ def _wanted(options: argparse.Namespace) -> list[AclBinding]:
         needed = dict.fromkeys(patterns, _operations(options.operation) or [Operation.ALL])
     found = []
     for pattern, operations in needed.items():
-        _check(pattern, operations)
+        for operation in operations:
+            problem = operation_problem(pattern.resource_type, operation)
+            if problem:
+                raise UsageError(problem)
         for principals, permission in ((options.allow, Permission.ALLOW), (options.deny, Permission.DENY)):
             entries = entries_of(_principals(principals), options.host, operations, permission)
             found += [AclBinding(pattern, entry) for entry in sorted(entries)]
     return found
-
-
-def _check(pattern: ResourcePattern, operations: Sequence[Operation]) -> None:
-    valid = OPERATIONS_OF[pattern.resource_type]
-    for operation in operations:
-        if operation not in (*valid, Operation.ALL):
-            names = ", ".join(map(words_of, valid))
-            kind = word_of(pattern.resource_type)
-            raise UsageError(f"nobody can {words_of(operation)} a {kind}: use one of {names}, or all")
 
 
 # ---- the commands
@@ -218,15 +204,7 @@ def _explain(client: Client, options: argparse.Namespace) -> int:
         raise UsageError("name one resource, such as --topic orders")
     (principal,), (operation,) = _principals([options.principal]), _operations([options.operation])
     question = Question(principal, operation, patterns[0].resource_type, patterns[0].name, options.host)
-    rules: dict[ResourcePattern, set[Any]] = {}
-    for pattern, entry in describe_acls(client, AclFilter()):
-        rules.setdefault(pattern, set()).add(entry)
-    settings = _settings(client)
-    authorizer = Authorizer(
-        {pattern: frozenset(entries) for pattern, entries in rules.items()},
-        parse_principals(settings.get("super.users", "")),
-        allows_without_rules=settings.get("allow.everyone.if.no.acl.found", "") == "true",
-    )
+    authorizer = authorizer_of(client, describe_acls(client, AclFilter()))
     found = authorizer.explain(*question.asked)
     commands = cures(question, authorizer)
     if options.json:
@@ -236,13 +214,6 @@ def _explain(client: Client, options: argparse.Namespace) -> int:
         for line in answer_lines(question, found, commands):
             say(line)
     return 0
-
-
-def _settings(client: Client) -> dict[str, str]:
-    """What the broker that was asked says about super users and resources without rules."""
-    brokers = client.cluster().brokers
-    configs = describe_configs(client, Resource.BROKER, [str(brokers[0].node_id)]) if brokers else {}
-    return {config.name: config.value or "" for found in configs.values() for config in found}
 
 
 def _suggest(options: argparse.Namespace) -> int:

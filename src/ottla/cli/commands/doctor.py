@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,11 +17,14 @@ from ottla.cli.doctor.cases import CASES
 from ottla.cli.doctor.checks import diagnose, in_order
 from ottla.cli.doctor.facts import Facts, gather
 from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
+from ottla.cli.doctor.held_up import check_held_up
 from ottla.cli.doctor.logins import LOGIN_CASE
 from ottla.cli.doctor.logs import signs_in
 from ottla.cli.doctor.probing import login_findings
 from ottla.cli.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
+from ottla.cli.quotas.shares import shares_of
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
+from ottla.cli.top.reading import VARIABLE, Reading, read_metrics
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.security.client_principal import client_principal
@@ -30,6 +34,7 @@ ottla doctor
 ottla doctor --bootstrap-server old-kafka:9092 --json
 ottla doctor --command-config alice.properties --topic orders --group billing       may alice do that?
 ottla doctor --zookeeper 127.0.0.1:2181         compare with what ZooKeeper holds
+ottla doctor --url http://127.0.0.1:9404        also who is behind because of a quota
 ottla doctor --log server.log                   what a log tells of
 ottla doctor --explain F5
 """
@@ -49,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with make_client(bootstrap_of(options), properties) as client:
             client.timeout_ms = min(client.timeout_ms, TIMEOUT_MS)
+            before = _metrics(options)
             facts = gather(client, PAUSE_SECONDS)
             rights = _rights(client, options, properties)
     except ClientError as problem:
@@ -56,7 +62,8 @@ def run(arguments: Sequence[str]) -> int:
         if not findings:
             raise
         return _tell(findings, options, None)
-    findings = in_order([*rights, *diagnose(facts)])
+    shares = [share for pair in zip(before, _metrics(options), strict=True) for share in shares_of(*pair)]
+    findings = in_order([*rights, *diagnose(facts), *check_held_up(facts, shares)])
     if options.zookeeper is not None:
         from ottla.cli.doctor.store import compare_store, read_store  # noqa: PLC0415 (needs kazoo)
 
@@ -74,9 +81,20 @@ def _parser() -> Parser:
     parser.add_argument("--json", action="store_true", help="findings as one JSON document")
     parser.add_argument("--strict", action="store_true", help="warnings count as problems for the exit code")
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="compare with what ZooKeeper holds")
+    parser.add_argument(
+        "--url",
+        action="append",
+        metavar="URL",
+        help=f"a broker's metrics endpoint (default: ${VARIABLE}): who is behind because of a quota",
+    )
     parser.add_argument("--log", action="append", default=[], metavar="FILE", help="read a log instead of a cluster")
     parser.add_argument("--explain", nargs="?", const="all", metavar="F1", help="a failure case, or all of them")
     return parser
+
+
+def _metrics(options: argparse.Namespace) -> list[Reading]:
+    named = os.environ.get(VARIABLE)
+    return [read_metrics(url) for url in options.url or ([named] if named else [])]
 
 
 def _rights(client: Client, options: argparse.Namespace, properties: dict[str, str]) -> list[Finding]:

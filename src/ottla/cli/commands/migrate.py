@@ -2,8 +2,8 @@
 
 `from-kafka` reads log folders that Kafka left (ZooKeeper or KRaft mode), copies the topics that it is told about, and
 writes the metadata store that a broker starts with. The source is never written to, unless --in-place asks for it.
-Folders of KRaft bring access rules and SCRAM users along; those of ZooKeeper mode have none, they stand in ZooKeeper.
-`to-zookeeper` prints the commands that make topics, rules and users known to a Kafka of ZooKeeper mode.
+Folders of KRaft bring access rules, SCRAM users and quotas along; in ZooKeeper mode all that stands in ZooKeeper.
+`to-zookeeper` prints the commands that make topics, rules, users and quotas known to a Kafka of ZooKeeper mode.
 `to-cluster` moves the metadata of a broker that was alone into ZooKeeper, so that others can join it.
 """
 
@@ -24,7 +24,7 @@ from ottla.cli.migration.plan import Choice, Plan, PlannedTopic, make_plan
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
 from ottla.cli.topics.described_topics import DescribedTopic, parse_described
-from ottla.controller.migration.adoption import NO_RIGHTS, AdoptedRights, AdoptedTopic, write_store
+from ottla.controller.migration.adoption import NO_RIGHTS, AdoptedRights, AdoptedTopic, quota_decision, write_store
 from ottla.controller.migration.kraft_log import KraftMetadata, read_kraft_log
 from ottla.controller.migration.zookeeper_commands import NotForKafkaError, commands
 from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
@@ -74,7 +74,9 @@ def _parser() -> Parser:
     taking.add_argument("--node-id", type=not_negative, metavar="N", help="default: that of meta.properties, or 1")
     taking.add_argument("--fill-missing", action="store_true", help="partitions that are not here come up empty")
     taking.add_argument("--link", action="store_true", help="hard links instead of copies for finished segments")
-    taking.add_argument("--without-rights", action="store_true", help="leave access rules and SCRAM users behind")
+    taking.add_argument(
+        "--without-rights", action="store_true", help="leave access rules, SCRAM users and quotas behind"
+    )
     taking.add_argument("--dry-run", action="store_true", help="only show what would be done")
     taking.set_defaults(action=_take)
     giving = commands.add_parser("to-zookeeper", help="print zkCli commands that make the topics known to Kafka 3.9")
@@ -180,12 +182,23 @@ def read_rights(metadata: KraftMetadata | None, options: argparse.Namespace) -> 
             f"{len(metadata.not_understood)} records of the metadata log cannot be understood, access rules may be "
             f"among them ({some}). --without-rights takes the topics alone"
         )
-    return AdoptedRights(metadata.acls, {name: config for name, config in metadata.users.items() if config})
+    users = {name: config for name, config in metadata.users.items() if config}
+    rights = AdoptedRights(metadata.acls, users, metadata.quotas)
+    refused = [result for result in quota_decision(rights).reply if result.error]
+    if refused:
+        raise ToolError(
+            f"a quota cannot be kept: {refused[0].message} ({dict(refused[0].parts)}). Remove it while the old cluster "
+            "runs, or --without-rights takes the topics alone"
+        )
+    return rights
 
 
 def shown_rights(rights: AdoptedRights) -> str:
     rules = sum(map(len, rights.acls.values()))
-    return f"{counted(rules, 'access rule')} and {counted(len(rights.users), 'SCRAM user')}"
+    users = counted(len(rights.users), "SCRAM user")
+    if not rights.quotas:
+        return f"{counted(rules, 'access rule')} and {users}"
+    return f"{counted(rules, 'access rule')}, {users} and {counted(len(rights.quotas), 'quota')}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import Parser
-from ottla.cli.terminal import ToolError, is_terminal
+from ottla.cli.terminal import is_terminal
 from ottla.cli.top.figures import Figures, figures
+from ottla.cli.top.live import run_live, seconds_of
 from ottla.cli.top.reading import Reading, add_metrics_url, metrics_url_of, read_metrics
 from ottla.cli.top.screen import Trends, rich_screen, text_screen
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 EXAMPLES = """
 ottla top
@@ -38,37 +42,24 @@ def _parser() -> Parser:
         examples=EXAMPLES,
     )
     add_metrics_url(parser)
-    parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between readings (1)")
+    parser.add_argument("--interval", type=seconds_of, default=1.0, metavar="S", help="seconds between readings (1)")
     parser.add_argument("--once", action="store_true", help="print one plain screen and end, as in a pipe")
     return parser
 
 
 def _live(url: str, before: Reading, interval: float) -> int:
-    try:
-        from rich.live import Live  # noqa: PLC0415 (50 ms, and only for a terminal)
-        from rich.text import Text  # noqa: PLC0415
-    except ImportError:
-        raise ToolError("the live screen needs rich: pip install 'ottla[cli]', or use ottla top --once") from None
     trends = Trends()
-    with Live(Text("reading ..."), screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            now = read_metrics(url)
-            shown = _figures(before, now)
-            trends.add(shown)
-            live.update(rich_screen(shown, trends), refresh=True)
-            before = now
+
+    def screen() -> RenderableType:
+        nonlocal before
+        now = read_metrics(url)
+        shown = _figures(before, now)
+        trends.add(shown)
+        before = now
+        return rich_screen(shown, trends)
+
+    run_live(screen, interval, "ottla top")
 
 
 def _figures(before: Reading, now: Reading) -> Figures:
     return figures(before, now, time.time())
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is out of range: 0.1 to 3600 seconds")
-    return seconds

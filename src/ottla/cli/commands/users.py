@@ -59,7 +59,7 @@ def _parser() -> Parser:
     adding.add_argument("user")
     adding.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM)
     adding.add_argument(
-        "--iterations", type=_iterations, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
+        "--iterations", type=iterations_of, default=ITERATIONS, metavar="N", help=f"default: {ITERATIONS}"
     )
     adding.add_argument(
         "--password-file",
@@ -77,7 +77,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _iterations(text: str) -> int:
+def iterations_of(text: str) -> int:
     if not text.isdecimal() or not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
         raise argparse.ArgumentTypeError(f"iterations {text!r}: it is {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return int(text)

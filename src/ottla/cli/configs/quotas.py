@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities
 from ottla.cli.java.errors import java_class, java_sentence
+from ottla.cli.java.numbers import java_float, parse_double
 from ottla.cli.java.options import OptionError
+from ottla.cli.java.order import hash_map_order, quota_order
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError
+from ottla.client.quota_words import ADDRESS_LIMITS, LIMITS, number_text
 from ottla.client.quotas import (
+    Alteration,
+    Entity,
     Quota,
     Upsertion,
     alter_quotas,
@@ -23,14 +28,12 @@ from ottla.security.scram import NUMBERS as MECHANISMS
 
 ENTITY_TYPES = {USERS: "user", CLIENTS: "client-id", IPS: "ip"}
 TITLES = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}  # in the order in which they are told
-QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-ADDRESS_QUOTAS = ("connection_creation_rate",)
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)", re.DOTALL)
 
 
-def describe_quotas_and_credentials(client: Client, entities: Entities) -> Iterator[str]:
-    for quota in describe_quotas(client, _wanted(entities)):
-        yield quota_line(quota)
+def describe_quotas_and_credentials(client: Client, entities: Entities, is_old: bool = False) -> Iterator[str]:
+    for quota in quota_order(describe_quotas(client, _wanted(entities))):
+        yield old_quota_line(quota) if is_old else quota_line(quota)
     if entities.type == IPS or CLIENTS in entities.types or "" in entities.names:
         return
     for user, found in describe_scram(client, entities.names).items():
@@ -48,7 +51,7 @@ def alter_quotas_and_credentials(
     client: Client, entities: Entities, added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
     _check_keys(entities, added, deleted)
-    if entities.type == IPS or any(key in QUOTAS for key in (*added, *deleted)):
+    if entities.type == IPS or any(key in LIMITS for key in (*added, *deleted)):
         _alter_quotas(client, entities, added, deleted)
     else:
         changed = [parse_credential(mechanism, text) for mechanism, text in added.items()]
@@ -61,8 +64,24 @@ def quota_line(quota: Quota) -> str:
         if kind in quota.entity:
             name = quota.entity[kind]
             parts.append(f"{title} '{name}'" if name else f"the default {title}")
-    limits = ", ".join(f"{key}={value}" for key, value in quota.limits.items())
+    keys = hash_map_order(list(quota.limits), len(quota.limits))
+    limits = ", ".join(f"{key}={java_float(quota.limits[key])}" for key in keys)
     return f"Quota configs for {', '.join(parts)} are {limits}"
+
+
+def old_quota_line(quota: Quota) -> str:
+    """In the words of the days of --zookeeper."""
+    limits = ",".join(f"{key}={number_text(value)}" for key, value in quota.limits.items())
+    return f"Configs for {old_entity_text(quota.entity)} are {limits}"
+
+
+def old_entity_text(entity: Entity) -> str:
+    named = ((title, entity[kind]) for kind, title in TITLES.items() if kind in entity)
+    return ", ".join(f"{title} '{name}'" if name else f"default {title}" for title, name in named)
+
+
+def entity_of(entities: Entities) -> dict[str, str | None]:
+    return {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
 
 
 def parse_credential(mechanism: str, text: str) -> Upsertion:
@@ -86,19 +105,18 @@ def _wanted(entities: Entities) -> list[tuple[str, str | None]]:
 
 
 def _alter_quotas(client: Client, entities: Entities, added: Mapping[str, str], deleted: Sequence[str]) -> None:
-    found = describe_quotas(client, _wanted(entities))
+    found = quota_order(describe_quotas(client, _wanted(entities)))
     known = found[0].limits if found else {}
     missing = [key for key in deleted if key not in known]
     if missing:
         raise OptionError(f"Invalid config(s): {','.join(missing)}")
-    limits = {key: _limit(key, text) for key, text in added.items()}
-    entity = {ENTITY_TYPES[kind]: name or None for kind, name in zip(entities.types, entities.names, strict=True)}
-    alter_quotas(client, entity, limits, deleted)
+    limits = {key: _limit(key, added[key]) for key in hash_map_order(added)}  # a broker may keep this order
+    alter_quotas(client, [Alteration(entity_of(entities), limits, deleted)])
 
 
 def _limit(key: str, text: str) -> float:
     try:
-        return float(text)
+        return parse_double(text)
     except ValueError:
         raise OptionError(f"Cannot parse quota configuration value for {key}: {text}") from None
 
@@ -106,7 +124,7 @@ def _limit(key: str, text: str) -> float:
 def _check_keys(entities: Entities, added: Mapping[str, str], deleted: Sequence[str]) -> None:
     """Only quotas, and for a user alone also passwords, but not both at once."""
     if entities.type == IPS:
-        unknown = [key for key in (*added, *deleted) if key not in ADDRESS_QUOTAS]
+        unknown = [key for key in (*added, *deleted) if key not in ADDRESS_LIMITS]
         if unknown:
             raise OptionError(
                 "Only connection quota configs can be added for 'ips' using --bootstrap-server. "
@@ -114,14 +132,14 @@ def _check_keys(entities: Entities, added: Mapping[str, str], deleted: Sequence[
             )
         return
     with_passwords = CLIENTS not in entities.types
-    known = (*QUOTAS, *MECHANISMS) if with_passwords else QUOTAS
+    known = (*LIMITS, *MECHANISMS) if with_passwords else LIMITS
     what = "quota and SCRAM credential configs" if with_passwords else "quota configs"
-    for keys, verb in ((added, "added"), (deleted, "deleted")):
+    for keys, verb, collection in ((added, "added", "Set"), (deleted, "deleted", "ArrayBuffer")):
         unknown = [key for key in keys if key not in known]
         if unknown:
             raise OptionError(
                 f"Only {what} can be {verb} for '{USERS if with_passwords else CLIENTS}' using --bootstrap-server. "
-                f"Unexpected config names: Set({', '.join(unknown)})"
+                f"Unexpected config names: {collection}({', '.join(unknown)})"
             )
     if any(key in MECHANISMS for key in (*added, *deleted)):
         _check_passwords(entities, [*added, *deleted])
@@ -133,7 +151,7 @@ def _check_passwords(entities: Entities, keys: Sequence[str]) -> None:
             "The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials "
             "using --bootstrap-server."
         )
-    if any(key in QUOTAS for key in keys):
+    if any(key in LIMITS for key in keys):
         raise OptionError(
             f"Cannot alter both quota and SCRAM credential configs simultaneously for '{USERS}' "
             "using --bootstrap-server."

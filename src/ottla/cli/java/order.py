@@ -7,9 +7,12 @@ the same as Kafka's, line by line.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.base.names import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.quotas import Entity, Quota
 
 DEFAULT_CAPACITY = 16
 
@@ -24,6 +27,17 @@ def hash_map_order(keys: Collection[str], capacity: int = DEFAULT_CAPACITY) -> l
 def partition_order(keys: Collection[TopicPartition], capacity: int = DEFAULT_CAPACITY) -> list[TopicPartition]:
     """The same for partitions of topics."""
     return _in_order(keys, capacity, partition_hash)
+
+
+def quota_order(quotas: Collection[Quota]) -> list[Quota]:
+    """The same for quotas by their entities, in a map that was made for just as many."""
+    return _in_order(quotas, len(quotas), lambda quota: entity_hash(quota.entity))
+
+
+def entity_hash(entity: Entity) -> int:
+    """ClientQuotaEntity.hashCode() as an unsigned number."""
+    hashes = (java_hash(kind) ^ (java_hash(name) if name is not None else 0) for kind, name in entity.items())
+    return (31 + sum(hashes)) & 0xFFFFFFFF
 
 
 def partition_hash(partition: TopicPartition) -> int:

@@ -23,6 +23,7 @@ from ottla.cli.java.options import (
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
+from ottla.quotas.entities import KEYS as LIMITS
 
 TOOL = "kafka-configs.sh"
 SUMMARY = "Show and change settings while the cluster runs."
@@ -87,13 +88,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _alter_in_zookeeper(options: KafkaOptions, entities: Entities) -> int | None:
-    """Passwords of users, which the first broker may need to start; None if no ZooKeeper answers there."""
+    """Passwords of users, which the first broker may need to start; None: a broker is to be asked."""
     from ottla.cli.configs.zookeeper_users import alter_users, zookeeper_of  # noqa: PLC0415 (rarely needed)
 
+    added, deleted = _wanted(options)
+    if any(key in LIMITS for key in (*added, *deleted)):
+        return None
     address = zookeeper_of(options.text("zookeeper") or "")
     if address is None:
         return None
-    added, deleted = _wanted(options)
     alter_users(address, entities.name or "", added, deleted)
     print(f"Completed updating config for entity: user-principal '{entities.name}'.")
     return 0
@@ -103,7 +106,7 @@ def _describe(client: Client, options: KafkaOptions, entities: Entities) -> int:
     if entities.type in (USERS, CLIENTS, IPS):
         from ottla.cli.configs.quotas import describe_quotas_and_credentials  # noqa: PLC0415 (rarely needed)
 
-        lines = describe_quotas_and_credentials(client, entities)
+        lines = describe_quotas_and_credentials(client, entities, is_of_old(options))
     else:
         lines = describe_resources(client, entities, options.has("all"), is_of_old(options))
     for line in lines:
@@ -119,7 +122,7 @@ def _alter(client: Client, options: KafkaOptions, entities: Entities) -> int:
         alter_quotas_and_credentials(client, entities, added, deleted)
     else:
         alter_resource(client, entities, added, deleted)
-    print(_done(entities, is_of_old(options)))
+    print(done(entities, is_of_old(options)))
     return 0
 
 
@@ -133,8 +136,12 @@ def _wanted(options: KafkaOptions) -> tuple[dict[str, str], list[str]]:
     return added, [name.strip() for text in options.texts("delete-config") for name in text.split(",")]
 
 
-def _done(entities: Entities, is_old: bool) -> str:
+def done(entities: Entities, is_old: bool) -> str:
     single = entities.type.removesuffix("s")
+    if is_old and entities.type in (USERS, CLIENTS, IPS):
+        from ottla.cli.configs.quotas import entity_of, old_entity_text  # noqa: PLC0415 (rarely needed)
+
+        return f"Completed Updating config for entity: {old_entity_text(entity_of(entities))}."
     if is_old:
         return f"Completed Updating config for entity: {single} '{entities.name}'."
     if entities.name:

@@ -5,10 +5,11 @@ Each function takes the bytes of one field and returns the bytes that Kafka's co
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from uuid import UUID
+
+from ottla.cli.java.numbers import java_float
 
 Deserializer = Callable[[bytes], bytes]
 
@@ -41,7 +42,7 @@ def _number(name: str, layout: str) -> Deserializer:
 def _double(data: bytes) -> bytes:
     if len(data) != 8:
         raise DeserializationError("Size of data received by DoubleDeserializer is not 8")
-    return java_float(struct.unpack(">d", data)[0], repr).encode()
+    return java_float(struct.unpack(">d", data)[0]).encode()
 
 
 def _float(data: bytes) -> bytes:
@@ -93,22 +94,6 @@ _BY_NAME: dict[str, Deserializer] = {
     "hex": _hex,
 }
 NAMES = tuple(_BY_NAME)
-
-
-def java_float(value: float, shortest: Callable[[float], str]) -> str:
-    """A floating point number as Java writes it: with an exponent below 0.001 and from ten million on."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    size = abs(value)
-    if value == 0 or 1e-3 <= size < 1e7:
-        text = shortest(value)
-        return text if "e" not in text else f"{value:.1f}"
-    digits, _, exponent = f"{float(shortest(value)):e}".partition("e")
-    significant = shortest(value).lower().replace("-", "").partition("e")[0].replace(".", "").strip("0") or "0"
-    sign = "-" if digits.startswith("-") else ""
-    return f"{sign}{significant[0]}.{significant[1:] or '0'}E{int(exponent)}"
 
 
 def _shortest_float(value: float) -> str:

@@ -263,13 +263,13 @@ class ControllerWatches:
             entity for node in nodes if node is not None and (entity := external_changes.changed_entity(node.data))
         ]
         if entities:
-            await self._read_configs(list(dict.fromkeys(entities)))
+            await self._read_configs(external_changes.with_parents(entities))
         self._seen_changes.update(dict.fromkeys(new, now_ms))
         await self._purge_changes(names, now_ms)
 
     async def _read_configs(self, entities: list[tuple[str, str]]) -> None:
         async def read() -> dict[str, Node]:
-            paths = [tree.config_path(entity_type, entity) for entity_type, entity in entities]
+            paths = [external_changes.node_path(entity_type, entity) for entity_type, entity in entities]
             nodes = {path: await self._store.get(path) for path in paths}
             return {path: node for path, node in nodes.items() if node is not None}
 

@@ -15,9 +15,11 @@ from ottla.controller import tree
 from ottla.controller.decisions.machine import Decision, delete_operations
 from ottla.controller.image import MISSING_EPOCH, MetadataImage, TopicImage
 from ottla.controller.loading import Reader, load_config, load_configs, load_topics, topic_node
+from ottla.controller.quota_nodes import is_quota_path, load_quota_config, parents_of
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
 
 NO_ID: Final = UUID(int=0)
+QUOTAS: Final = "quotas"  # beside the types of entities that have names: those that have paths below /config
 KNOWN_ENTITIES: Final = (
     tree.TOPIC_CONFIG,
     tree.BROKER_CONFIG,
@@ -141,10 +143,18 @@ def decide_external_configs(
     reader = Reader(image)
     paths = set()
     for entity_type, entity in changed:
-        if entity_type not in KNOWN_ENTITIES:
+        if entity_type not in (*KNOWN_ENTITIES, QUOTAS):
             continue
-        path = tree.config_path(entity_type, entity)
+        path = node_path(entity_type, entity)
         paths.add(path)
+        if entity_type == QUOTAS:
+            node = nodes.get(path)
+            known = image.quota_configs
+            quotas = load_quota_config(entity, node, reader.read, known) if node is not None else None
+            if known.get(entity) != quotas:
+                after = after.with_quota_configs({entity: quotas})
+                count += 1
+            continue
         config = load_config(path, nodes[path], entity_type, entity, reader) if path in nodes else {}
         if entity_type == tree.USER_CONFIG:
             new = with_user(after, entity, config if path in nodes else None)
@@ -156,6 +166,21 @@ def decide_external_configs(
     if damaged != image.damaged:
         after = after.with_damaged(damaged)
     return Decision((), after, count)
+
+
+def node_path(entity_type: str, entity: str) -> str:
+    return f"{tree.CONFIG}/{entity}" if entity_type == QUOTAS else tree.config_path(entity_type, entity)
+
+
+def with_parents(entities: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The same and, before clients of users, what stands above them: whoever wrote them may have made that, too."""
+    found: dict[tuple[str, str], None] = {}
+    for entity_type, entity in entities:
+        if entity_type == QUOTAS and (parents := parents_of(entity)):
+            found[tree.USER_CONFIG, tree.config_entity(tree.USER_CONFIG, parents[0].partition("/")[2])] = None
+            found[QUOTAS, parents[1]] = None
+        found[entity_type, entity] = None
+    return list(found)
 
 
 def with_config(image: MetadataImage, entity_type: str, entity: str, config: Mapping[str, str]) -> MetadataImage:
@@ -184,6 +209,8 @@ def changed_entity(data: bytes) -> tuple[str, str] | None:
         entity_type, _, name = path.partition("/")
     else:  # version 1
         entity_type, name = fields.get("entity_type"), fields.get("entity_name")  # type: ignore[assignment]
+    if isinstance(entity_type, str) and isinstance(name, str) and is_quota_path(f"{entity_type}/{name}"):
+        return QUOTAS, f"{entity_type}/{name}"
     if not isinstance(entity_type, str) or not isinstance(name, str) or "/" in name:
         return None
     return entity_type, tree.config_entity(entity_type, name)

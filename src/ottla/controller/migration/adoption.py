@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.controller import acl_nodes, tree
-from ottla.controller.decisions.machine import TopicResult, create_operations
+from ottla.controller.decisions.machine import Decision, TopicResult, create_operations
+from ottla.controller.decisions.quota_changes import (
+    Parts,
+    QuotaAlteration,
+    QuotaOperation,
+    QuotaResult,
+    decide_quota_changes,
+)
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.producer_ids import BLOCK_SIZE
 from ottla.controller.stores.embedded import FILE_NAME
@@ -36,10 +44,11 @@ class AdoptedTopic(NamedTuple):
 
 
 class AdoptedRights(NamedTuple):
-    """Access rules, and the settings of users: texts of SCRAM credentials by mechanism."""
+    """Access rules, the settings of users (texts of SCRAM credentials by mechanism), and quotas by entity."""
 
     acls: Acls
     users: Mapping[str, Mapping[str, str]]
+    quotas: Mapping[Parts, Mapping[str, float]] = MappingProxyType({})
 
 
 NO_RIGHTS: Final = AdoptedRights({}, {})
@@ -70,6 +79,18 @@ def rights_operations(rights: AdoptedRights) -> Iterator[StoreOperation]:
     for name, config in rights.users.items():
         if config:
             yield CreateNode(tree.config_path(tree.USER_CONFIG, name), tree.encode_config(config))
+
+    yield from quota_decision(rights).operations
+
+
+def quota_decision(rights: AdoptedRights) -> Decision[list[QuotaResult]]:
+    """How the quotas are kept, users' ones beside their passwords; and which of them cannot be."""
+    image = MetadataImage().with_user_configs({name: config for name, config in rights.users.items() if config})
+    alterations = [
+        QuotaAlteration(entity, tuple(QuotaOperation(key, value) for key, value in limits.items()))
+        for entity, limits in rights.quotas.items()
+    ]
+    return decide_quota_changes(image, alterations)
 
 
 def adoption_operations(

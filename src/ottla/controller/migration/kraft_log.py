@@ -1,4 +1,4 @@
-"""Reads the metadata log of a KRaft cluster: topics with their ids and settings, access rules, SCRAM passwords.
+"""Reads the metadata log of a KRaft cluster: topics with their ids and settings, access rules, SCRAM passwords, quotas.
 
 The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept. A
 record that should be understood and is not is noted: a rule that is left out may be one that denies something.
@@ -14,12 +14,14 @@ from uuid import UUID
 
 from ottla.base.errors import KafkaError
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
+from ottla.controller.decisions.quota_changes import Parts
 from ottla.protocol.batches import read_records
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.messages.metadata_records import (
     FRAME_VERSION,
     METADATA_RECORDS,
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -61,6 +63,7 @@ class KraftMetadata:
         self.next_producer_id = 0
         self.rules: dict[UUID, AclBinding] = {}
         self.users: dict[str, dict[str, str]] = {}  # texts of credentials by mechanism
+        self.quotas: dict[Parts, dict[str, float]] = {}
         self.not_understood: list[str] = []
 
     def apply(self, record: Any) -> None:
@@ -77,10 +80,23 @@ class KraftMetadata:
                     self.configs.pop(removed.name, None)
             case ConfigRecord() if record.resource_type == TOPIC_RESOURCE:
                 self._apply_config(record)
+            case ClientQuotaRecord():
+                self._apply_quota(record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
             case _:
                 self._apply_right(record)
+
+    def _apply_quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(
+            sorted(((part.entity_type, part.entity_name) for part in record.entity), key=lambda part: part[0])
+        )
+        limits = self.quotas.setdefault(entity, {})
+        limits.pop(record.key, None)
+        if not record.remove:
+            limits[record.key] = record.value
+        elif not limits:
+            del self.quotas[entity]
 
     def _apply_right(self, record: Any) -> None:
         try:

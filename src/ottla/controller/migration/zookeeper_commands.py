@@ -1,5 +1,5 @@
 """A metadata store as commands for ZooKeeper's own client, for a Kafka of ZooKeeper mode to find: topics, settings,
-users and access rules.
+users, quotas and access rules.
 
 The nodes have the same paths and the same JSON on both sides, so what is printed is what is stored. Brokers and the
 controller write their own nodes; partitions get leader epochs that go on where the logs end.
@@ -50,12 +50,10 @@ def commands(directory: str) -> list[str]:
         store.close()
     wanted = [path for path in sorted(nodes) if path not in PARENTS and not path.startswith(tree.CONFIG_CHANGES)]
     lines = [f"create {path} {shown(b'')}" for path in PARENTS]
-    return lines + [f"create {word(path)} {shown(nodes[path])}" for path in wanted if is_shared(path, nodes[path])]
-
-
-def is_shared(path: str, data: bytes) -> bool:
-    """Whether Kafka needs this node from us: not the empty places for settings of clients and users."""
-    return bool(data) or path.startswith(tree.BROKER_TOPICS)
+    shared = {path for path in wanted if nodes[path] or path.startswith(tree.BROKER_TOPICS)}
+    above = {path[:place] for path in shared for place, letter in enumerate(path) if letter == "/"}
+    # Empty places for settings of clients and users that have none are Kafka's own to make.
+    return lines + [f"create {word(path)} {shown(nodes[path])}" for path in wanted if path in shared | above]
 
 
 def shown(data: bytes) -> str:

@@ -44,26 +44,27 @@ def read_document(file: FilePath) -> Document:
     return parse_document(text, str(file))
 
 
-def parse_document(text: str, file: str) -> Document:
+def parse_document(text: str, file: str, values_max: int = VALUES_MAX) -> Document:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as problem:
         raise _syntax_error(problem, file) from None
     document = Document(None, {}, file)
     if node is not None:
-        document.values = _Reader(document).read(node, ())
+        document.values = _Reader(document, values_max).read(node, ())
     return document
 
 
 class _Reader:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, values_max: int) -> None:
         self.document = document
+        self.values_max = values_max
         self.plain = yaml.SafeLoader("")
 
     def read(self, node: yaml.Node, path: Path) -> object:
         lines = self.document.lines
         lines[path] = node.start_mark.line + 1
-        if len(path) > DEPTH_MAX or len(lines) > VALUES_MAX:
+        if len(path) > DEPTH_MAX or len(lines) > self.values_max:
             raise self.document.error(Problem(path[:3], "nested or repeated beyond any use", "unfold the aliases"))
         if not node.tag.startswith(PLAIN_TAGS) or "python" in node.tag:
             raise self.document.error(Problem(path, f"{node.tag} is no plain value"))

@@ -87,7 +87,7 @@ class DeltaSetting:
 class DeltaConfigs:
     """All settings that one resource has now; none at all if it has lost its last one."""
 
-    resource_type: Int8  # as in DescribeConfigs: 2 topic, 4 broker, 16 client metrics, 32 group; 64 user
+    resource_type: Int8  # as in DescribeConfigs: 2 topic, 4 broker, 16 client metrics, 32 group; 64 user, 65 quotas
     resource_name: str
     settings: list[DeltaSetting] = wire(default_factory=list)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ottla.protocol.schema import Int8, Int32, Int64, message, wire
+from ottla.protocol.schema import Float64, Int8, Int32, Int64, message, wire
 
 FRAME_VERSION = 1
 
@@ -63,6 +63,24 @@ class ProducerIdsRecord:
 
 
 @message(versions="0", flexible=0)
+class QuotaEntityPart:
+    """A name that is null is the default of its type."""
+
+    entity_type: str
+    entity_name: str | None = wire(nullable=0)
+
+
+@message(versions="0", flexible=0)
+class ClientQuotaRecord:
+    """One limit of one entity, or that it is gone."""
+
+    entity: list[QuotaEntityPart]
+    key: str
+    value: Float64
+    remove: bool
+
+
+@message(versions="0", flexible=0)
 class UserScramCredentialRecord:
     """A password as the brokers keep it. The mechanism is 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 
@@ -105,6 +123,7 @@ METADATA_RECORDS: dict[int, type] = {
     4: ConfigRecord,
     9: RemoveTopicRecord,
     11: UserScramCredentialRecord,
+    14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     18: AccessControlEntryRecord,
     19: RemoveAccessControlEntryRecord,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.cli.configs.entities import Entities, check_command
-from ottla.cli.configs.quotas import parse_credential, quota_line
+from ottla.cli.configs.quotas import old_quota_line, parse_credential, quota_line
 from ottla.cli.configs.report import config_line
 from ottla.cli.java.options import KafkaOptions, OptionError
-from ottla.cli.kafka.configs import OPTIONS, parse_added
+from ottla.cli.kafka.configs import OPTIONS, done, parse_added
 from ottla.client.configs import Config, Source, Synonym
 from ottla.client.quotas import Quota
 
@@ -75,6 +75,17 @@ def test_a_setting_is_one_line() -> None:
 def test_a_quota_is_one_line() -> None:
     quota = Quota({"client-id": None, "user": "u"}, {"consumer_byte_rate": 5.0})
     assert quota_line(quota) == "Quota configs for user-principal 'u', the default client-id are consumer_byte_rate=5.0"
+
+
+def test_quotas_are_told_in_old_words_to_who_asks_zookeeper() -> None:
+    quota = Quota({"client-id": None, "user": "u"}, {"consumer_byte_rate": 1024.0, "request_percentage": 0.5})
+    line = "Configs for user-principal 'u', default client-id are consumer_byte_rate=1024,request_percentage=0.5"
+    assert old_quota_line(quota) == line
+    assert done(Entities(["users", "clients"], ["u", "c"]), True) == (
+        "Completed Updating config for entity: user-principal 'u', client-id 'c'."
+    )
+    assert done(Entities(["users"], [""]), True) == "Completed Updating config for entity: default user-principal."
+    assert done(Entities(["users"], [""]), False) == "Completed updating default config for users in the cluster."
 
 
 def test_passwords_have_iterations() -> None:

@@ -1,0 +1,311 @@
+"""Users, rights and quotas of a cluster as one file of YAML that people can review. Pure.
+
+    users:
+    - {user: alice, mechanism: SCRAM-SHA-512, iterations: 8192}
+    rights:
+    - {allow: 'User:alice', operation: [read, describe], topic: orders}
+    quotas:
+    - {user: alice, producer_byte_rate: 1048576}
+
+Rules:
+1. The words are those of `ottla acls`, `ottla users` and `kafka-configs.sh`; one entry is one line, in a fixed order.
+2. A section that the file lacks is none of its business; one that is there and empty ([]) wants that there is none.
+3. Nothing is guessed: an unknown word, or a name that YAML takes for a number, is a problem with its line, and all
+   problems are found in one go.
+4. Passwords do not stand here. No broker tells them, not even hashed; who wants to have a user made from the file puts
+   in what `ottla security hash` prints (salt and salted_password), which is as secret as the password.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.base.security import WILDCARD, Operation, PatternType, Permission
+from ottla.cli.acls.wishes import CLUSTER, RESOURCES, operation_problem, parse_operation, parse_principal, words_of
+from ottla.cli.quotas.limits import sort_key
+from ottla.client.quota_words import QuotaError, entity_words, parse_quota
+from ottla.client.quotas import Entity, SaltedPassword
+from ottla.pipelines.model.document import Document, parse_document
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
+from ottla.security.acls import AccessControlEntry, AclBinding, ResourcePattern
+from ottla.security.scram import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, NUMBERS
+
+VALUES_MAX: Final = 1_000_000
+FILE_BYTES_MAX: Final = 64 << 20
+USERS, RIGHTS, QUOTAS = "users", "rights", "quotas"
+SECTIONS: Final = (USERS, RIGHTS, QUOTAS)
+USER_WORDS: Final = ("user", "mechanism", "iterations", "salt", "salted_password")
+RIGHT_WORDS: Final = ("allow", "deny", "operation", *RESOURCES, "cluster", "prefixed", "host")
+WORDS_OF_TYPE: Final = {resource_type: word for word, resource_type in RESOURCES.items()}
+HEAD: Final = """\
+# Users, rights and quotas. What differs from this: ottla security apply FILE --dry-run
+# Passwords are not in here: no broker gives them away, not even hashed.
+"""
+
+EntityKey = tuple[tuple[str, str | None], ...]
+
+
+class Login(NamedTuple):
+    """One way in which a user logs in."""
+
+    iterations: int
+    password: SaltedPassword | None = None
+
+
+class Policy(NamedTuple):
+    """What shall be, or what is; None: nothing is said about that."""
+
+    users: dict[tuple[str, str], Login] | None = None  # by user and mechanism
+    rights: frozenset[AclBinding] | None = None
+    quotas: dict[tuple[EntityKey, str], float] | None = None  # by entity and name of the limit
+
+
+class PolicyError(Exception):
+    """What is wrong with a file, one line each."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+def entity_key(entity: Entity) -> EntityKey:
+    return tuple(sorted(entity.items(), key=lambda item: item[0]))
+
+
+# ---- reading
+
+
+def read_policy(text: str, file: str) -> Policy:
+    """Raises PolicyError."""
+    try:
+        document = parse_document(text, file, VALUES_MAX)
+        return _Reader(document).read()
+    except PipelineError as problem:
+        raise PolicyError(problem.texts()) from None
+
+
+class _WrongError(Exception):
+    """What is wrong with one entry; `word` says where in it."""
+
+    def __init__(self, cause: str, word: str = "", cure: str = "") -> None:
+        super().__init__(cause)
+        self.word = word
+        self.cure = cure
+
+
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+
+    def read(self) -> Policy:
+        values = self.document.values
+        if not isinstance(values, dict) or not values:
+            raise self.document.error(Problem((), f"the file has none of the sections {', '.join(SECTIONS)}"))
+        for name in values:
+            if name not in SECTIONS:
+                cure = did_you_mean(name, SECTIONS)
+                self.problems.append(Problem((name,), f"there is no section {name!r}", cure))
+        users: dict[tuple[str, str], Login] = {}
+        rights: set[AclBinding] = set()
+        quotas: dict[tuple[EntityKey, str], float] = {}
+        self._section(values, USERS, lambda entry: _add(users, _user(entry)))
+        self._section(values, RIGHTS, lambda entry: rights.update(_rights(entry)))
+        self._section(values, QUOTAS, lambda entry: _add(quotas, _quotas(entry)))
+        if self.problems:
+            raise self.document.error(*self.problems)
+        return Policy(
+            users if USERS in values else None,
+            frozenset(rights) if RIGHTS in values else None,
+            quotas if QUOTAS in values else None,
+        )
+
+    def _section(self, values: Mapping[str, Any], name: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+        entries = values.get(name, [])
+        if not isinstance(entries, list):
+            self.problems.append(Problem((name,), "not a list", "write [] where there shall be none"))
+            return
+        for number, entry in enumerate(entries):
+            path: Path = (name, number)
+            if not isinstance(entry, dict):
+                self.problems.append(Problem(path, f"{entry!r} is not of the form {{word: value, ...}}"))
+                continue
+            try:
+                take(entry)
+            except _WrongError as wrong:
+                self.problems.append(Problem((*path, wrong.word) if wrong.word else path, str(wrong), wrong.cure))
+            except QuotaError as wrong:
+                self.problems.append(Problem((*path, wrong.word) if wrong.word else path, str(wrong)))
+
+
+def _add(found: dict[Any, Any], more: Iterable[tuple[Any, Any]]) -> None:
+    for key, value in more:
+        if key in found:
+            raise _WrongError("the same stands above already", cure="remove one of them")
+        found[key] = value
+
+
+def _user(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Login]]:
+    _check_words(entry, USER_WORDS)
+    user, mechanism = _text(entry, "user"), _text(entry, "mechanism")
+    if mechanism not in NUMBERS:
+        raise _WrongError(f"there is no mechanism {mechanism!r}", "mechanism", did_you_mean(mechanism, list(NUMBERS)))
+    iterations = entry.get("iterations")
+    if not isinstance(iterations, int) or isinstance(iterations, bool):
+        raise _WrongError("iterations is a whole number", "iterations" if "iterations" in entry else "")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise _WrongError(f"iterations is {ITERATIONS_MIN} to {ITERATIONS_MAX}", "iterations")
+    password = None
+    if "salt" in entry or "salted_password" in entry:
+        salt, hashed = _bytes(entry, "salt"), _bytes(entry, "salted_password")
+        size = hashlib.new(HASHES[mechanism]).digest_size
+        if len(hashed) != size:
+            raise _WrongError(f"the hash of {mechanism} has {size} bytes, not {len(hashed)}", "salted_password")
+        password = SaltedPassword(mechanism, iterations, salt, hashed)
+    yield (user, mechanism), Login(iterations, password)
+
+
+def _rights(entry: Mapping[str, Any]) -> Iterator[AclBinding]:
+    _check_words(entry, RIGHT_WORDS)
+    pattern = _pattern(entry)
+    who = [word for word in ("allow", "deny") if word in entry]
+    if len(who) != 1:
+        raise _WrongError("say either allow or deny, with a principal such as User:alice")
+    permission = Permission.ALLOW if who[0] == "allow" else Permission.DENY
+    try:
+        principal = parse_principal(_text(entry, who[0]))
+    except ValueError as problem:
+        raise _WrongError(str(problem), who[0]) from None
+    host = _text(entry, "host") if "host" in entry else WILDCARD
+    operations = entry.get("operation", [])
+    for word in operations if isinstance(operations, list) else [operations]:
+        operation = _operation(word, pattern)
+        yield AclBinding(pattern, AccessControlEntry(principal, host, operation, permission))
+    if not operations:
+        raise _WrongError("which operation? such as [read, describe], or all")
+
+
+def _operation(word: object, pattern: ResourcePattern) -> Operation:
+    try:
+        operation = parse_operation(word if isinstance(word, str) else repr(word))
+    except ValueError as problem:
+        raise _WrongError(str(problem), "operation") from None
+    cause = operation_problem(pattern.resource_type, operation)
+    if cause:
+        raise _WrongError(cause, "operation")
+    return operation
+
+
+def _pattern(entry: Mapping[str, Any]) -> ResourcePattern:
+    named = [word for word in (*RESOURCES, "cluster") if word in entry]
+    if len(named) != 1:
+        raise _WrongError(f"name one resource: {', '.join(RESOURCES)} or cluster")
+    is_prefixed = entry.get("prefixed", False)
+    if not isinstance(is_prefixed, bool):
+        raise _WrongError("prefixed is true or false", "prefixed")
+    if named[0] != "cluster":
+        kind = PatternType.PREFIXED if is_prefixed else PatternType.LITERAL
+        return ResourcePattern(RESOURCES[named[0]], _text(entry, named[0]), kind)
+    if entry["cluster"] is not True or is_prefixed:
+        raise _WrongError("the cluster has no name: cluster: true", "cluster")
+    return CLUSTER
+
+
+def _quotas(entry: Mapping[str, Any]) -> Iterator[tuple[tuple[EntityKey, str], float]]:
+    quota = parse_quota(entry)
+    for key, value in quota.limits.items():
+        yield (entity_key(quota.entity), key), value
+
+
+def _check_words(entry: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for word in entry:
+        if word == "password":
+            raise _WrongError("passwords do not stand in this file", word, "ottla users add, or ottla security hash")
+        if word not in known:
+            raise _WrongError(f"unknown word {word!r}", word, did_you_mean(word, known))
+
+
+def _text(entry: Mapping[str, Any], word: str) -> str:
+    value = entry.get(word)
+    if value is None:
+        raise _WrongError(f"{word} is missing", word if word in entry else "")
+    if not isinstance(value, str):
+        raise _WrongError(f"{value!r} is not text", word, "put it in quotes")
+    if not value:
+        raise _WrongError(f"{word} is empty", word)
+    return value
+
+
+def _bytes(entry: Mapping[str, Any], word: str) -> bytes:
+    try:
+        return base64.b64decode(_text(entry, word), validate=True)
+    except binascii.Error:
+        raise _WrongError(f"{word} is not base64", word) from None
+
+
+# ---- writing
+
+
+def policy_text(policy: Policy, notes: Iterable[str] = ()) -> str:
+    """The file. The same policy gives the same text."""
+    parts = [HEAD, *(f"# {note}\n" for note in notes)]
+    for name, entries in ((USERS, _user_entries), (RIGHTS, _right_entries), (QUOTAS, _quota_entries)):
+        if getattr(policy, name) is not None:
+            found = list(entries(policy))
+            parts.append(
+                f"{name}:\n" + "".join(f"- {entry_text(entry)}\n" for entry in found) if found else f"{name}: []\n"
+            )
+    return "".join(parts)
+
+
+def entry_text(entry: Mapping[str, object]) -> str:
+    """One entry in one line."""
+    import yaml  # noqa: PLC0415 (an extra)
+
+    text: str = yaml.safe_dump(
+        dict(entry), default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
+    )
+    return text.rstrip("\n")
+
+
+def _user_entries(policy: Policy) -> Iterator[dict[str, object]]:
+    for (user, mechanism), login in sorted((policy.users or {}).items(), key=lambda item: item[0]):
+        yield user_entry(user, mechanism, login)
+
+
+def user_entry(user: str, mechanism: str, login: Login) -> dict[str, object]:
+    entry: dict[str, object] = {"user": user, "mechanism": mechanism, "iterations": login.iterations}
+    if login.password is not None:
+        entry["salt"] = base64.b64encode(login.password.salt).decode()
+        entry["salted_password"] = base64.b64encode(login.password.hashed).decode()
+    return entry
+
+
+def _right_entries(policy: Policy) -> Iterator[dict[str, object]]:
+    grouped: dict[tuple[Any, ...], list[Operation]] = {}
+    for pattern, entry in sorted(policy.rights or ()):
+        key = (entry.principal, pattern, entry.host, entry.permission)
+        grouped.setdefault(key, []).append(entry.operation)
+    for (principal, pattern, host, permission), operations in sorted(grouped.items()):
+        words: dict[str, object] = {"allow" if permission is Permission.ALLOW else "deny": principal}
+        words["operation"] = [words_of(operation) for operation in sorted(operations)]
+        word = WORDS_OF_TYPE.get(pattern.resource_type)
+        words.update({"cluster": True} if word is None else {word: pattern.name})
+        if pattern.pattern_type is PatternType.PREFIXED:
+            words["prefixed"] = True
+        if host != WILDCARD:
+            words["host"] = host
+        yield words
+
+
+def _quota_entries(policy: Policy) -> Iterator[dict[str, object]]:
+    grouped: dict[EntityKey, dict[str, float]] = {}
+    for (entity, key), value in (policy.quotas or {}).items():
+        grouped.setdefault(entity, {})[key] = value
+    for entity in sorted(grouped, key=lambda key: sort_key(dict(key))):
+        limits = {key: int(value) if value.is_integer() else value for key, value in sorted(grouped[entity].items())}
+        yield {**entity_words(dict(entity)), **limits}

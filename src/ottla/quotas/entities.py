@@ -1,0 +1,145 @@
+"""Whom a quota is for, which quotas there are, and what values they may have. Codes and sentences are Kafka's.
+
+An entity is a user, a client id, both, or an address; a name of None is the default of its kind. Log lines and
+metrics show it as `user=alice,client-id=<default>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Final, NamedTuple
+
+from ottla.base.errors import Error, KafkaError
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+DEFAULT_SHOWN: Final = "<default>"
+
+PRODUCER_BYTES: Final = "producer_byte_rate"
+CONSUMER_BYTES: Final = "consumer_byte_rate"
+REQUEST_SHARE: Final = "request_percentage"
+MUTATIONS: Final = "controller_mutation_rate"
+CONNECTIONS: Final = "connection_creation_rate"
+PRODUCER_MESSAGES: Final = "producer_message_rate"  # the last two are ours
+CONSUMER_MESSAGES: Final = "consumer_message_rate"
+
+CLIENT_KEYS: Final = (
+    PRODUCER_BYTES,
+    CONSUMER_BYTES,
+    REQUEST_SHARE,
+    MUTATIONS,
+    PRODUCER_MESSAGES,
+    CONSUMER_MESSAGES,
+)
+KEYS: Final = (*CLIENT_KEYS, CONNECTIONS)
+FRACTIONAL: Final = frozenset({REQUEST_SHARE, MUTATIONS})
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+EPSILON: Final = 1e-6  # so far from a whole number Kafka lets one be
+
+NAMES: Final = (USER, CLIENT_ID, IP)
+
+
+class Entity(NamedTuple):
+    """`kinds` says what it is made of; the names belong to them, None is the default."""
+
+    kinds: tuple[str, ...]
+    names: tuple[str | None, ...]
+
+    @property
+    def parts(self) -> tuple[tuple[str, str | None], ...]:
+        return tuple(zip(self.kinds, self.names, strict=True))
+
+    def name_of(self, kind: str) -> str | None:
+        return self.names[self.kinds.index(kind)]
+
+    def __str__(self) -> str:
+        return ",".join(f"{kind}={DEFAULT_SHOWN if name is None else name}" for kind, name in self.parts)
+
+
+def of_user(name: str | None) -> Entity:
+    return Entity((USER,), (name,))
+
+
+def of_client(name: str | None) -> Entity:
+    return Entity((CLIENT_ID,), (name,))
+
+
+def of_user_and_client(user: str | None, client_id: str | None) -> Entity:
+    return Entity((USER, CLIENT_ID), (user, client_id))
+
+
+def of_address(name: str | None) -> Entity:
+    return Entity((IP,), (name,))
+
+
+def read_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
+    """What a client has named. Raises KafkaError(INVALID_REQUEST)."""
+    found = dict(parts)
+    if not found:
+        raise invalid("Invalid empty client quota entity")
+    for kind, name in found.items():
+        if kind not in NAMES:
+            raise invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise invalid(f"Empty {kind} not supported")
+    if IP in found:
+        if len(found) > 1:
+            raise invalid("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+        if found[IP] is not None and address(found[IP] or "") is None:
+            raise invalid(f"{found[IP]} is not a valid IP or resolvable host.")
+    kinds = tuple(kind for kind in NAMES if kind in found)
+    return Entity(kinds, tuple(found[kind] for kind in kinds))
+
+
+def keys_of(entity: Entity) -> tuple[str, ...]:
+    return (CONNECTIONS,) if entity.kinds == (IP,) else CLIENT_KEYS
+
+
+def check_value(entity: Entity, key: str, value: float) -> None:
+    """Whether an entity may have this quota. Raises KafkaError(INVALID_REQUEST)."""
+    if key not in keys_of(entity):
+        raise invalid(f"Invalid configuration key {key}")
+    if not value > 0:  # NaN, which Kafka takes for 0 and keeps, is among them
+        raise invalid(f"Quota {key} must be greater than 0")
+    if key in FRACTIONAL and isfinite(value):
+        return
+    largest, kind = (INT_MAX, "an INT") if key == CONNECTIONS else (LONG_MAX, "a LONG")
+    if value > largest:
+        raise invalid(f"Proposed value for {key} is too large for {kind}.")
+    if abs(int(value + EPSILON) - value) > EPSILON:
+        raise invalid(f"{key} cannot be a fractional value.")
+
+
+def value_text(key: str, value: float) -> str:
+    """A quota as it is kept: whole numbers as such, the others as Java writes a double."""
+    if key not in FRACTIONAL:
+        return str(int(value + EPSILON))
+    return repr(float(value))
+
+
+def stored_value(key: str, text: str) -> float | None:
+    """A quota that is kept; None if it cannot be used, which is as if it were not there."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if key in KEYS and value > 0 and isfinite(value) else None
+
+
+def address(text: str) -> str | None:
+    """An address in the form in which connections have it; None for what is none. Names of hosts are none here."""
+    from ipaddress import IPv6Address, ip_address  # noqa: PLC0415 (rarely needed, and slow to import)
+
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return str(mapped or found)
+
+
+def invalid(message: str) -> KafkaError:
+    return KafkaError(Error.INVALID_REQUEST, message)
