@@ -200,12 +200,20 @@ class QuotaGate:
 
     # ---- all requests
 
-    def charge(self, context: Context) -> None:
-        """Count the time of a request, if some rule is about it."""
-        share = self.shares_of(context.client, context.client_id).requests
-        if share is not None:
-            charge = context.responder.charge = Charge(lambda percent: self._settle(context, share, percent))
+    def begin(self, context: Context, is_produce: bool) -> float:
+        """A request has come. 0.0: it may begin, and its time counts, if some rule is about that; else it is held back
+        for so many seconds.
+        """
+        shares = self.shares_of(context.client, context.client_id)
+        if is_produce:
+            for share in shares.producing:
+                if share.meter.free_ms > 0 and (seconds := self._seconds_to_hold(context.client, share)) > 0:
+                    return seconds
+        requests = shares.requests
+        if requests is not None:
+            charge = context.responder.charge = Charge(lambda percent: self._settle(context, requests, percent))
             charge.begin()
+        return 0.0
 
     def _settle(self, context: Context, share: Share, percent: float) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -224,23 +232,19 @@ class QuotaGate:
 
     # ---- producing
 
-    def seconds_to_hold(self, client: ClientFacts, client_id: str | None) -> float:
+    def _seconds_to_hold(self, client: ClientFacts, share: Share) -> float:
         """How long a produce may not begin: its share is over by what came on other connections."""
-        if self.is_observing:
-            return 0.0
-        shares = self.shares_of(client, client_id)
         now_ms = self._clock.monotonic_ms()
-        for share in (*shares.produce_bytes, *shares.produce_messages):
-            wait_ms = share.meter.wait_ms(now_ms)
-            if wait_ms > 0 and not self._refuses(share):
-                self._note_held(share, wait_ms, now_ms)
-                client.held_by = share
-                return wait_ms / 1000
-        return 0.0
+        wait_ms = share.meter.wait_ms(now_ms)
+        if wait_ms <= 0 or self.is_observing or self._refuses(share):
+            return 0.0
+        self._note_held(share, wait_ms, now_ms)
+        client.held_by = share
+        return wait_ms / 1000
 
     def check_append(self, partition: Partition, quota: TopicQuota | None) -> None:
         """Raises KafkaError(POLICY_VIOLATION) for a batch that a quota refuses: it is not stored."""
-        if self.is_observing:
+        if self.is_observing or not (self._is_rejecting or (quota is not None and quota.is_rejecting)):
             return
         now_ms = self._clock.monotonic_ms()
         if self._is_rejecting:
@@ -269,9 +273,12 @@ class QuotaGate:
     def note_produce(self, context: Context, size: int, messages: int) -> None:
         """A produce request is done, with so many bytes of request and so many records."""
         shares = self.shares_of(context.client, context.client_id)
+        if not shares.producing:
+            return
         now_ms = self._clock.monotonic_ms()
         self._note(context, shares.produce_bytes, size, now_ms)
-        self._note(context, shares.produce_messages, messages, now_ms)
+        if shares.produce_messages:
+            self._note(context, shares.produce_messages, messages, now_ms)
 
     def _note(
         self, context: Context, shares: tuple[Share, ...], amount: int, now_ms: int, *, is_held: bool = True
@@ -290,9 +297,9 @@ class QuotaGate:
 
     def holds_fetch(self, context: Context) -> bool:
         """Whether a consumer's fetch gets nothing now, because its share is over."""
-        if self.is_observing:
-            return False
         shares = self.shares_of(context.client, context.client_id)
+        if self.is_observing or not (shares.fetch_bytes or shares.fetch_messages):
+            return False
         now_ms = self._clock.monotonic_ms()
         is_over = False
         for share in (*shares.fetch_bytes, *shares.fetch_messages):

@@ -49,7 +49,7 @@ class Meter:
         self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
         self._ends_ms = 0  # when the newest window is over
-        self._free_ms = 0.0  # when it may be used again; once paced
+        self.free_ms = 0.0  # when it may be used again; once paced
         self._paced_until_ms = -1.0
         self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two halves of an hour
         self.change(bound, windows, window_ms)
@@ -61,7 +61,7 @@ class Meter:
         self.window_ms = window_ms
         self.longest_ms = windows * window_ms
         self._most = bound * self.longest_ms / 1000
-        self._free_ms = 0.0
+        self.free_ms = 0.0
         self._paced_until_ms = -1.0
         self.held_until_ms = 0
 
@@ -74,7 +74,7 @@ class Meter:
         self.uses += 1
         self.total += amount
         if now_ms < self._paced_until_ms:
-            free_ms = max(self._free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound
+            free_ms = max(self.free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound
             if self.total > self._most:
                 free_ms = max(free_ms, self._fitting_ms())
             self._wait_until(free_ms, now_ms)
@@ -87,19 +87,19 @@ class Meter:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long its user has to wait as it stands."""
-        return int(self._free_ms - now_ms + 0.5) if self._free_ms > now_ms else 0
+        return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
         """What may be used at once without waiting long for it; never so little that somebody would get crumbs."""
         if now_ms < self._paced_until_ms:
-            saved_ms = min(now_ms - self._free_ms, float(self.window_ms))
+            saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
             self._forget(now_ms)
             saved_ms = self.longest_ms - self.total * 1000 / self.bound
         return self.bound * max(saved_ms, self.window_ms / 4) / 1000
 
     def _wait_until(self, free_ms: float, now_ms: int) -> None:
-        self._free_ms = free_ms = min(free_ms, now_ms + float(WAIT_LONGEST * self.longest_ms))
+        self.free_ms = free_ms = min(free_ms, now_ms + float(WAIT_LONGEST * self.longest_ms))
         if free_ms > now_ms:
             self._paced_until_ms = free_ms + self.longest_ms
 
