@@ -21,24 +21,18 @@ from typing import Final
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX
-from ottla.base.topic_settings import Rates, TopicQuota
+from ottla.base.topic_settings import TopicQuota
 from ottla.broker.context import Context
 from ottla.broker.node import Node
+from ottla.broker.topic_sharing import RATE_KEYS, TopicSharing
 from ottla.controller.image import MetadataImage
 from ottla.controller.quota_nodes import quota_entity
 from ottla.network.connection import ClientFacts, Connection
 from ottla.quotas.charging import Charge
 from ottla.quotas.connecting import ConnectionRates
-from ottla.quotas.entities import (
-    CONSUMER_BYTES,
-    CONSUMER_MESSAGES,
-    PRODUCER_BYTES,
-    PRODUCER_MESSAGES,
-    Entity,
-    of_user,
-)
+from ottla.quotas.entities import PRODUCER_BYTES, PRODUCER_MESSAGES, of_user
 from ottla.quotas.rules import Rule, Rules
-from ottla.quotas.shares import NOBODY, TOPIC, Share, ShareBook, Shares, Windows, of_broker, of_partition, of_topic
+from ottla.quotas.shares import TOPIC, Share, ShareBook, Shares, Windows, of_broker
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -48,17 +42,6 @@ TOLD_MS: Final = 60_000
 FORGET_MS: Final = 60_000
 MANY_BYTES: Final = 2**31 - 1
 MESSAGE_FETCH_BYTES: Final = 1 << 20  # at most, for whom records are counted: their batches are looked at on the loop
-RATE_KEYS: Final = (PRODUCER_BYTES, PRODUCER_MESSAGES, CONSUMER_BYTES, CONSUMER_MESSAGES)
-
-
-class TopicShares:
-    """What a topic and one partition of it are measured by."""
-
-    __slots__ = ("fetch_bytes", "fetch_messages", "produce_bytes", "produce_messages", "quota")
-
-    def __init__(self, quota: TopicQuota, kinds: tuple[tuple[Share, ...], ...]) -> None:
-        self.quota = quota
-        self.produce_bytes, self.produce_messages, self.fetch_bytes, self.fetch_messages = kinds
 
 
 class Mutations:
@@ -98,7 +81,7 @@ class QuotaGate:
         self.is_observing = False
         self.connections: Iterable[Connection] = ()
         self._is_rejecting = False
-        self._topics: dict[tuple[str, int], TopicShares] = {}
+        self._topics = TopicSharing(self.book, node.clock)
         self.follow_settings(node.settings)
         node.live.on_change(self.follow_settings)
         node.images.on_image(self.on_image)
@@ -151,21 +134,21 @@ class QuotaGate:
                 continue
             held_by = connection.client.held_by
             if self.is_observing or (isinstance(held_by, Share) and not book.is_current(held_by)):
-                connection.end_throttle()
+                end_throttle(connection)
 
     def _release_topics(self, names: set[str]) -> None:
         for connection in self.connections:
             held_by = connection.client.held_by if connection.throttled is not None else None
             entity = held_by.rule.entity if isinstance(held_by, Share) else None
             if entity is not None and entity.kinds[0] == TOPIC and entity.names[0] in names:
-                connection.end_throttle()
+                end_throttle(connection)
 
     async def forget_idle(self) -> None:
         """A chore: whoever was silent for an hour."""
         now_ms = self._clock.monotonic_ms()
         self.book.forget_idle(now_ms)
         self.connecting.forget_idle(now_ms)
-        self._topics.clear()
+        self._topics.forget()
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -252,7 +235,7 @@ class QuotaGate:
                 if rule.key in (PRODUCER_BYTES, PRODUCER_MESSAGES):
                     self._refuse_if_over(self.book.share(rule, now_ms), now_ms)
         if quota is not None and quota.is_rejecting:
-            topic = self._topic(partition, quota)
+            topic = self._topics.of(partition, quota)
             for share in (*topic.produce_bytes, *topic.produce_messages):
                 self._refuse_if_over(share, now_ms)
 
@@ -265,7 +248,7 @@ class QuotaGate:
 
     def note_append(self, context: Context, partition: Partition, quota: TopicQuota, size: int, messages: int) -> None:
         """A batch of a topic that has a quota was stored."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         self._note(context, topic.produce_bytes, size, now_ms, is_held=not quota.is_rejecting)
         self._note(context, topic.produce_messages, messages, now_ms, is_held=not quota.is_rejecting)
@@ -333,7 +316,7 @@ class QuotaGate:
 
     def topic_left(self, context: Context, partition: Partition, quota: TopicQuota) -> tuple[int, float | None, int]:
         """Bytes and records (None: not counted) that a fetch may bring of a partition; and for how long none at all."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         shares = (*topic.fetch_bytes, *topic.fetch_messages)
         over = [(share.meter.wait_ms(now_ms), share) for share in shares] if not self.is_observing else []
@@ -348,7 +331,7 @@ class QuotaGate:
 
     def note_read(self, partition: Partition, quota: TopicQuota, size: int, messages: int) -> None:
         """Records of a topic that has a quota are sent."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         for share in topic.fetch_bytes:
             share.meter.note(size, now_ms)
@@ -384,28 +367,16 @@ class QuotaGate:
                 meter.rate(now_ms),
             )
 
-    # ---- topics
-
-    def _topic(self, partition: Partition, quota: TopicQuota) -> TopicShares:
-        name = partition.name
-        found = self._topics.get(name)
-        if found is None or found.quota is not quota:
-            topic = self._made(of_topic(name.topic), quota.topic)
-            own = self._made(of_partition(name.topic, name.partition), quota.partition)
-            found = TopicShares(quota, tuple((*first, *second) for first, second in zip(topic, own, strict=True)))
-            self._topics[name] = found
-        return found
-
-    def _made(self, entity: Entity, rates: Rates) -> list[tuple[Share, ...]]:
-        now_ms = self._clock.monotonic_ms()
-        bounds = (rates.produce_bytes, rates.produce_messages, rates.fetch_bytes, rates.fetch_messages)
-        return [
-            (self.book.share(Rule(key, bound, entity), now_ms),) if bound < LONG_MAX else NOBODY
-            for key, bound in zip(RATE_KEYS, bounds, strict=True)
-        ]
-
     def __repr__(self) -> str:
         return f"<QuotaGate {'on' if self.is_on else 'off'} {self.rules!r} {self.book!r}>"
+
+
+def end_throttle(connection: Connection) -> None:
+    """Whatever this client was held up for is over before its time."""
+    if connection.throttled is not None:
+        connection.throttled.cancel()
+        connection.throttled = None
+        connection.resume()
 
 
 def named(rule: Rule) -> str:
