@@ -80,6 +80,7 @@ class QuotaGate:
         self.is_on = False
         self.is_observing = False
         self.connections: Iterable[Connection] = ()
+        self.brokers_listener: str | None = None  # through which no clients come, if there is such a one
         self._is_rejecting = False
         self._topics = TopicSharing(self.book, node.clock)
         self.follow_settings(node.settings)
@@ -153,6 +154,12 @@ class QuotaGate:
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
 
+    def stop(self) -> None:
+        """The broker is about to stop: what was sent already is answered now, whoever sent it."""
+        self.is_on = False
+        for connection in self.connections:
+            end_throttle(connection)
+
     # ---- who is asking
 
     def shares_of(self, client: ClientFacts, client_id: str | None) -> Shares:
@@ -168,9 +175,9 @@ class QuotaGate:
 
     # ---- connections
 
-    def seconds_to_refuse(self, host: str) -> float:
+    def seconds_to_refuse(self, host: str, listener_name: str) -> float:
         """How long somebody who has just connected waits until he is turned away; 0.0: he may come in."""
-        if not self.is_on:
+        if not self.is_on or listener_name == self.brokers_listener:
             return 0.0
         now_ms = self._clock.monotonic_ms()
         wait_ms = self.connecting.wait_ms(host, now_ms)

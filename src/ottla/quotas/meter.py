@@ -38,6 +38,28 @@ class Window:
 class Meter:
     """One share of one kind: what was used of it lately."""
 
+    __slots__ = (
+        "_ends_ms",
+        "_last_held_ms",
+        "_last_wait_ms",
+        "_most",
+        "_paced_until_ms",
+        "_peaks",
+        "_windows",
+        "bound",
+        "free_ms",
+        "held_count",
+        "held_ms_sum",
+        "held_until_ms",
+        "last_ms",
+        "longest_ms",
+        "told_ms",
+        "total",
+        "uses",
+        "window_ms",
+        "windows",
+    )
+
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self.total = 0.0  # of all windows that count
         self.last_ms = 0  # when something was used last
@@ -174,6 +196,8 @@ class Meter:
 
 class Bucket(Meter):
     """The same for changes of topics, which are counted before they happen."""
+
+    __slots__ = ("_filled_ms", "_tokens")
 
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self._tokens = 0.0

@@ -97,10 +97,10 @@ class Asker(Client):
         )
         return await self.call(request, PRODUCE, 9)
 
-    async def fetch(self, offset: int = 0, topic: str = "t", max_bytes: int = 1 << 20) -> Any:
+    async def fetch(self, offset: int = 0, topic: str = "t", max_bytes: int = 1 << 20, replica_id: int = -1) -> Any:
         row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=-1)
         request = FetchRequest(
-            replica_id=-1,
+            replica_id=replica_id,
             max_wait_ms=0,
             min_bytes=1,
             max_bytes=max_bytes,

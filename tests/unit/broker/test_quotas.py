@@ -376,12 +376,44 @@ def test_a_share_of_the_broker_s_time(tmp_path: Path) -> None:
 def test_an_address_that_connects_too_often_waits_and_is_closed(tmp_path: Path) -> None:
     async def scene(broker: WholeBroker, _: Asker) -> None:
         gate = broker.parts.quotas
-        assert gate.seconds_to_refuse("10.0.0.1") == 0
+        assert gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") == 0
         await set_quotas(broker, ("ip", "10.0.0.1"), connection_creation_rate=1.0)
-        waits = [gate.seconds_to_refuse("10.0.0.1") for _ in range(13)]
+        waits = [gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") for _ in range(13)]
         assert (waits[:12], waits[12]) == ([0.0] * 12, 1.0)
-        assert gate.seconds_to_refuse("10.0.0.2") == 0
+        assert gate.seconds_to_refuse("10.0.0.2", "PLAINTEXT") == 0
+        gate.brokers_listener = "INTERNAL"
+        assert gate.seconds_to_refuse("10.0.0.1", "INTERNAL") == 0
         await set_quotas(broker, ("ip", "10.0.0.1"), connection_creation_rate=None)
-        assert gate.seconds_to_refuse("10.0.0.1") == 0
+        assert gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") == 0
+
+    play(tmp_path, scene)
+
+
+def test_a_broker_that_stops_answers_what_it_holds_back(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker, me: Asker) -> None:
+        await set_quotas(broker, *ME, producer_byte_rate=1000.0)
+        await me.produce(20_000)
+        other = Asker(broker)
+        broker.parts.quotas.connections = [me.connection, other.connection]
+        waiting = asyncio.ensure_future(other.produce(100))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        assert not other.connection.is_idle
+        broker.parts.quotas.stop()
+        await asyncio.wait([waiting], timeout=1)
+        assert waiting.done()
+        assert other.connection.is_idle
+
+    play(tmp_path, scene)
+
+
+def test_followers_are_never_measured(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker, me: Asker) -> None:
+        for _ in range(20):
+            await me.produce(1_000)
+        await set_quotas(broker, *ME, consumer_byte_rate=1.0, consumer_message_rate=1.0, request_percentage=1e-9)
+        answers = [await me.fetch(replica_id=7) for _ in range(3)]
+        assert [answer.throttle_time_ms for answer in answers] == [0, 0, 0]
+        assert (await me.fetch()).throttle_time_ms > 0
 
     play(tmp_path, scene)
