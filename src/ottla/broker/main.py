@@ -187,6 +187,7 @@ class Broker:
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
         images = parts.node.images
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
+        parts.logins.audit = parts.audit
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         self._follow_settings(parts, connections)
         return connections
@@ -243,6 +244,7 @@ class Broker:
         assembly.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
+        await assembly.audit.stop()
         await self._end_stop(parts, connections)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error
+from ottla.base.security import ANONYMOUS
+from ottla.base.tasks import tell
 from ottla.network.connection import Connection
 from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
@@ -26,6 +28,7 @@ from ottla.security.sasl.login import Login, MakeExchange, Stage
 from ottla.security.sasl.mechanism import LoginError, ServerExchange
 
 if TYPE_CHECKING:
+    from ottla.broker.audit.trail import AuditTrail
     from ottla.broker.context import Context
 
 logger = logging.getLogger(__name__)
@@ -77,11 +80,14 @@ class Logins:
         self._clock = clock
         self._workers = workers
         self.traffic_of: Callable[[str], ListenerTraffic] = lambda _: ListenerTraffic()  # where logins are counted
+        self.audit: AuditTrail | None = None  # where they are noted
 
     def on_open(self, connection: Connection) -> None:
         """Somebody has connected."""
         rules = self._listeners.get(connection.client.listener_name)
         if rules is None:
+            if self.audit is not None and connection.client.principal != ANONYMOUS:
+                tell(self.audit.note_certificate, connection.client)
             return
         login = ConnectionLogin(connection, rules)
         client = connection.client
@@ -161,6 +167,8 @@ class Logins:
         login.stop_timer()
         if machine.expires:
             login.timer = login.connection.loop.call_later(lifetime_ms / 1000, self._on_expired, login)
+        if self.audit is not None:
+            tell(self.audit.note_login, context, machine.mechanism, was_repeated)
         return SaslAuthenticateResponse(auth_bytes=output, session_lifetime_ms=lifetime_ms)
 
     def _on_expired(self, login: ConnectionLogin) -> None:
@@ -189,6 +197,8 @@ class Logins:
         traffic = self.traffic_of(client.listener_name)
         traffic.failed_repeated_logins += login.machine.is_repeated
         traffic.failed_logins += not login.machine.is_repeated
+        if self.audit is not None:
+            tell(self.audit.note_failed_login, context, login.machine.mechanism, response.error_code, reason)
         login.machine.fail()
         login.stop_timer()
         client.has_logged_in = False
