@@ -30,6 +30,7 @@ COMMANDS = {
     "topics": Command("ottla.cli.commands.topics", "create, list, describe, grow and delete topics"),
     "configs": Command("ottla.cli.commands.configs", "show and change settings"),
     "acls": Command("ottla.cli.commands.acls", "who may do what: list, add, remove, explain, suggest access rules"),
+    "audit": Command("ottla.cli.commands.audit", "who logged in, what was denied, what was changed"),
     "top": Command("ottla.cli.commands.top", "watch what a broker is doing, live"),
     "produce": Command("ottla.cli.commands.produce", "write records to a topic"),
     "consume": Command("ottla.cli.commands.consume", "read records of a topic"),

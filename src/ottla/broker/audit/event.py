@@ -85,23 +85,25 @@ def line_of(
     outcome: str | None = None,
     count: int = 1,
 ) -> Line:
-    """`count`: so many alike, of which this is the last."""
-    has_failed = change.error != Error.NONE
+    """`count`: so many alike, of which this is the last. What did not come about was only requested."""
+    has_error = change.error != Error.NONE
+    outcome = outcome or (FAILURE if has_error else SUCCESS)
+    is_done = outcome == SUCCESS
     fields: dict[str, Any] = {
         "version": SCHEMA_VERSION,
         "id": id_,
         "time": datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "event": event,
-        "outcome": outcome or (FAILURE if has_failed else SUCCESS),
-        "error": error_name(change.error) if has_failed else None,
+        "outcome": outcome,
+        "error": error_name(change.error) if has_error else None,
         "message": cut(change.message),
         **{name: cut(text) for name, text in who._asdict().items()},
         "broker": broker,
         "resource_type": change.resource_type,
         "resource": cut(change.resource),
         "before": change.before,
-        "after": None if has_failed else change.after,
-        "requested": change.after if has_failed else None,
+        "after": change.after if is_done else None,
+        "requested": None if is_done else change.after,
         "count": count,
     }
     value = encoded(fields)

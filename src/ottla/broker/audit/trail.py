@@ -199,7 +199,7 @@ class AuditTrail:
         self._counters.written += count
         if self._lost:
             lost, self._lost = self._lost, 0
-            self._note(LOST, NOBODY, Change(None, None, None, {"events": lost}), outcome=events.FAILURE)
+            self._note(LOST, NOBODY, Change(None, None), outcome=events.FAILURE, count=lost)
 
     def give_up(self, count: int, reason: str) -> None:
         """So many of the oldest will never be written."""

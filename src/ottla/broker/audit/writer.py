@@ -107,7 +107,7 @@ class AuditWriter:
     async def _write(self, lines: Sequence[Line]) -> None:
         """Raises KafkaError."""
         if AUDIT_TOPIC not in self._node.image.topics:
-            await self._topics.ensure(self._topics.audit())
+            await self._make_topic()
         index, leader = chosen_partition(self._node.image, self._node.id, self._failures)
         batch = build_batch([Record(-1, line.time_ms, line.id.encode(), line.value) for line in lines])
         if leader == self._node.id:
@@ -120,6 +120,13 @@ class AuditWriter:
             raise KafkaError(Error.NETWORK_EXCEPTION, str(problem)) from None
         if answer.error_code != Error.NONE:
             raise KafkaError(Error(answer.error_code), answer.error_message)
+
+    async def _make_topic(self) -> None:
+        try:
+            await self._topics.ensure(self._topics.audit())
+        except KafkaError as refusal:
+            problem = f"it cannot be created yet: {refusal.message or 'too few brokers are alive'}"
+            raise KafkaError(Error.UNKNOWN_TOPIC_OR_PARTITION, problem) from None
 
     async def stop(self) -> None:
         """Write what there is, if that is possible at all."""

@@ -1,0 +1,186 @@
+"""The audit trail and what was really done: a dozen things through librdkafka, read with it and with `ottla audit`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from conformance.test_tools import run
+from conformance.waiting import eventually
+from ottla.testing import Broker
+
+pytestmark = pytest.mark.needs_ottla
+
+AUDIT = "__ottla_audit"
+SECONDS = 20
+RULE = ("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {"ottla.audit.enable": True, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+    with Broker(settings, security="SASL_PLAINTEXT") as broker:
+        yield broker
+
+
+def settings_of(broker: Broker, **more: str) -> dict[str, Any]:
+    assert broker.security is not None
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return {**broker.security.librdkafka, "bootstrap.servers": broker.bootstrap_servers, **named}
+
+
+def as_alice(broker: Broker, password: str = "geheim") -> dict[str, Any]:
+    return settings_of(
+        broker, sasl_mechanism="SCRAM-SHA-256", sasl_username="alice", sasl_password=password, client_id="alices"
+    )
+
+
+def wait_for(futures: dict[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(SECONDS)
+
+
+@pytest.fixture(scope="module")
+def done(broker: Broker) -> None:
+    """A dozen things, by the administrator and by alice."""
+    admin = AdminClient(settings_of(broker, client_id="admins"))
+    wait_for(admin.create_topics([NewTopic("orders", 2, 1, config={"retention.ms": "60000"})]))
+    with pytest.raises(KafkaException):
+        wait_for(admin.create_topics([NewTopic("orders", 2, 1)]))
+    wait_for(admin.create_partitions([NewPartitions("orders", 3)]))
+    longer = ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET)
+    wait_for(
+        admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=[longer])])
+    )
+    rule = AclBinding(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *RULE)
+    wait_for(admin.create_acls([rule]))
+    password = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    wait_for(admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", password, b"geheim")]))
+    write_as(as_alice(broker), "orders")  # is denied
+    write_as(as_alice(broker, "falsch"), "orders")  # may not even log in
+    producer = Producer(settings_of(broker))
+    for number in range(5):
+        producer.produce("orders", f"{number}", partition=0)
+    assert producer.flush(SECONDS) == 0
+    wait_for(admin.delete_records([TopicPartition("orders", 0, 3)]))
+    found = AclBindingFilter(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *RULE)
+    wait_for(admin.delete_acls([found]))
+    wait_for(admin.delete_topics(["orders"]))
+
+
+def write_as(settings: dict[str, Any], topic: str) -> list[KafkaError]:
+    """What somebody is told who wants to write."""
+    problems: list[KafkaError] = []
+    producer = Producer({**settings, "message.timeout.ms": 5000, "error_cb": problems.append})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: problems.append(error) if error else None)
+    eventually(lambda: producer.poll(0.05) >= 0 and bool(problems), SECONDS)
+    producer.purge()
+    return problems
+
+
+def read(broker: Broker, last: str) -> list[dict[str, Any]]:
+    """All events up to the first of this name."""
+    consumer = Consumer(settings_of(broker, group_id="auditors"))
+    consumer.assign([TopicPartition(AUDIT, 0, 0)])
+    events: list[dict[str, Any]] = []
+    deadline = time.monotonic() + SECONDS
+    while not events or events[-1]["event"] != last:
+        assert time.monotonic() < deadline, events
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            events.append(json.loads(message.value()))
+    consumer.close()
+    return events
+
+
+def test_what_was_done_is_what_is_read(broker: Broker, done: None) -> None:
+    events = read(broker, "topic.delete")
+    changes = [event for event in events if event["event"] not in ("login", "login.failed", "denied")]
+    assert [(event["event"], event["resource"], event["error"]) for event in changes] == [
+        ("topic.create", "orders", None),
+        ("topic.create", "orders", "TOPIC_ALREADY_EXISTS"),
+        ("topic.partitions", "orders", None),
+        ("config.alter", "orders", None),
+        ("acl.create", "orders", None),
+        ("user.alter", "alice", None),
+        ("records.delete", "orders", None),
+        ("acl.delete", "orders", None),
+        ("topic.delete", "orders", None),
+    ]
+    assert {(event["principal"], event["client_id"], event["host"]) for event in changes} == {
+        ("User:admin", "admins", "127.0.0.1")
+    }
+    assert all(event["software"].startswith("confluent-kafka-python") for event in changes)
+    create, again, partitions, config, rule, user, records, no_rule, delete = changes
+    assert create["after"]["configs"] == {"retention.ms": "60000"}
+    assert (again["after"], again["requested"]["partitions"]) == (None, 2)
+    assert (partitions["before"], partitions["after"]) == ({"partitions": 2}, {"partitions": 3})
+    assert (config["before"], config["after"]) == ({"retention.ms": "60000"}, {"retention.ms": "70000"})
+    assert rule["after"] == no_rule["before"]
+    assert rule["after"]["principal"] == "User:alice"
+    assert user["after"] == {"iterations": {"SCRAM-SHA-256": 4096}}
+    assert (records["before"], records["after"]) == ({"start_offsets": {"0": 0}}, {"start_offsets": {"0": 3}})
+    assert delete["before"]["configs"] == {"retention.ms": "70000"}
+    logins = {(event["principal"], event["after"]["mechanism"]) for event in events if event["event"] == "login"}
+    assert logins >= {("User:admin", "PLAIN"), ("User:alice", "SCRAM-SHA-256")}
+    failed = next(event for event in events if event["event"] == "login.failed")
+    assert (failed["error"], failed["principal"]) == ("SASL_AUTHENTICATION_FAILED", None)
+    assert "alice" in failed["message"]
+    denied = next(event for event in events if event["event"] == "denied")
+    assert (denied["principal"], denied["resource"]) == ("User:alice", "orders")
+    assert "geheim" not in json.dumps(events)
+    assert "falsch" not in json.dumps(events)
+
+
+def test_no_client_writes_to_it_and_reading_needs_a_right(broker: Broker, done: None) -> None:
+    for client_id in ("me", "__admin_client"):
+        problems = write_as(settings_of(broker, client_id=client_id), AUDIT)
+        assert {problem.name() for problem in problems} == {"TOPIC_EXCEPTION"}
+    told = AdminClient(as_alice(broker)).list_topics(AUDIT, SECONDS).topics[AUDIT]
+    assert told.error.name() == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_the_tool_shows_what_somebody_asks_for(broker: Broker, done: None, tmp_path: Path) -> None:
+    assert broker.security is not None
+    config = tmp_path / "admin.properties"
+    config.touch(0o600)
+    config.write_text("".join(f"{key}={value}\n" for key, value in broker.security.properties.items()))
+    where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config))
+    read(broker, "topic.delete")
+    shown = run("ottla", "audit", "--event", "topic.*", "--topic", "orders", "--json", *where)
+    assert shown.code == 0, shown.err
+    assert [json.loads(line)["event"] for line in shown.out.splitlines()] == [
+        *("topic.create", "topic.create", "topic.partitions", "topic.delete"),
+    ]
+    shown = run("ottla", "audit", "--principal", "admin", "--event", "config.alter", "--since", "1h", *where)
+    (line,) = shown.out.splitlines()
+    assert line.split("\t")[1:] == [
+        *("config.alter", "success", "User:admin", "127.0.0.1", "admins", "1", "topic orders"),
+        "retention.ms: 60000 -> 70000",
+    ]
+    assert run("ottla", "audit", "--since", "2099-01-01", *where).out == ""
+    assert run("ottla", "audit", "--event", "topics.create", *where).code == 2
+    assert run("ottla", "audit", "--since", "yesterday", *where).code == 2
