@@ -187,7 +187,7 @@ class Broker:
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
         images = parts.node.images
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
-        parts.logins.audit = parts.audit
+        parts.logins.audit, connections.on_refused = parts.audit, parts.logins.on_refused
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         self._follow_settings(parts, connections)
         return connections

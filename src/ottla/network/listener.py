@@ -60,6 +60,7 @@ class ConnectionSet:
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
+        self.on_refused: Callable[[ClientFacts, str], None] | None = None  # … and who wants to hear why there is none
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
         self._sweeper = self.loop.call_later(self._sweep_seconds(), self._sweep)
@@ -144,6 +145,8 @@ class ConnectionSet:
                 logger.info(
                     "refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason
                 )
+            if self.on_refused is not None:
+                self.on_refused(client, reason)
             connection.abandon(reason)
 
         handshake = Handshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)

@@ -16,7 +16,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.base.setting_types import BadValueError
 from ottla.broker.audit import trail as trails
 from ottla.broker.audit.event import Change
-from ottla.broker.audit.trail import DENIALS_PER_SECOND_MAX, REPEAT_SECONDS, AuditTrail
+from ottla.broker.audit.trail import REFUSALS_PER_SECOND_MAX, REPEAT_SECONDS, AuditTrail
 from ottla.broker.context import Context
 from ottla.metrics.audit import AuditCounters
 from ottla.network.connection import ClientFacts
@@ -105,12 +105,18 @@ def test_a_login_and_its_failure() -> None:
         facts = ClientFacts("10.0.0.2", 1, "SSL")
         facts.principal = "User:CN=alice"
         stand.trail.note_certificate(facts)
-        good, bad, certificate = stand.events()
+        stand.trail.note_failed_handshake(facts, "certificate has expired")
+        good, bad, certificate, handshake = stand.events()
         assert good["after"] == {"mechanism": "SCRAM-SHA-256", "is_repeated": True}
         assert (good["software"], good["listener"], good["client_id"]) == ("librdkafka 2.5", "OUTSIDE", "c")
         assert (bad["principal"], bad["error"]) == (None, "SASL_AUTHENTICATION_FAILED")
         assert "eve" in bad["message"]
         assert (certificate["principal"], certificate["host"]) == ("User:CN=alice", "10.0.0.2")
+        assert (handshake["outcome"], handshake["error"], handshake["message"]) == (
+            "failure",
+            None,
+            "certificate has expired",
+        )
 
     play(scene)
 
@@ -134,6 +140,20 @@ def test_the_same_denial_is_told_once_and_after_a_while_how_often_it_came() -> N
     play(scene)
 
 
+def test_whoever_guesses_passwords_is_told_once_a_minute_with_how_often() -> None:
+    async def scene() -> None:
+        stand = Stand()
+        for _ in range(1000):
+            stand.trail.note_failed_login(stand.context(), "PLAIN", 58, "wrong password")
+        stand.trail.tell_repeats()
+        assert [(event["event"], event["count"]) for event in stand.events()] == [
+            ("login.failed", 1),
+            ("login.failed", 999),
+        ]
+
+    play(scene)
+
+
 def test_a_rehearsal_says_what_would_be_denied() -> None:
     async def scene() -> None:
         stand = Stand()
@@ -147,13 +167,13 @@ def test_a_rehearsal_says_what_would_be_denied() -> None:
 def test_a_flood_of_denials_is_counted_and_told_as_lost() -> None:
     async def scene() -> None:
         stand = Stand()
-        for number in range(DENIALS_PER_SECOND_MAX + 300):
+        for number in range(REFUSALS_PER_SECOND_MAX + 300):
             stand.context().may(Operation.WRITE, ResourceType.TOPIC, f"t{number}")
-        assert len(stand.events()) == DENIALS_PER_SECOND_MAX
+        assert len(stand.events()) == REFUSALS_PER_SECOND_MAX
         assert stand.counters.lost == 300
         await asyncio.sleep(1)
         stand.context().may(Operation.WRITE, ResourceType.TOPIC, "later")
-        assert len(stand.events()) == DENIALS_PER_SECOND_MAX + 1
+        assert len(stand.events()) == REFUSALS_PER_SECOND_MAX + 1
 
     play(scene)
 

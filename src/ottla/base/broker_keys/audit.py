@@ -20,7 +20,7 @@ class AuditKeys(Settings):
         ("*",),
         check=events_problem,
         mode=CLUSTER_WIDE,
-        note="Which of them: names of events and patterns such as `topic.*` (docs/audit.md lists all).",
+        note="Which of them: names of events and patterns such as `topic.*` ([all of them](audit.md#events)).",
     )
     ottla_audit_exclude_principals = Text(
         "",

@@ -2,8 +2,8 @@
 
 Rules:
 1. Whoever notes an event never waits, and never fails because of it. What it costs him is making the line.
-2. Bounded: so many events, so many bytes; denials are told so often a second, and the same one once in a while, with
-   how many there were since.
+2. Bounded: so many events, so many bytes; refusals (denials, failed logins) are told so often a second, and the same
+   one once in a while, with how many there were since.
 3. What finds no room is lost, and that is said: in the log, by a counter, and by an event of its own (`audit.lost`) as
    soon as there is room again. What came first is kept: a flood does not hide what it began with.
 """
@@ -36,16 +36,17 @@ logger = logging.getLogger(__name__)
 
 EVENTS_MAX: Final = 10_000
 BYTES_MAX: Final = 16 << 20
-REPEAT_SECONDS: Final = 60.0  # between two events about the same denial
-REPEATED_MAX: Final = 10_000  # denials that are remembered
-DENIALS_PER_SECOND_MAX: Final = 200
+REPEAT_SECONDS: Final = 60.0  # between two events about the same refusal
+REPEATED_MAX: Final = 10_000  # refusals that are remembered
+REFUSALS_PER_SECOND_MAX: Final = 200
 COMPLAINT_SECONDS: Final = 10.0
 
-Denial = tuple[Who, Operation, ResourceType, str]
+Refusal = tuple[str, Who, *tuple[object, ...]]
+"""A denial or a failed login: the event, who, and what makes it another one."""
 
 
 class Repeated:
-    """A denial that was told, and how often it came since."""
+    """A refusal that was told, and how often it came since."""
 
     __slots__ = ("change", "count", "outcome")
 
@@ -66,8 +67,8 @@ class AuditTrail:
         self._lines: deque[Line] = deque()
         self._bytes = 0
         self._lost = 0  # since the last event that told of it
-        self._denials: dict[Denial, Repeated] = {}
-        self._second, self._denials_told = -1, 0
+        self._refusals: dict[Refusal, Repeated] = {}
+        self._second, self._refusals_told = -1, 0
         self._repeats: asyncio.TimerHandle | None = None
         self._complaints = LogLimiter(COMPLAINT_SECONDS * 1000)
         self.on_line: Callable[[], None] = lambda: None  # whoever writes
@@ -103,7 +104,19 @@ class AuditTrail:
         """Whoever it was, he has no principal: the reason names whom he wanted to be, if he said so."""
         if self.wants(LOGIN_FAILED, None):
             who = who_is(context, ALL_APIS[context.api_key].name)._replace(principal=None)
-            self._note(LOGIN_FAILED, who, Change(None, None, None, {"mechanism": mechanism}, error, reason))
+            self._note_failed_login(who, mechanism, error, reason)
+
+    def note_failed_handshake(self, client: ClientFacts, reason: str) -> None:
+        """TLS was not agreed on, or a certificate was not good enough."""
+        if self.wants(LOGIN_FAILED, None):
+            who = NOBODY._replace(host=client.host, listener=client.listener_name)
+            self._note_failed_login(who, "SSL", Error.NONE, reason)  # Kafka has no number for it
+
+    def _note_failed_login(self, who: Who, mechanism: str, error: int, reason: str) -> None:
+        def change() -> Change:
+            return Change(None, None, None, {"mechanism": mechanism}, error, reason)
+
+        self._note_refusal((LOGIN_FAILED, who, mechanism, reason), change, events.FAILURE)
 
     def note_denial(
         self, context: Context, operation: Operation, resource_type: ResourceType, name: str, is_refused: bool
@@ -111,42 +124,50 @@ class AuditTrail:
         if not self.wants(DENIED, context.principal):
             return
         who = who_is(context, ALL_APIS[context.api_key].name)
-        denial = (who, operation, resource_type, name)
-        known = self._denials.get(denial)
+
+        def change() -> Change:
+            authorizer = context.broker.authorizer
+            assert authorizer is not None, "somebody has refused it"
+            rule = authorizer.explain(context.principal, context.client_host, operation, resource_type, name).rule
+            asked = {"operation": word_of(operation)}
+            return Change(word_of(resource_type).lower(), name, None, asked, Error.NONE, rule)
+
+        outcome = events.DENIED if is_refused else events.PERMITTED
+        self._note_refusal((DENIED, who, operation, resource_type, name), change, outcome)
+
+    # ---- refusals: they come as often as somebody wants
+
+    def _note_refusal(self, refusal: Refusal, change: Callable[[], Change], outcome: str) -> None:
+        known = self._refusals.get(refusal)
         if known is not None:
             known.count += 1
             return
-        if not self._may_tell_denial():
-            self._lose("more denials a second than are told one by one")
+        if not self._may_tell_refusal():
+            self._lose("more refusals a second than are told one by one")
             return
-        authorizer = context.broker.authorizer
-        assert authorizer is not None, "somebody has refused it"
-        rule = authorizer.explain(who.principal or "", who.host or "", operation, resource_type, name).rule
-        asked = {"operation": word_of(operation)}
-        change = Change(word_of(resource_type).lower(), name, None, asked, Error.NONE, rule)
-        outcome = events.DENIED if is_refused else events.PERMITTED
-        if len(self._denials) < REPEATED_MAX:
-            self._denials[denial] = Repeated(change, outcome)
+        told = Repeated(change(), outcome)
+        if len(self._refusals) < REPEATED_MAX:
+            self._refusals[refusal] = told
             if self._repeats is None:
                 self._repeats = asyncio.get_running_loop().call_later(REPEAT_SECONDS, self.tell_repeats)
-        self._note(DENIED, who, change, outcome=outcome)
+        self._note(refusal[0], refusal[1], told.change, outcome=outcome)
 
-    def _may_tell_denial(self) -> bool:
+    def _may_tell_refusal(self) -> bool:
         second = self._node.clock.monotonic_ms() // 1000
         if second != self._second:
-            self._second, self._denials_told = second, 0
-        self._denials_told += 1
-        return self._denials_told <= DENIALS_PER_SECOND_MAX
+            self._second, self._refusals_told = second, 0
+        self._refusals_told += 1
+        return self._refusals_told <= REFUSALS_PER_SECOND_MAX
 
     def tell_repeats(self) -> None:
-        """Of each denial that came again, how often; then all are new again."""
+        """Of each refusal that came again, how often; then all are new again."""
         if self._repeats is not None:
             self._repeats.cancel()
             self._repeats = None
-        denials, self._denials = self._denials, {}
-        for (who, *_), repeated in denials.items():
+        refusals, self._refusals = self._refusals, {}
+        for (event, who, *_), repeated in refusals.items():
             if repeated.count:
-                self._note(DENIED, who, repeated.change, outcome=repeated.outcome, count=repeated.count)
+                self._note(event, who, repeated.change, outcome=repeated.outcome, count=repeated.count)
 
     # ---- the queue
 

@@ -21,7 +21,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error
 from ottla.base.security import ANONYMOUS
 from ottla.base.tasks import tell
-from ottla.network.connection import Connection
+from ottla.network.connection import ClientFacts, Connection
 from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.sasl.login import Login, MakeExchange, Stage
@@ -96,6 +96,11 @@ class Logins:
         connection.frame_bytes_max = min(rules.receive_bytes_max, connection.frame_bytes_max)
         login.timer = login.connection.loop.call_later(LOGIN_MS_MAX / 1000, self._on_slow, login)
         connection.watchers["login"] = login.stop_timer
+
+    def on_refused(self, client: ClientFacts, reason: str) -> None:
+        """Somebody has come no further than the handshake of TLS."""
+        if self.audit is not None:
+            tell(self.audit.note_failed_handshake, client, reason)
 
     def _on_slow(self, login: ConnectionLogin) -> None:
         client = login.connection.client
