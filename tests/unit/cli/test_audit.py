@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.base.audit_events import EVENTS
 from ottla.base.errors import Error
 from ottla.broker.audit.event import Change, Who, line_of
 from ottla.cli.audit.choosing import FIELDS, Choice, parse_events, parse_principal, parse_since, read_event, time_ms
@@ -100,8 +102,8 @@ def test_how_people_say_it() -> None:
     [
         (Change("topic", "o", {"a": "1", "b": "2"}, {"a": "3", "b": "2"}), {}, "a: 1 -> 3"),
         (Change("topic", "o", {"configs": {"a": None}}, {"configs": {"a": "x"}}), {}, "configs.a: null -> x"),
-        (Change("topic", "o", {"partitions": 2}, None), {}, "partitions: 2 ->"),
-        (Change("topic", "o", {"p": 2}, {"p": 1}, Error.INVALID_PARTITIONS, "less"), {}, "p: 1, (less)"),
+        (Change("topic", "o", {"partitions": 2}, None), {}, "partitions: 2 -> -"),
+        (Change("topic", "o", {"p": 2}, {"p": 1}, Error.INVALID_PARTITIONS, "less"), {}, "p: 1 (less)"),
         (
             Change("topic", "o", None, {"operation": "Write"}),
             {"outcome": "denied", "count": 5},
@@ -118,6 +120,12 @@ def test_a_row_holds_no_control_characters_and_one_line() -> None:
     row = row_of(odd)
     assert row[:6] == ("2023-11-14T22:13:20.000Z", "topic.create", "success", "User:alice", "10.0.0.1", "-")
     assert row[7] == "topic a\\tb\\nc\\x1b[2J"
+
+
+def test_the_page_lists_every_event_and_every_field() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    assert [name for name, note in EVENTS.items() if f"| `{name}` | {note} |" not in page] == []
+    assert [name for name in FIELDS if f"`{name}`" not in page] == []
 
 
 def test_the_json_is_the_brokers_own(capsys: pytest.CaptureFixture[str]) -> None:

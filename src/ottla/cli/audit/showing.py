@@ -114,7 +114,7 @@ def change_text(event: Event) -> str:
     parts = []
     for name in before | after:
         if event["after"] is None or name not in after:
-            parts.append(f"{name}: {text_of(before[name])} ->" if event["requested"] is None else "")
+            parts.append(f"{name}: {text_of(before[name])} -> -" if event["requested"] is None else "")
         elif name not in before:
             parts.append(f"{name}: {text_of(after[name])}")
         elif before[name] != after[name]:
@@ -122,9 +122,8 @@ def change_text(event: Event) -> str:
     parts += [f"{name}: {text_of(value)}" for name, value in flat(event["requested"])]
     if event["count"] > 1:
         parts.append(f"{event['count']} times")
-    if event["message"]:
-        parts.append(f"({event['message']})")
-    return ", ".join(filter(None, parts))
+    text = ", ".join(filter(None, parts))
+    return f"{text} ({event['message']})".lstrip() if event["message"] else text
 
 
 def flat(details: Any, above: str = "") -> Iterator[tuple[str, Any]]:
