@@ -27,15 +27,21 @@ from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metrics.audit import AuditCounters
 from ottla.network.peer import PeerError
+from ottla.protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from ottla.protocol.messages.inter_broker import WriteAuditRequest, WriteAuditResponse
 from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from ottla.replication.partition import Partition
 from ottla.storage.log import Log
 from unit.broker.nodes import node
-from unit.broker.whole_broker import WholeBroker, with_whole_broker
+from unit.broker.whole_broker import WholeBroker, count_steps, with_whole_broker
 from unit.coordination.stand import ME, OTHER, Replicas, lose, replicate
 from unit.storage.clean_stand import records_in
 
+ROUND_STEPS_MAX = 40_000  # as for every long request
 WHO = Who("User:alice", "10.0.0.1", "c", None, "PLAINTEXT", "CreateTopics")
 
 
@@ -207,6 +213,27 @@ def test_the_topic_is_made_as_the_settings_say(alone: int | None) -> None:
 # ---- a whole broker
 
 
+def events_of(broker: WholeBroker) -> list[Any]:
+    partition = broker.parts.replicas.get(AUDIT_TOPIC, 0)
+    assert partition is not None
+    return [json.loads(record.value or b"") for record in records_in(partition.log)]
+
+
+def test_whoever_switches_it_off_is_the_last_who_is_noted(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker) -> None:
+        client = broker.connect()
+        setting = IncrementalAlterableConfig(name="ottla.audit.enable", config_operation=0, value="false")
+        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[setting])
+        broker.parts.node.images.on_image(lambda _, new: broker.parts.node.live.follow(new) and None)
+        await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 44, 1)
+        await client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 20, 5)
+        await asyncio.sleep(2)
+        (event,) = events_of(broker)
+        assert (event["event"], event["after"]) == ("config.alter", {"ottla.audit.enable": "false"})
+
+    with_whole_broker(tmp_path, APIS, scene, {"ottla.audit.enable": "true"})
+
+
 def test_what_a_client_changes_is_in_the_topic(tmp_path: Path) -> None:
     async def scene(broker: WholeBroker) -> None:
         client = broker.connect()
@@ -216,9 +243,7 @@ def test_what_a_client_changes_is_in_the_topic(tmp_path: Path) -> None:
         await client.ask(CreateTopicsRequest(topics=[wanted], validate_only=True), 19, 7)
         await client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 20, 5)
         await asyncio.sleep(2)
-        partition = broker.parts.replicas.get(AUDIT_TOPIC, 0)
-        assert partition is not None
-        events = [json.loads(record.value or b"") for record in records_in(partition.log)]
+        events = events_of(broker)
         assert [(event["event"], event["error"]) for event in events] == [
             ("topic.create", None),
             ("topic.create", "TOPIC_ALREADY_EXISTS"),
@@ -237,12 +262,18 @@ def test_a_request_of_thousands_is_noted_in_slices_and_beyond_the_queue_as_lost(
 
     async def scene(broker: WholeBroker) -> None:
         names = [f"nothing{number}" for number in range(2_500)]
-        await broker.connect().ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 20, 5)
-        await asyncio.sleep(10)
+
+        async def delete() -> None:
+            await broker.connect().ask(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 20, 5)
+            await asyncio.sleep(10)
+
+        steps = await count_steps(delete())
+        assert steps.longest_round <= ROUND_STEPS_MAX
         counters = broker.parts.counters.audit
         assert counters.waiting == 0
-        assert counters.lost > 0
-        assert counters.written + counters.lost == len(names) + 1, "that some were lost is an event, too"
+        told = [event["count"] for event in events_of(broker) if event["event"] == "audit.lost"]
+        assert sum(told) == counters.lost > 0
+        assert counters.written - len(told) + counters.lost == len(names)
 
     with_whole_broker(tmp_path, APIS, scene, {"ottla.audit.enable": "true"})
 

@@ -60,16 +60,16 @@ def word(kind: type[IntEnum], number: int) -> str:
 
 def users_altered(asked: Asked) -> Iterator[Change]:
     """One change for each user: how he could log in before and can now, with how many iterations."""
-    request = asked.request
+    taken: dict[str, set[str]] = {}
+    given: dict[str, dict[str, int | None]] = {}
+    for each in asked.request.deletions:
+        taken.setdefault(each.name, set()).add(MECHANISMS.get(each.mechanism, str(each.mechanism)))
+    for each in asked.request.upsertions:
+        given.setdefault(each.name, {})[MECHANISMS.get(each.mechanism, str(each.mechanism))] = each.iterations
     for row in asked.response.results:
         before = mechanisms_of(asked.before.user_configs.get(row.user, {}))
-        after: dict[str, int | None] = dict(before)
-        for deletion in request.deletions:
-            if deletion.name == row.user:
-                after.pop(MECHANISMS.get(deletion.mechanism, str(deletion.mechanism)), None)
-        for upsertion in request.upsertions:
-            if upsertion.name == row.user:
-                after[MECHANISMS.get(upsertion.mechanism, str(upsertion.mechanism))] = upsertion.iterations
+        kept = {name: count for name, count in before.items() if name not in taken.get(row.user, ())}
+        after = {**kept, **given.get(row.user, {})}
         yield Change(USER, row.user, {"iterations": before}, {"iterations": after}, row.error_code, row.error_message)
 
 

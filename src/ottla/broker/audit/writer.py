@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PURPOSE: Final = "audit"  # of the connections to other brokers
-BATCH_EVENTS_MAX: Final = 500
-BATCH_BYTES_MAX: Final = 256 << 10
+BATCH_EVENTS_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 256 << 10  # a batch is made on the loop
 PAUSE_SECONDS_MIN: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
 STOP_SECONDS_MAX: Final = 3.0
@@ -90,6 +90,7 @@ class AuditWriter:
                 self._failures = 0
                 self._events_max = BATCH_EVENTS_MAX
                 self._trail.written(len(lines))
+            await asyncio.sleep(0)  # nothing else may have made it wait, and others have their turn
 
     async def _on_failure(self, problem: KafkaError, count: int) -> None:
         if problem.error in (Error.MESSAGE_TOO_LARGE, Error.RECORD_LIST_TOO_LARGE):
