@@ -13,6 +13,7 @@ from ottla.base.errors import Error
 from ottla.broker.audit.event import Change, Who, line_of
 from ottla.cli.audit.choosing import FIELDS, Choice, parse_events, parse_principal, parse_since, read_event, time_ms
 from ottla.cli.audit.showing import ChosenEvents, EventLines, change_text, row_of
+from ottla.cli.main import main
 from ottla.cli.records.formatters import Message
 from ottla.cli.terminal import UsageError
 
@@ -120,6 +121,16 @@ def test_a_row_holds_no_control_characters_and_one_line() -> None:
     row = row_of(odd)
     assert row[:6] == ("2023-11-14T22:13:20.000Z", "topic.create", "success", "User:alice", "10.0.0.1", "-")
     assert row[7] == "topic a\\tb\\nc\\x1b[2J"
+
+
+@pytest.mark.parametrize("words", [["--event", "topics.create"], ["--since", "yesterday"], ["--events", "login"]])
+def test_what_makes_no_sense_ends_with_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = main(["audit", *words])
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert "ottla audit: " in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_page_lists_every_event_and_every_field() -> None:
