@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +31,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from conformance.test_tools import run
+from conformance.test_tools import command_of, run
 from conformance.waiting import eventually
 from ottla.testing import Broker
 
@@ -173,12 +175,17 @@ def test_no_client_writes_to_it_and_reading_needs_a_right(broker: Broker, done: 
     assert told.error.name() == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_the_tool_shows_what_somebody_asks_for(broker: Broker, done: None, tmp_path: Path) -> None:
+def connection_to(broker: Broker, folder: Path) -> tuple[str, ...]:
+    """How tools come in as the administrator."""
     assert broker.security is not None
-    config = tmp_path / "admin.properties"
+    config = folder / "admin.properties"
     config.touch(0o600)
     config.write_text("".join(f"{key}={value}\n" for key, value in broker.security.properties.items()))
-    where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config))
+    return "--bootstrap-server", broker.bootstrap_servers, "--command-config", str(config)
+
+
+def test_the_tool_shows_what_somebody_asks_for(broker: Broker, done: None, tmp_path: Path) -> None:
+    where = connection_to(broker, tmp_path)
     read(broker, "topic.delete")
     shown = run("ottla", "audit", "--event", "topic.*", "--topic", "orders", "--json", *where)
     assert shown.code == 0, shown.err
@@ -192,6 +199,19 @@ def test_the_tool_shows_what_somebody_asks_for(broker: Broker, done: None, tmp_p
         "retention.ms: 60000 -> 70000",
     ]
     assert run("ottla", "audit", "--since", "2099-01-01", *where).out == ""
+
+
+def test_the_tool_follows(broker: Broker, done: None, tmp_path: Path) -> None:
+    where = connection_to(broker, tmp_path)
+    words = [*command_of("ottla"), "audit", "--follow", "--since", "1h", "--topic", "followed", "--json", *where]
+    admin = AdminClient(settings_of(broker))
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as tool:
+        assert tool.stdout is not None
+        for event, work in (("create", admin.create_topics), ("delete", admin.delete_topics)):
+            wait_for(work([NewTopic("followed", 1, 1)] if event == "create" else ["followed"]))
+            assert json.loads(tool.stdout.readline())["event"] == f"topic.{event}"
+        tool.send_signal(signal.SIGINT)
+    assert tool.returncode == 130
 
 
 def test_a_trail_that_somebody_deletes_begins_anew_with_that(broker: Broker, done: None) -> None:
