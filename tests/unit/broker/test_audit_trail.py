@@ -18,10 +18,15 @@ from ottla.broker.audit import trail as trails
 from ottla.broker.audit.event import Change
 from ottla.broker.audit.trail import REFUSALS_PER_SECOND_MAX, REPEAT_SECONDS, AuditTrail
 from ottla.broker.context import Context
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.responder import Answering, Responder
 from ottla.metrics.audit import AuditCounters
-from ottla.network.connection import ClientFacts
+from ottla.network.buffers import Buffers
+from ottla.network.connection import ClientFacts, Connection
+from ottla.network.poller import Poller
 from ottla.security.authorizer import Authorizer
 from unit.broker.nodes import node, parts
+from unit.network.scripted import NotingPoller, ScriptedTransport
 
 ON = {"ottla.audit.enable": "true"}
 CREATE_TOPICS = 19
@@ -37,12 +42,21 @@ class Stand:
         self.broker = parts(self.node)
         self.broker.audit = self.trail
         self.broker.authorizer = Authorizer({})
+        self._buffers, self._dispatcher = Buffers(), Dispatcher(self.broker, [], lambda: None, Poller())
 
     def context(self, principal: str = "User:alice", client_id: str = "c") -> Context:
-        missing: Any = None
         client = ClientFacts("10.0.0.1", 1, "OUTSIDE")
         client.principal, client.software_name, client.software_version = principal, "librdkafka", "2.5"
-        return Context(self.broker, missing, client, CREATE_TOPICS, 7, 1, client_id)
+        return Context(self.broker, self._responder(client), client, CREATE_TOPICS, 7, 1, client_id)
+
+    def _responder(self, client: ClientFacts) -> Responder:
+        """Nobody answers; but compiled code takes nothing else."""
+        loop, counters = asyncio.get_running_loop(), self.broker.counters
+        connection = Connection(
+            ScriptedTransport(), 7, NotingPoller(), loop, self._buffers, self._dispatcher, lambda _: None, client, 1000
+        )
+        meter = counters.meter(CREATE_TOPICS, "CreateTopics", 7)
+        return Responder(connection, Answering(CREATE_TOPICS, "CreateTopics", False, meter, counters), 7, 1, 0)
 
     def events(self) -> list[Any]:
         return [json.loads(line.value) for line in self.trail.first(10**6, 10**9)]

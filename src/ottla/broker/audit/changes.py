@@ -67,17 +67,19 @@ def topics_created(asked: Asked) -> Iterator[Change]:
         made = asked.after.topics.get(row.name)
         if row.error_code == Error.NONE and made is not None:
             after = described_topic(asked.after, made)
-        elif topic is not None:
-            after = {
-                "partitions": len(topic.assignments) or topic.num_partitions,
-                "replication_factor": len(topic.assignments[0].broker_ids)
-                if topic.assignments
-                else topic.replication_factor,
-                "configs": {config.name: shown_topic_value(config.name, config.value) for config in topic.configs},
-            }
-        else:
-            after = None
+        else:  # it was refused, or the news of it has not come here yet
+            after = wanted_topic(topic) if topic is not None else None
         yield Change(TOPIC, row.name, None, after, row.error_code, row.error_message)
+
+
+def wanted_topic(topic: Any) -> Details:
+    """As a request describes it; -1 stands for the brokers' default."""
+    assigned = topic.assignments
+    return {
+        "partitions": len(assigned) or topic.num_partitions,
+        "replication_factor": len(assigned[0].broker_ids) if assigned else topic.replication_factor,
+        "configs": {config.name: shown_topic_value(config.name, config.value) for config in topic.configs},
+    }
 
 
 def topics_found(asked: Asked) -> Iterator[Change]:
