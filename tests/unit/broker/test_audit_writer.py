@@ -182,6 +182,19 @@ def test_a_topic_that_cannot_be_made_holds_nobody_up_and_is_told(
     assert "this broker stops" in caplog.messages[-1]
 
 
+def test_a_broker_that_stops_writes_what_it_has(tmp_path: Path) -> None:
+    async def scene() -> None:
+        stand = Stand(tmp_path, ME)
+        partition = stand.lead()
+        await stand.writer.stop()
+        stand.note("a", "b")
+        await stand.writer.stop()
+        assert written(partition.log) == ["a", "b"]
+        assert stand.counters.lost == 0
+
+    play(scene)
+
+
 def test_what_is_too_large_for_the_topic_is_lost_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "BATCH_EVENTS_MAX", 8)
 
