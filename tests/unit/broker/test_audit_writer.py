@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ import pytest
 import virtual_time
 from ottla.base.errors import Error
 from ottla.base.names import AUDIT_TOPIC
+from ottla.base.security import Operation
 from ottla.base.topic_settings import TopicSettings
 from ottla.broker.audit import trail as trails
 from ottla.broker.audit import writer as writers
@@ -22,11 +24,13 @@ from ottla.broker.audit.event import Change, Who
 from ottla.broker.audit.trail import AuditTrail
 from ottla.broker.audit.writer import AuditWriter
 from ottla.broker.coordinators.internal_topics import InternalTopics, audit_topic
+from ottla.broker.handlers import write_audit
 from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from ottla.metrics.audit import AuditCounters
 from ottla.network.peer import PeerError
+from ottla.protocol.batches import Record, build_batch
 from ottla.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -38,7 +42,7 @@ from ottla.replication.partition import Partition
 from ottla.storage.log import Log
 from unit.broker.nodes import node
 from unit.broker.whole_broker import WholeBroker, count_steps, with_whole_broker
-from unit.coordination.stand import ME, OTHER, Replicas, lose, replicate
+from unit.coordination.stand import ME, NOW_MS, OTHER, Replicas, lose, replicate
 from unit.storage.clean_stand import records_in
 
 ROUND_STEPS_MAX = 40_000  # as for every long request
@@ -303,3 +307,42 @@ def test_a_mistake_in_noting_harms_no_request(tmp_path: Path, monkeypatch: pytes
         assert "orders" in broker.parts.image.topics
 
     with_whole_broker(tmp_path, APIS, scene, {"ottla.audit.enable": "true"})
+
+
+# ---- events of other brokers
+
+
+class Asker:
+    """Another broker, as the handler of WriteAudit sees it."""
+
+    def __init__(self, stand: Stand, *, is_broker: bool = True) -> None:
+        self.broker = SimpleNamespace(replicas=stand.replicas.set, clock=stand.node.clock, workers=stand.node.workers)
+        self._is_broker = is_broker
+
+    def may(self, operation: Operation, *_: object) -> bool:
+        return self._is_broker and operation is Operation.CLUSTER_ACTION
+
+    async def ask(self, records: bytes, index: int = 0) -> tuple[Error, str | None]:
+        context: Any = self
+        answer = await write_audit.handle(WriteAuditRequest(partition_index=index, records=records), context)
+        return Error(answer.error_code), answer.error_message
+
+
+def test_events_of_other_brokers_are_taken_from_brokers_alone(tmp_path: Path) -> None:
+    async def scene() -> None:
+        stand = Stand(tmp_path, ME, ME)
+        alone, shared = stand.lead(0), stand.lead(1, (ME, OTHER))
+        batch = bytes(build_batch([Record(-1, NOW_MS, b"id", b'{"resource":"a"}')]))
+        assert await Asker(stand, is_broker=False).ask(batch) == (Error.CLUSTER_AUTHORIZATION_FAILED, None)
+        asker = Asker(stand)
+        assert await asker.ask(batch) == (Error.NONE, None)
+        assert written(alone.log) == ["a"]
+        assert (await asker.ask(batch, 7))[0] is Error.NOT_LEADER_OR_FOLLOWER
+        assert (await asker.ask(batch[:-1] + b"x"))[0] is Error.CORRUPT_MESSAGE
+        assert (await asker.ask(b""))[0] is not Error.NONE
+        assert (await asker.ask(batch, 1))[0] is Error.REQUEST_TIMED_OUT, "its follower is slow"
+        replicate(shared)
+        assert written(shared.log) == ["a"], "whoever asked writes it again: it has an id"
+        assert written(alone.log) == ["a"]
+
+    play(scene)
