@@ -240,8 +240,16 @@ def configs_altered(asked: Asked) -> Iterator[Change]:
             {key: shown_value(kind, key, own.get(key)) for key in names},
             {key: shown_value(kind, key, after.get(key)) for key in names},
             row.error_code,
-            row.error_message,
+            without_secrets(row.error_message, kind, operations),
         )
+
+
+def without_secrets(message: str | None, kind: int, operations: list[tuple[int | None, str, str | None]]) -> str | None:
+    """Errors quote what they complain about."""
+    for _, name, value in operations:
+        if message and value and shown_value(kind, name, value) == HIDDEN:
+            message = message.replace(value, HIDDEN)
+    return message
 
 
 def after_change(
