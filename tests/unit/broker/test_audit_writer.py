@@ -236,19 +236,23 @@ def events_of(broker: WholeBroker) -> list[Any]:
     return [json.loads(record.value or b"") for record in records_in(partition.log)]
 
 
-def test_whoever_switches_it_off_is_the_last_who_is_noted(tmp_path: Path) -> None:
+def test_whoever_switches_it_on_and_off_is_noted(tmp_path: Path) -> None:
     async def scene(broker: WholeBroker) -> None:
         client = broker.connect()
-        setting = IncrementalAlterableConfig(name="ottla.audit.enable", config_operation=0, value="false")
-        resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[setting])
-        broker.parts.node.images.on_image(lambda _, new: broker.parts.node.live.follow(new) and None)
-        await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 44, 1)
-        await client.ask(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 20, 5)
+        delete = DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000)
+        for value in ("true", "false"):
+            await client.ask(delete, 20, 5)
+            setting = IncrementalAlterableConfig(name="ottla.audit.enable", config_operation=0, value=value)
+            resource = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[setting])
+            await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 44, 1)
+        await client.ask(delete, 20, 5)
         await asyncio.sleep(2)
-        (event,) = events_of(broker)
-        assert (event["event"], event["after"]) == ("config.alter", {"ottla.audit.enable": "false"})
+        on, deleted, off = events_of(broker)
+        assert (on["event"], on["after"]) == ("config.alter", {"ottla.audit.enable": "true"})
+        assert (deleted["event"], deleted["error"]) == ("topic.delete", "UNKNOWN_TOPIC_OR_PARTITION")
+        assert (off["before"], off["after"]) == ({"ottla.audit.enable": "true"}, {"ottla.audit.enable": "false"})
 
-    with_whole_broker(tmp_path, APIS, scene, {"ottla.audit.enable": "true"})
+    with_whole_broker(tmp_path, APIS, scene)
 
 
 def test_what_a_client_changes_is_in_the_topic(tmp_path: Path) -> None:

@@ -75,12 +75,12 @@ def noted(key: int, handle: Handler) -> Handler:
         return handle
 
     async def handle_and_note(request: Any, context: Context) -> Any:
-        if not is_wanted(how.event, context):
-            return await answer_of(handle, request, context)
-        seen = await look_before(how.look, request, context) if how.look is not None else {}
+        was_wanted = is_wanted(how.event, context)
+        seen = await look_before(how.look, request, context) if was_wanted and how.look is not None else {}
         before = context.broker.image
         answer = await answer_of(handle, request, context)
-        if answer is not context.responder:
+        # Whoever switches the trail off, or on, is in it.
+        if (was_wanted or is_wanted(how.event, context)) and answer is not context.responder:
             await tasks.start(note(how, request, answer, before, seen, context), "noting a change for the audit trail")
         return answer
 
