@@ -16,7 +16,7 @@ from ottla.base.security import Operation, ResourceType
 from ottla.base.setting_types import BadValueError
 from ottla.broker.audit import trail as trails
 from ottla.broker.audit.event import Change
-from ottla.broker.audit.trail import REFUSALS_PER_SECOND_MAX, REPEAT_SECONDS, AuditTrail
+from ottla.broker.audit.trail import REFUSALS_PER_SECOND_MAX, REPEAT_SECONDS, REPEATS_AT_ONCE, AuditTrail
 from ottla.broker.context import Context
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.responder import Answering, Responder
@@ -164,6 +164,23 @@ def test_whoever_guesses_passwords_is_told_once_a_minute_with_how_often() -> Non
             ("login.failed", 1),
             ("login.failed", 999),
         ]
+
+    play(scene)
+
+
+def test_many_that_come_again_are_told_some_at_a_time() -> None:
+    async def scene() -> None:
+        stand = Stand()
+        for number in range(2 * REFUSALS_PER_SECOND_MAX):
+            if number == REFUSALS_PER_SECOND_MAX:
+                await asyncio.sleep(1)
+            for _ in range(3):
+                stand.context().may(Operation.WRITE, ResourceType.TOPIC, f"t{number}")
+        stand.trail.tell_repeats()
+        assert len(stand.events()) == 2 * REFUSALS_PER_SECOND_MAX + REPEATS_AT_ONCE
+        await asyncio.sleep(1)
+        told = [event["count"] for event in stand.events()]
+        assert told == [1] * 2 * REFUSALS_PER_SECOND_MAX + [2] * 2 * REFUSALS_PER_SECOND_MAX
 
     play(scene)
 

@@ -68,7 +68,7 @@ def who_is(context: Context, api: str | None) -> Who:
     software = None
     if client.software_name != UNKNOWN_SOFTWARE:
         software = f"{client.software_name} {client.software_version}"
-    return Who(client.principal, client.host, context.client_id, software, client.listener_name, api)
+    return Who(cut(client.principal), client.host, cut(context.client_id), cut(software), client.listener_name, api)
 
 
 NOBODY: Final = Who(None, None, None, None, None, None)
@@ -123,7 +123,8 @@ def encoded(fields: Any) -> bytes:
 def cut(text: str | None) -> str | None:
     if text is None or len(text) <= TEXT_LENGTH_MAX:
         return text
-    return f"{text[:TEXT_LENGTH_MAX]}... ({len(text)} characters)"
+    length = f"... ({len(text)} characters)"
+    return text[: TEXT_LENGTH_MAX - len(length)] + length
 
 
 def error_name(code: int) -> str:

@@ -23,7 +23,7 @@ from ottla.base.errors import Error
 from ottla.base.log_limiter import LogLimiter
 from ottla.base.security import Operation, ResourceType, word_of
 from ottla.broker.audit import event as events
-from ottla.broker.audit.event import NOBODY, Change, Line, Who, line_of, who_is
+from ottla.broker.audit.event import NOBODY, Change, Line, Who, cut, line_of, who_is
 from ottla.metrics.audit import AuditCounters
 from ottla.protocol.apis import ALL_APIS
 
@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 EVENTS_MAX: Final = 10_000
 BYTES_MAX: Final = 16 << 20
 REPEAT_SECONDS: Final = 60.0  # between two events about the same refusal
-REPEATED_MAX: Final = 10_000  # refusals that are remembered
+REPEATED_MAX: Final = 5_000  # refusals that are remembered
+REPEATS_AT_ONCE: Final = 100  # that are told in one round of the loop
 REFUSALS_PER_SECOND_MAX: Final = 200
 COMPLAINT_SECONDS: Final = 10.0
 
@@ -68,6 +69,7 @@ class AuditTrail:
         self._bytes = 0
         self._lost = 0  # since the last event that told of it
         self._refusals: dict[Refusal, Repeated] = {}
+        self._ended: deque[tuple[Refusal, Repeated]] = deque()  # whose minute is over
         self._second, self._refusals_told = -1, 0
         self._repeats: asyncio.TimerHandle | None = None
         self._complaints = LogLimiter(COMPLAINT_SECONDS * 1000)
@@ -113,10 +115,8 @@ class AuditTrail:
             self._note_failed_login(who, "SSL", Error.NONE, reason)  # Kafka has no number for it
 
     def _note_failed_login(self, who: Who, mechanism: str, error: int, reason: str) -> None:
-        def change() -> Change:
-            return Change(None, None, None, {"mechanism": mechanism}, error, reason)
-
-        self._note_refusal((LOGIN_FAILED, who, mechanism, reason), change, events.FAILURE)
+        change = Change(None, None, None, {"mechanism": cut(mechanism)}, error, cut(reason))
+        self._note_refusal((LOGIN_FAILED, who, change.message), lambda: change, events.FAILURE)
 
     def note_denial(
         self, context: Context, operation: Operation, resource_type: ResourceType, name: str, is_refused: bool
@@ -130,10 +130,10 @@ class AuditTrail:
             assert authorizer is not None, "somebody has refused it"
             rule = authorizer.explain(context.principal, context.client_host, operation, resource_type, name).rule
             asked = {"operation": word_of(operation)}
-            return Change(word_of(resource_type).lower(), name, None, asked, Error.NONE, rule)
+            return Change(word_of(resource_type).lower(), cut(name), None, asked, Error.NONE, rule)
 
         outcome = events.DENIED if is_refused else events.PERMITTED
-        self._note_refusal((DENIED, who, operation, resource_type, name), change, outcome)
+        self._note_refusal((DENIED, who, operation, resource_type, cut(name)), change, outcome)
 
     # ---- refusals: they come as often as somebody wants
 
@@ -159,15 +159,22 @@ class AuditTrail:
         self._refusals_told += 1
         return self._refusals_told <= REFUSALS_PER_SECOND_MAX
 
-    def tell_repeats(self) -> None:
-        """Of each refusal that came again, how often; then all are new again."""
+    def tell_repeats(self, at_once: int = REPEATS_AT_ONCE) -> None:
+        """Of each refusal that came again, how often: so many now, the others in the next rounds. All are new again."""
         if self._repeats is not None:
             self._repeats.cancel()
             self._repeats = None
-        refusals, self._refusals = self._refusals, {}
-        for (event, who, *_), repeated in refusals.items():
+        self._ended.extend(self._refusals.items())
+        self._refusals = {}
+        self._tell_ended(at_once)
+
+    def _tell_ended(self, at_once: int) -> None:
+        for _ in range(min(at_once, len(self._ended))):
+            (event, who, *_), repeated = self._ended.popleft()
             if repeated.count:
                 self._note(event, who, repeated.change, outcome=repeated.outcome, count=repeated.count)
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._tell_ended, at_once)
 
     # ---- the queue
 

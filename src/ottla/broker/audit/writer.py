@@ -22,7 +22,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
 from ottla.base.names import AUDIT_TOPIC
 from ottla.broker.audit.event import Line
-from ottla.broker.audit.trail import COMPLAINT_SECONDS, AuditTrail
+from ottla.broker.audit.trail import COMPLAINT_SECONDS, REPEATED_MAX, AuditTrail
 from ottla.broker.coordinators.internal_topics import InternalTopics
 from ottla.controller.image import MetadataImage
 from ottla.coordination.runtime import is_leading
@@ -131,7 +131,7 @@ class AuditWriter:
 
     async def stop(self) -> None:
         """Write what there is, if that is possible at all."""
-        self._trail.tell_repeats()
+        self._trail.tell_repeats(at_once=REPEATED_MAX)
         if self._task is not None and not self._task.done():
             await asyncio.wait((self._task,), timeout=STOP_SECONDS_MAX)
             self._task.cancel()
