@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -92,6 +92,8 @@ def done(broker: Broker) -> None:
     reader = Consumer(settings_of(broker, group_id="readers"))
     reader.commit(offsets=[TopicPartition("orders", 1, 4)], asynchronous=False)
     reader.close()
+    seven = ConsumerGroupTopicPartitions("readers", [TopicPartition("orders", 1, 7)])
+    wait_for(admin.alter_consumer_group_offsets([seven]))  # a group without members: only its first commit counts
     wait_for(admin.delete_consumer_groups(["readers"]))
     producer.list_topics("made-by-use", SECONDS)
     found = AclBindingFilter(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *RULE)
@@ -135,16 +137,19 @@ def test_what_was_done_is_what_is_read(broker: Broker, done: None) -> None:
         ("acl.create", "orders", None),
         ("user.alter", "alice", None),
         ("records.delete", "orders", None),
+        ("group.offsets.alter", "readers", None),
         ("group.delete", "readers", None),
         ("topic.create", "made-by-use", None),
         ("acl.delete", "orders", None),
         ("topic.delete", "orders", None),
     ]
     assert {
-        (event["principal"], event["client_id"], event["host"]) for event in changes if event["api"] != "Metadata"
+        (event["principal"], event["client_id"], event["host"])
+        for event in changes
+        if event["api"] not in ("Metadata", "OffsetCommit")
     } == {("User:admin", "admins", "127.0.0.1")}
     assert all(event["software"].startswith("confluent-kafka-python") for event in changes)
-    create, again, partitions, config, rule, user, records, group, used, no_rule, delete = changes
+    create, again, partitions, config, rule, user, records, offsets, group, used, no_rule, delete = changes
     assert create["after"]["configs"] == {"retention.ms": "60000"}
     assert (again["after"], again["requested"]["partitions"]) == (None, 2)
     assert (partitions["before"], partitions["after"]) == ({"partitions": 2}, {"partitions": 3})
@@ -153,7 +158,9 @@ def test_what_was_done_is_what_is_read(broker: Broker, done: None) -> None:
     assert rule["after"]["principal"] == "User:alice"
     assert user["after"] == {"iterations": {"SCRAM-SHA-256": 4096}}
     assert (records["before"], records["after"]) == ({"start_offsets": {"0": 0}}, {"start_offsets": {"0": 3}})
-    assert group["before"] == {"offsets": {"orders": {"1": 4}}}
+    assert offsets["before"] == {"offsets": {"orders": {"1": None}}}
+    assert offsets["after"] == {"offsets": {"orders": {"1": 4}}}
+    assert group["before"] == {"offsets": {"orders": {"1": 7}}}
     assert (used["api"], used["client_id"], used["after"]["partitions"]) == ("Metadata", "rdkafka", 1)
     assert delete["before"]["configs"] == {"retention.ms": "70000"}
     logins = {(event["principal"], event["after"]["mechanism"]) for event in events if event["event"] == "login"}

@@ -33,6 +33,7 @@ EVENTS: Final = {
     "leader.elect": "partitions got another leader because somebody asked for it",
     "log.dir.alter": "replicas were moved to another folder of their broker",
     "group.delete": "a consumer group was deleted",
+    "group.offsets.alter": "offsets of a consumer group were set by somebody who is no member of it",
     "group.offsets.delete": "offsets of a consumer group were deleted",
     "transaction.abort": "an administrator has ended a transaction that hung",
     "feature.update": "a feature of the cluster got another level",

@@ -304,6 +304,20 @@ def groups_deleted(asked: Asked) -> Iterator[Change]:
         yield Change(GROUP, row.group_id, {"offsets": asked.seen.get(row.group_id)}, None, row.error_code)
 
 
+def offsets_altered(asked: Asked) -> Iterator[Change]:
+    wanted = {
+        topic.name: {row.partition_index: row.committed_offset for row in topic.partitions}
+        for topic in asked.request.topics
+    }
+    for topic in asked.response.topics:
+        known, asked_for = asked.seen.get(topic.name, {}), wanted.get(topic.name, {})
+        for error, rows in by_error(topic.partitions):
+            before = {str(row.partition_index): known.get(str(row.partition_index)) for row in rows}
+            after = {str(row.partition_index): asked_for.get(row.partition_index) for row in rows}
+            offsets = ({"offsets": {topic.name: each}} for each in (before, after))
+            yield Change(GROUP, asked.request.group_id, *offsets, *error)
+
+
 def offsets_deleted(asked: Asked) -> Iterator[Change]:
     group, response = asked.request.group_id, asked.response
     if response.error_code != Error.NONE:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.base import tasks
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.broker.audit import changes, looking, security_changes
 from ottla.broker.audit.changes import Asked, Describe
 from ottla.broker.audit.event import Change
@@ -65,6 +65,7 @@ NOTED: Final = {
     57: Noted("feature.update", changes.features_updated),
     64: Noted("broker.unregister", changes.broker_unregistered),
 }
+RESET: Final = Noted("group.offsets.alter", changes.offsets_altered, looking.offsets_of_group)
 REFUSED: Final = frozenset(error for error in Error if error.name.endswith("_AUTHORIZATION_FAILED"))
 
 
@@ -75,16 +76,20 @@ def noted(key: int, handle: Handler) -> Handler:
         return handle
 
     async def handle_and_note(request: Any, context: Context) -> Any:
-        was_wanted = is_wanted(how.event, context)
-        seen = await look_before(how.look, request, context) if was_wanted and how.look is not None else {}
-        before = context.broker.image
-        answer = await answer_of(handle, request, context)
-        # Whoever switches the trail off, or on, is in it.
-        if (was_wanted or is_wanted(how.event, context)) and answer is not context.responder:
-            await tasks.start(note(how, request, answer, before, seen, context), "noting a change for the audit trail")
-        return answer
+        return await answer_and_note(how, handle, request, context)
 
     return handle_and_note
+
+
+async def answer_and_note(how: Noted, handle: Handler, request: Any, context: Context) -> Any:
+    was_wanted = is_wanted(how.event, context)
+    seen = await look_before(how.look, request, context) if was_wanted and how.look is not None else {}
+    before = context.broker.image
+    answer = await answer_of(handle, request, context)
+    # Whoever switches the trail off, or on, is in it.
+    if (was_wanted or is_wanted(how.event, context)) and answer is not context.responder:
+        await tasks.start(note(how, request, answer, before, seen, context), "noting a change for the audit trail")
+    return answer
 
 
 async def look_before(look: Look, request: Any, context: Context) -> Any:
@@ -131,6 +136,24 @@ async def tell(event: str, found: Sequence[Change], context: Context) -> None:
     assert audit is not None, "somebody wants it"
     async for change in in_slices(found):
         audit.note_change(event, context, change)
+
+
+def is_reset(group_id: str, context: Context) -> bool:
+    """Whether offsets that no member commits are an administrator's, and somebody wants to know.
+
+    Consumers that assign partitions to themselves commit in the same way, again and again; but their groups never had
+    members. Of those only the first commit is taken for one.
+    """
+    if not is_wanted(RESET.event, context):
+        return False
+    try:
+        machine = context.broker.coordinators.groups.shard(group_id).machine
+    except KafkaError:
+        return False
+    group = machine.groups.get(group_id)
+    if group is not None and group.protocol_type:
+        return True
+    return group_id in machine.consumer.groups or not machine.offsets.has_any(group_id)
 
 
 async def note_created(names: Sequence[str], before: MetadataImage, context: Context) -> None:
