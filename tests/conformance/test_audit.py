@@ -111,13 +111,13 @@ def write_as(settings: dict[str, Any], topic: str) -> list[KafkaError]:
     return problems
 
 
-def read(broker: Broker, last: str) -> list[dict[str, Any]]:
-    """All events up to the first of this name."""
+def read(broker: Broker, last: str, resource: str | None = None) -> list[dict[str, Any]]:
+    """All events up to the first of this name, about this resource if one is named."""
     consumer = Consumer(settings_of(broker, group_id="auditors"))
     consumer.assign([TopicPartition(AUDIT, 0, 0)])
     events: list[dict[str, Any]] = []
     deadline = time.monotonic() + SECONDS
-    while not events or events[-1]["event"] != last:
+    while not events or events[-1]["event"] != last or resource not in (None, events[-1]["resource"]):
         assert time.monotonic() < deadline, events
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
@@ -219,6 +219,24 @@ def test_the_tool_follows(broker: Broker, done: None, tmp_path: Path) -> None:
             assert json.loads(tool.stdout.readline())["event"] == f"topic.{event}"
         tool.send_signal(signal.SIGINT)
     assert tool.returncode == 130
+
+
+def test_whoever_resets_the_offsets_of_a_group_is_told_from_its_members(broker: Broker, done: None) -> None:
+    admin = AdminClient(settings_of(broker, client_id="admins"))
+    wait_for(admin.create_topics([NewTopic("billing", 1, 1)]))
+    member = Consumer(settings_of(broker, group_id="billing"))
+    member.subscribe(["billing"])
+    assert eventually(lambda: member.poll(0.05) is None and bool(member.assignment()), SECONDS)
+    member.commit(offsets=[TopicPartition("billing", 0, 5)], asynchronous=False)
+    member.close()
+    back = ConsumerGroupTopicPartitions("billing", [TopicPartition("billing", 0, 2)])
+    wait_for(admin.alter_consumer_group_offsets([back]))
+    wait_for(admin.delete_consumer_groups(["billing"]))
+    events = read(broker, "group.delete", "billing")
+    (reset,) = [event for event in events if event["resource"] == "billing" and event["event"] == "group.offsets.alter"]
+    assert (reset["principal"], reset["client_id"]) == ("User:admin", "admins")
+    assert reset["before"] == {"offsets": {"billing": {"0": 5}}}
+    assert reset["after"] == {"offsets": {"billing": {"0": 2}}}
 
 
 def test_a_trail_that_somebody_deletes_begins_anew_with_that(broker: Broker, done: None) -> None:
