@@ -13,7 +13,7 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
 from ottla.broker.audit.changes import HIDDEN, Asked
 from ottla.broker.audit.event import LINE_BYTES_MAX, Change, Who, line_of
-from ottla.broker.audit.noting import NOTED, changes_of
+from ottla.broker.audit.noting import NOTED, RESET, changes_of
 from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.config_changes import ConfigResourceType, OperationType
 from ottla.controller.image import MetadataImage, PartitionImage, TopicImage
@@ -305,6 +305,20 @@ def test_groups_offsets_folders_features() -> None:
     )
     (offsets,) = found(47, group_offsets.OffsetDeleteRequest(group_id="g"), response, seen=seen["g"])
     assert offsets == Change("group", "g", {"offsets": {"orders": {"0": 17}}}, None)
+    commit = group_offsets.OffsetCommitRequestPartition(partition_index=0, committed_offset=3)
+    request = group_offsets.OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        topics=[group_offsets.OffsetCommitRequestTopic(name="orders", partitions=[commit])],
+    )
+    answer = group_offsets.OffsetCommitResponseTopic(
+        name="orders", partitions=[group_offsets.OffsetCommitResponsePartition(partition_index=0)]
+    )
+    response = group_offsets.OffsetCommitResponse(topics=[answer])
+    asked = Asked(request, response, IMAGE, IMAGE, SETTINGS, seen["g"])
+    assert changes_of(RESET.describe, asked) == [
+        Change("group", "g", {"offsets": {"orders": {"0": 17}}}, {"offsets": {"orders": {"0": 3}}})
+    ]
     folder = log_dirs.AlterReplicaLogDir(
         path="/b", topics=[log_dirs.AlterReplicaLogDirTopic(name="orders", partitions=[0])]
     )

@@ -312,10 +312,9 @@ def offsets_altered(asked: Asked) -> Iterator[Change]:
     for topic in asked.response.topics:
         known, asked_for = asked.seen.get(topic.name, {}), wanted.get(topic.name, {})
         for error, rows in by_error(topic.partitions):
-            before = {str(row.partition_index): known.get(str(row.partition_index)) for row in rows}
-            after = {str(row.partition_index): asked_for.get(row.partition_index) for row in rows}
-            offsets = ({"offsets": {topic.name: each}} for each in (before, after))
-            yield Change(GROUP, asked.request.group_id, *offsets, *error)
+            before = {topic.name: {str(row.partition_index): known.get(str(row.partition_index)) for row in rows}}
+            after = {topic.name: {str(row.partition_index): asked_for.get(row.partition_index) for row in rows}}
+            yield Change(GROUP, asked.request.group_id, {"offsets": before}, {"offsets": after}, *error)
 
 
 def offsets_deleted(asked: Asked) -> Iterator[Change]:
