@@ -15,7 +15,7 @@ LOST: Final = "audit.lost"  # events that could not be written
 
 EVENTS: Final = {
     LOGIN: "somebody has logged in, with SASL or a certificate",
-    LOGIN_FAILED: "a login with SASL has failed",
+    LOGIN_FAILED: "a login with SASL, or a handshake of TLS, has failed",
     DENIED: "an access rule, or the lack of one, has refused something",
     "topic.create": "a topic was created, also because somebody asked for its metadata",
     "topic.delete": "a topic was deleted",
