@@ -14,6 +14,7 @@ from os import PathLike, environ, fspath
 from typing import Any, Final
 
 from ottla.base.broker_checks import broker_warnings, check_broker_settings
+from ottla.base.broker_keys.audit import AuditKeys
 from ottla.base.broker_keys.cleaner import CleanerKeys
 from ottla.base.broker_keys.cluster import ClusterKeys
 from ottla.base.broker_keys.groups import GroupKeys
@@ -67,6 +68,7 @@ class BrokerSettings(
     OAuthKeys,
     MeasurementKeys,
     OwnKeys,
+    AuditKeys,
     ZooKeeperKeys,
 ):
     """What one broker runs with. `explicit` is what its file set, `warnings` what a person should know about it."""

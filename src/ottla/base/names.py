@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 TOPIC_NAME_LENGTH_MAX = 249
 TOPIC_NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+AUDIT_TOPIC = "__ottla_audit"
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
 
 
 class TopicPartition(NamedTuple):

@@ -78,6 +78,7 @@ _HEADINGS: Final = {
     "oauth": "OAuth",
     "measurement": "Quotas and metrics",
     "own": "Keys of ottla alone",
+    "audit": "The audit trail",
     "zookeeper": "ZooKeeper",
 }
 _RESOURCES: Final[tuple[tuple[str, type[Settings]], ...]] = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.audit.trail import AuditTrail
+from ottla.broker.audit.writer import AuditWriter
 from ottla.broker.cluster.control import Control
 from ottla.broker.cluster.peers import PurposeCalls
 from ottla.broker.coordinators.coordinators import Coordinators
@@ -36,6 +38,7 @@ class Assembly(NamedTuple):
     flusher: Flusher
     calls: PurposeCalls
     clustering: Clustering | None  # None: this broker is alone
+    audit: AuditWriter
 
     def observed(self, connections: ConnectionSet, poller: Poller) -> Observed:
         """What its metrics are read from."""
@@ -97,4 +100,8 @@ def assemble(
         index_rebuilds=IndexRebuilds(node.workers),
         clustering=clustering,
     )
-    return Assembly(parts, flusher, calls, clustering)
+    counters = parts.counters.audit
+    parts.audit = AuditTrail(node, counters)
+    topics = InternalTopics(node, control.create_topics, publisher.settled, is_alone=clustering is None)
+    audit = AuditWriter(node, parts.audit, replicas, topics, calls.call, counters)
+    return Assembly(parts, flusher, calls, clustering, audit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.base.security import Operation, ResourceType
+from ottla.base.tasks import tell
 from ottla.broker.responder import Responder
 from ottla.network.connection import ClientFacts
 from ottla.protocol.apis import ALL_APIS
@@ -62,7 +63,11 @@ class Context:
         if authorizer.is_granted(client.principal, client.host, operation, resource_type, name):
             return True
         api = ALL_APIS[self.api_key].name
-        return not authorizer.refuses(client.principal, client.host, operation, resource_type, name, api)
+        is_refused = authorizer.refuses(client.principal, client.host, operation, resource_type, name, api)
+        audit = self.broker.audit
+        if audit is not None:
+            tell(audit.note_denial, self, operation, resource_type, name, is_refused)
+        return not is_refused
 
     def sees(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """The same about one of many that nobody has named: what is left out of a list is no denial."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns
 from typing import Any, Final
 
+from ottla.broker.audit.noting import noted
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
 from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long, uncollected
@@ -48,7 +49,7 @@ class Served:
 
     def __init__(self, row: ServedApi, api: Api, counters: BrokerCounters) -> None:
         self.api = api
-        handle = forwarded(row) if row.is_passed_on else row.handle
+        handle = noted(row.key, forwarded(row) if row.is_passed_on else row.handle)
         self.is_async = inspect.iscoroutinefunction(handle)
         self.handle = encoded_apart(handle) if self.is_async else handle  # who awaits may be asked for much
         self.key = api.key

@@ -199,6 +199,7 @@ class Broker:
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
         images = parts.node.images
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
+        parts.logins.audit, connections.on_refused = parts.audit, parts.logins.on_refused
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
         changes = open_changes(self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls)
@@ -261,6 +262,7 @@ class Broker:
         assembly.close()
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
+        await assembly.audit.stop()
         await self._end_stop(parts, connections)
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet, security: SecurityChanges) -> None:

@@ -35,6 +35,7 @@ from ottla.security.authorizer import Authorizer
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from ottla.broker.audit.trail import AuditTrail
     from ottla.broker.cluster.clustering import Clustering
     from ottla.broker.replicas.replication_quota import ReplicationQuota
     from ottla.controller.cluster.membership import Membership
@@ -77,6 +78,7 @@ class BrokerParts:
         self.logins = Logins({}, node.clock, node.workers)
         self.security_changes: SecurityChanges | None = None  # None: nothing of it can change
         self.authorizer: Authorizer | None = None  # None: everybody may do everything
+        self.audit: AuditTrail | None = None  # None: nobody wants to know
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
         self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None
         self._clustering = clustering

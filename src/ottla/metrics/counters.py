@@ -1,10 +1,11 @@
-"""What one broker counts while it works: requests, errors, compaction.
+"""What one broker counts while it works: requests, errors, compaction, the audit trail.
 
 The hot path holds the objects themselves (its RequestMeter, its TopicTraffic); nothing is looked up by name there.
 """
 
 from __future__ import annotations
 
+from ottla.metrics.audit import AuditCounters
 from ottla.metrics.cleaner import CleanerCounters
 from ottla.metrics.error_codes import error_codes
 from ottla.metrics.requests import RequestMeter
@@ -17,6 +18,7 @@ class BrokerCounters:
         self.requests: dict[int, RequestMeter] = {}  # by API key
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code; success is not in it
         self.cleaner = CleanerCounters()
+        self.audit = AuditCounters()
 
     def meter(self, api_key: int, request: str, max_version: int) -> RequestMeter:
         found = self.requests.get(api_key)

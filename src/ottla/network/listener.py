@@ -61,6 +61,7 @@ class ConnectionSet:
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
+        self.on_refused: Callable[[ClientFacts, str], None] | None = None  # … and who wants to hear why there is none
         self.hold_up: Callable[[str, str], float] | None = None  # seconds that an address waits, in vain: its quota
         self._held_up = 0
         self._tick = 0
@@ -165,6 +166,8 @@ class ConnectionSet:
                 logger.info(
                     "refusing a connection from %s on listener %s: %s", client.host, client.listener_name, reason
                 )
+            if self.on_refused is not None:
+                self.on_refused(client, reason)
             connection.abandon(reason)
 
         handshake = Handshake(self._handshakes, transport, self.poller, tls.context, on_done, on_failed)

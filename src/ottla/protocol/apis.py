@@ -120,6 +120,7 @@ BROKER_APIS: Final[dict[int, Api]] = {
         Api(58, "Envelope", "inter_broker", 0, 0, 0),
         Api(67, "AllocateProducerIds", "inter_broker", 0, 0, 0),
         Api(10000, "ClusterPoll", "cluster_poll", 0, 0, 0),
+        Api(10001, "WriteAudit", "inter_broker", 0, 0, 0),
     )
 }
 

@@ -225,6 +225,8 @@ FAMILIES = {
     "controlled.shutdown.": "unit/broker/test_hand_over.py",
     "log.cleaner.": "unit/broker/test_cleaning.py",
     "metrics.": "conformance/test_monitoring.py",
+    "ottla.audit.topic.": "unit/broker/test_audit_writer.py",
+    "ottla.audit.": "unit/broker/test_audit_trail.py",
     "ottla.log.": "unit/base/test_logs.py",
     "ottla.metrics.": "conformance/test_monitoring.py",
     "ottla.quota.": "unit/broker/test_quotas.py",

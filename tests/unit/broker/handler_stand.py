@@ -40,6 +40,7 @@ class Broker:
         self.metadata_topics = MetadataTopics()
         self.served_apis = [(3, 0, 13), (18, 0, 4)]
         self.authorizer: object | None = None
+        self.audit = None
         self.publisher = SimpleNamespace(settled=nothing)
         self.quotas = SimpleNamespace(is_on=False, mutations=lambda *_: None)
         self.cluster = None

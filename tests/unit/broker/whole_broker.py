@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -151,11 +151,11 @@ class Wire:
 class WholeBroker:
     """One broker, on its own."""
 
-    def __init__(self, directory: Path, apis: tuple[ServedApi, ...]) -> None:
+    def __init__(self, directory: Path, apis: tuple[ServedApi, ...], more: Mapping[str, str] | None = None) -> None:
         texts = {"node.id": "1", "broker.id": "1", "log.dirs": str(directory), "group.initial.rebalance.delay.ms": "0"}
         texts["auto.create.topics.enable"] = "false"
         small = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
-        self.settings = BrokerSettings({**texts, **small})
+        self.settings = BrokerSettings({**texts, **small, **(more or {})})
         clock, images, live = LoopClock(), ImageHolder(), LiveSettings(self.settings)
         self._workers = Workers(2)
         flusher = Flusher(self._workers)
@@ -165,7 +165,8 @@ class WholeBroker:
         controller = ControllerService(store, clock, live, live.check_topic_configs, images=images)
         publisher = Publisher(1, replicas, live, clock, self._workers)
         node = Node(1, live, clock, images, self._workers)
-        self.parts = assemble(node, replicas, publisher, flusher, controller, None).parts
+        assembly = assemble(node, replicas, publisher, flusher, controller, None)
+        self.parts, self._audit = assembly.parts, assembly.audit
         self._poller = Poller()
         self.dispatcher = Dispatcher(
             self.parts,
@@ -200,6 +201,7 @@ class WholeBroker:
     async def close(self) -> None:
         self.parts.coordinators.close()
         await self.dispatcher.finish(1)
+        await self._audit.stop()
         await self.parts.controller.close()
         self._log_dirs.close(clean=False)
         self._workers.shutdown()
@@ -240,9 +242,11 @@ class Client:
 Play = Callable[[WholeBroker], Awaitable[None]]
 
 
-def with_whole_broker(directory: Path, apis: tuple[ServedApi, ...], play: Play) -> None:
+def with_whole_broker(
+    directory: Path, apis: tuple[ServedApi, ...], play: Play, settings: Mapping[str, str] | None = None
+) -> None:
     async def whole() -> None:
-        broker = WholeBroker(directory, apis)
+        broker = WholeBroker(directory, apis, settings)
         await broker.start()
         try:
             await play(broker)

@@ -6,9 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from ottla.cli.commands.offsets import parse_moment
 from ottla.cli.java.options import OptionError
-from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
+from ottla.cli.records.partition_choice import (
+    Choice,
+    chosen_partitions,
+    parse_moment,
+    parse_partitions,
+    parse_rules,
+    parse_time,
+)
 from ottla.cli.terminal import UsageError
 from ottla.client.admin import Partition, Topic
 

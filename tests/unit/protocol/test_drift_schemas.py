@@ -27,7 +27,7 @@ from ottla.protocol.schema import NO_VERSION, ZERO_UUID, fields_of, layout_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python, when it is imported
 BOTH = ("Request", "Response")
-NOWHERE_ELSE = ("ClusterPoll", "ControlledShutdown")  # our own, and what Kafka 4 has no more
+NOWHERE_ELSE = ("ClusterPoll", "WriteAudit", "ControlledShutdown")  # our own, and what Kafka 4 has no more
 MESSAGES = [
     pytest.param(api, which, id=f"{api.name}{which}")
     for api in ALL_APIS.values()

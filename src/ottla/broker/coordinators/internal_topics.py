@@ -1,4 +1,5 @@
-"""The topics of the coordinators themselves: made when the first client asks for its coordinator, as Kafka does."""
+"""The topics of the coordinators themselves: made when the first client asks for its coordinator, as Kafka does; and
+that of the audit trail."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Final
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.log_limiter import LogLimiter
+from ottla.base.names import AUDIT_TOPIC
 from ottla.broker.node import Node
 from ottla.controller.decisions.machine import NewTopic, TopicResult
 
@@ -60,6 +62,9 @@ class InternalTopics:
     def transactions(self) -> NewTopic:
         return transactions_topic(self._node.settings, self._replicas_max())
 
+    def audit(self) -> NewTopic:
+        return audit_topic(self._node.settings, self._replicas_max())
+
     def _replicas_max(self) -> int | None:
         """A broker on its own is a whole cluster. In a cluster too few brokers are a passing state, and a topic that
         was made in it would have too few replicas for ever."""
@@ -89,6 +94,16 @@ def transactions_topic(settings: BrokerSettings, replicas_max: int | None = None
     )
 
 
+def audit_topic(settings: BrokerSettings, replicas_max: int | None = None) -> NewTopic:
+    """Read by people, and kept for a time: nothing in it is ever replaced."""
+    return NewTopic(
+        AUDIT_TOPIC,
+        partition_count=settings.ottla_audit_topic_num_partitions,
+        replication_factor=at_most(settings.ottla_audit_topic_replication_factor, replicas_max),
+        configs=(("cleanup.policy", "delete"), ("retention.ms", str(settings.ottla_audit_topic_retention_ms))),
+    )
+
+
 def internal_topic(name: str, partitions: int, replicas: int, configs: dict[str, str]) -> NewTopic:
     return NewTopic(
         name,
@@ -104,7 +119,8 @@ def require_brokers(wanted: NewTopic, alive: int, log_limiter: LogLimiter) -> No
         log = logger.warning if log_limiter.is_due(time.monotonic(), wanted.name) else logger.debug
         log(
             "%s cannot be created yet: %d brokers are alive, but it is to have %d replicas. Start more brokers, or set "
-            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor)",
+            "its replication factor lower (offsets.topic.replication.factor, transaction.state.log.replication.factor, "
+            "ottla.audit.topic.replication.factor)",
             wanted.name,
             alive,
             wanted.replication_factor,

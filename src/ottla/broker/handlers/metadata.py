@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.audit.noting import note_created
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
 from ottla.broker.context import Context
 from ottla.broker.metadata_topics import absence, describe_topic, encode_response, encode_topic, reachable_controller
@@ -204,8 +205,10 @@ async def create_missing(context: Context, names: list[str]) -> set[str]:
     allowed = [name for name in names if name not in refused][:AUTO_CREATED_MAX]
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:
+        before = context.broker.image
         await context.broker.control.auto_create(creatable)
         await context.broker.publisher.settled()
+        await note_created(creatable, before, context)
     return refused
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
+from ottla.broker.audit.noting import RESET, answer_and_note, is_reset
 from ottla.broker.context import Context
 from ottla.broker.coordinators.waiting_answers import start_answer
 from ottla.broker.long_messages import encoded_apart
@@ -36,6 +37,8 @@ Row = tuple[OffsetCommitRequestTopic, OffsetCommitRequestPartition]
 
 def handle(request: OffsetCommitRequest, context: Context) -> Any:
     """Mostly few partitions, all of them there: those are committed at once, together."""
+    if request.generation_id_or_member_epoch < 0 and is_reset(request.group_id, context):
+        return answer_and_note(RESET, commit_in_slices, request, context)
     if not is_usual(request, context):
         return commit_in_slices(request, context)
     version = context.api_version

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.base.errors import Error, KafkaError
-from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.names import AUDIT_TOPIC, INTERNAL_TOPICS
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
 from ottla.broker.coordinators import transactional_produce
@@ -201,7 +201,7 @@ def _append_rows(
     is_unknown_id = name == "" and context.api_version >= TOPIC_IDS_SINCE
     missing = Error.UNKNOWN_TOPIC_ID if is_unknown_id else Error.UNKNOWN_TOPIC_OR_PARTITION
     allowed = is_unknown_id or context.may(Operation.WRITE, ResourceType.TOPIC, name)
-    is_internal = name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID
+    is_internal = name in INTERNAL_TOPICS and (context.client_id != ADMIN_CLIENT_ID or name == AUDIT_TOPIC)
     for data in rows:
         if not allowed:
             answers.append(_error(data.index, Error.TOPIC_AUTHORIZATION_FAILED, None))

@@ -66,6 +66,7 @@ from ottla.broker.handlers import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_audit,
     write_txn_markers,
 )
 from ottla.broker.served_api import ServedApi, controllers
@@ -133,4 +134,5 @@ APIS: Final = (
     ServedApi(58, envelope.handle, is_between_brokers=True),
     ServedApi(67, allocate_producer_ids.handle, is_between_brokers=True),
     ServedApi(10000, cluster_poll.handle, is_between_brokers=True),
+    ServedApi(10001, write_audit.handle, is_between_brokers=True),
 )

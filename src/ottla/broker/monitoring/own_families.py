@@ -16,6 +16,7 @@ from ottla.broker.monitoring.loop_watch import LoopWatch
 from ottla.broker.node import Node
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.metrics import process
+from ottla.metrics.audit import AuditCounters
 from ottla.metrics.counters import BrokerCounters
 from ottla.metrics.histogram import Histogram
 from ottla.metrics.prometheus import Family, Sample
@@ -65,6 +66,7 @@ def own_families(
     yield _one("ottla_log_lines_lost_total", "counter", "Log lines that could not be written.", lost_lines())
     yield from _process_families()
     yield from _task_families()
+    yield from _audit_families(counters.audit)
     client_metrics.forget_silent(node.clock.monotonic_ms())
     yield from client_families(client_metrics)
     if connections is not None and connections.tls:
@@ -92,6 +94,13 @@ def _task_families() -> Iterator[Family]:
     failed, restarted = tasks.counts.failed, tasks.counts.restarted
     yield _one("ottla_tasks_failed_total", "counter", "Work beside requests that ended with an error.", failed)
     yield _one("ottla_tasks_restarted_total", "counter", "Loops that were begun anew after an error.", restarted)
+
+
+def _audit_families(audit: AuditCounters) -> Iterator[Family]:
+    yield _one("ottla_audit_events_written_total", "counter", "Events of the audit trail.", audit.written)
+    yield _one("ottla_audit_events_lost_total", "counter", "Events that were never written.", audit.lost)
+    yield _one("ottla_audit_events_waiting", "gauge", "Events that are not written yet.", audit.waiting)
+    yield _one("ottla_audit_writes_failed_total", "counter", "Attempts to write that failed.", audit.failed_writes)
 
 
 def _request_family(counters: BrokerCounters) -> Family:

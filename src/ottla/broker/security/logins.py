@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.base.clock import Clock
 from ottla.base.errors import Error
-from ottla.network.connection import Connection
+from ottla.base.security import ANONYMOUS
+from ottla.base.tasks import tell
+from ottla.network.connection import ClientFacts, Connection
 from ottla.network.traffic import ListenerTraffic
 from ottla.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.security.sasl.login import Login, MakeExchange, Stage
 from ottla.security.sasl.mechanism import LoginError, ServerExchange
 
 if TYPE_CHECKING:
+    from ottla.broker.audit.trail import AuditTrail
     from ottla.broker.context import Context
 
 logger = logging.getLogger(__name__)
@@ -87,6 +90,7 @@ class Logins:
         self._clock = clock
         self._workers = workers
         self.traffic_of: Callable[[str], ListenerTraffic] = lambda _: ListenerTraffic()  # where logins are counted
+        self.audit: AuditTrail | None = None  # where they are noted
 
     def use(self, listeners: dict[str, ListenerRules]) -> None:
         """Settings have changed: what counts from the next handshake on."""
@@ -96,6 +100,8 @@ class Logins:
         """Somebody has connected."""
         rules = self._listeners.get(connection.client.listener_name)
         if rules is None:
+            if self.audit is not None and connection.client.principal != ANONYMOUS:
+                tell(self.audit.note_certificate, connection.client)
             return
         login = ConnectionLogin(connection, rules)
         client = connection.client
@@ -104,6 +110,11 @@ class Logins:
         connection.frame_bytes_max = min(rules.receive_bytes_max, connection.frame_bytes_max)
         login.timer = login.connection.loop.call_later(LOGIN_MS_MAX / 1000, self._on_slow, login)
         connection.watchers["login"] = login.stop_timer
+
+    def on_refused(self, client: ClientFacts, reason: str) -> None:
+        """Somebody has come no further than the handshake of TLS."""
+        if self.audit is not None:
+            tell(self.audit.note_failed_handshake, client, reason)
 
     def _on_slow(self, login: ConnectionLogin) -> None:
         client = login.connection.client
@@ -176,6 +187,8 @@ class Logins:
         login.stop_timer()
         if machine.expires:
             login.timer = login.connection.loop.call_later(lifetime_ms / 1000, self._on_expired, login)
+        if self.audit is not None:
+            tell(self.audit.note_login, context, machine.mechanism, was_repeated)
         return SaslAuthenticateResponse(auth_bytes=output, session_lifetime_ms=lifetime_ms)
 
     def _on_expired(self, login: ConnectionLogin) -> None:
@@ -204,6 +217,8 @@ class Logins:
         traffic = self.traffic_of(client.listener_name)
         traffic.failed_repeated_logins += login.machine.is_repeated
         traffic.failed_logins += not login.machine.is_repeated
+        if self.audit is not None:
+            tell(self.audit.note_failed_login, context, login.machine.mechanism, response.error_code, reason)
         login.machine.fail()
         login.stop_timer()
         client.has_logged_in = False

@@ -261,7 +261,7 @@ def _show_reset(name: str, offsets: Offsets, committed: Offsets, options: argpar
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    from ottla.cli.commands.offsets import parse_moment  # noqa: PLC0415 (only needed here)
+    from ottla.cli.records.partition_choice import parse_moment  # noqa: PLC0415 (only needed here)
 
     if options.to_offset is not None:
         return Scenario(TO_OFFSET, options.to_offset)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import client_of
-from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_time
+from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_moment, parse_partitions
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET, Failures, Found, list_offsets
@@ -59,23 +59,6 @@ def _list(client: Client, options: argparse.Namespace, at: int | None) -> int:
     spans = [(*_name(item), *_span(first[item].offset, following[item].offset)) for item in both]
     print_table(("Topic", "Partition", "First", "Next", "Span"), spans, ("Partition", "First", "Next", "Span"))
     return _tell(failures | others)
-
-
-def parse_moment(text: str) -> int:
-    """A time as get-offsets takes it, or a date."""
-    from datetime import datetime  # noqa: PLC0415 (only needed for dates)
-
-    try:
-        return parse_time(text)
-    except ToolError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{text!r} is no time: write 2026-11-15T08:00:00, milliseconds since 1970, earliest or latest"
-        ) from None
 
 
 def _name(partition: TopicPartition) -> tuple[str, str]:

@@ -27,6 +27,7 @@ POLL_SECONDS = 0.1  # Python hears signals only between calls of the library
 BATCH_MAX = 500
 NEW_PARTITIONS_SECONDS = 5.0
 SETTLE_SECONDS_MAX = 5.0  # a partition that says nothing for so long at the start is waited for no longer
+TIME_SECONDS_MAX = 30.0  # to find the offset of a time
 EARLIEST = -2  # librdkafka's numbers for the ends of a partition
 LATEST = -1
 TIMESTAMP_TYPES = {1: "CreateTime", 2: "LogAppendTime"}
@@ -48,6 +49,7 @@ class Plan(NamedTuple):
     include: re.Pattern[str] | None = None
     partition: int | None = None
     offset: int = LATEST
+    since_ms: int | None = None  # instead: at the first record of this time or later
     group: str | None = None
     max_messages: int | None = None
     timeout_ms: int | None = None  # stop when nothing came for so long
@@ -131,9 +133,23 @@ class Reader:
         new = [self.library.TopicPartition(*place, offset) for place in sorted(found - self.assigned)]
         if new:
             hurry_metadata(self.consumer, self.plan.topic)
+            if self.plan.since_ms is not None and not self.assigned:
+                new = self._at_time(new, self.plan.since_ms)
             self.consumer.incremental_assign(new)
             self.assigned |= found
         self.next_look = time.monotonic() + (NEW_PARTITIONS_SECONDS if self.assigned else 10 * POLL_SECONDS)
+
+    def _at_time(self, places: list[Any], time_ms: int) -> list[Any]:
+        """The same partitions from a time on: at their ends if nothing is so new."""
+        asked = [self.library.TopicPartition(place.topic, place.partition, time_ms) for place in places]
+        try:
+            found: list[Any] = self.consumer.offsets_for_times(asked, timeout=TIME_SECONDS_MAX)
+        except self.library.KafkaException as problem:
+            raise ToolError(f"the time cannot be looked up: {problem.args[0].str()}") from None
+        for place in found:
+            if place.error is not None:
+                raise ToolError(place.error.str())
+        return found
 
     def _partitions(self) -> list[tuple[str, int]]:
         plan = self.plan

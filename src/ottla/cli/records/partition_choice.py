@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
 from ottla.cli.java.options import INTEGER_MAX, OptionError
 from ottla.cli.patterns import topic_pattern
+from ottla.cli.terminal import ToolError, UsageError
 from ottla.client.admin import Topic
 from ottla.client.offsets import (
     EARLIEST,
@@ -98,3 +99,20 @@ def _parse_rule(text: str) -> Rule:
         return Rule(topics, lambda number: number == only)
     least, below = int(low or 0), int(high or INTEGER_MAX)
     return Rule(topics, lambda number: least <= number < below)
+
+
+def parse_moment(text: str) -> int:
+    """A time as get-offsets takes it, or a date."""
+    from datetime import datetime  # noqa: PLC0415 (only needed for dates)
+
+    try:
+        return parse_time(text)
+    except ToolError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{text!r} is no time: write 2026-11-15T08:00:00, milliseconds since 1970, earliest or latest"
+        ) from None

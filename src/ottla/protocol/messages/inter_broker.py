@@ -144,3 +144,19 @@ class AllocateProducerIdsResponse:
     error_code: Int16 = 0
     producer_id_start: Int64
     producer_id_len: Int32
+
+
+@message(api_key=10001, versions="0", flexible=0)
+class WriteAuditRequest:
+    """WriteAudit (key 10001), v0, our own: events of the audit trail for a partition that another broker leads."""
+
+    partition_index: Int32
+    records: bytes
+
+
+@message(api_key=10001, versions="0", flexible=0)
+class WriteAuditResponse:
+    """WriteAudit (key 10001), v0. Answered when all replicas in sync have them."""
+
+    error_code: Int16 = 0
+    error_message: str | None = wire(nullable=0, default=None)

@@ -1,0 +1,61 @@
+"""Words of the audit trail: what it tells of, and how a list of that is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+from ottla.base.setting_types import invalid_value
+
+LOGIN: Final = "login"
+LOGIN_FAILED: Final = "login.failed"
+DENIED: Final = "denied"
+LOST: Final = "audit.lost"  # events that could not be written
+
+EVENTS: Final = {
+    LOGIN: "somebody has logged in, with SASL or a certificate",
+    LOGIN_FAILED: "a login with SASL, or a handshake of TLS, has failed",
+    DENIED: "an access rule, or the lack of one, has refused something",
+    "topic.create": "a topic was created, also because somebody asked for its metadata",
+    "topic.delete": "a topic was deleted",
+    "topic.partitions": "a topic got more partitions",
+    "records.delete": "records below an offset were deleted",
+    "config.alter": "settings of a topic, broker, group, logger or client-metrics subscription were changed",
+    "acl.create": "an access rule was added",
+    "acl.delete": "an access rule was taken away",
+    "user.alter": "a user got, or lost, a SCRAM password",
+    "quota.alter": "a quota was set or taken away",
+    "token.create": "a delegation token was made",
+    "token.renew": "a delegation token was renewed",
+    "token.expire": "a delegation token was ended, or its end was moved",
+    "reassignment.alter": "replicas were moved to other brokers, or such a move was cancelled",
+    "leader.elect": "partitions got another leader because somebody asked for it",
+    "log.dir.alter": "replicas were moved to another folder of their broker",
+    "group.delete": "a consumer group was deleted",
+    "group.offsets.alter": "offsets of a consumer group were set by somebody who is no member of it",
+    "group.offsets.delete": "offsets of a consumer group were deleted",
+    "transaction.abort": "an administrator has ended a transaction that hung",
+    "feature.update": "a feature of the cluster got another level",
+    "broker.unregister": "somebody wanted a broker to be forgotten",
+    LOST: "events that could not be written: how many",
+}
+
+
+def chosen(patterns: Iterable[str]) -> frozenset[str]:
+    """The events that a list of names and patterns (`topic.*`) stands for."""
+    wanted = tuple(patterns)
+    return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in wanted))
+
+
+def unknown_event(patterns: Iterable[str]) -> str | None:
+    """The first pattern that stands for nothing."""
+    return next((pattern for pattern in patterns if not chosen([pattern])), None)
+
+
+def events_problem(name: str, value: object) -> str | None:
+    assert isinstance(value, tuple)
+    unknown = unknown_event(value)
+    if unknown is None:
+        return None
+    return invalid_value(name, value, f"There is no event {unknown}; known are {', '.join(EVENTS)}, and patterns: *")
