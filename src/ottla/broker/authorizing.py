@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from ottla.base import tasks
 from ottla.base.broker_keys.security import parse_principals
 from ottla.broker.node import Node
 from ottla.controller.image import MetadataImage
@@ -24,8 +27,18 @@ def start_authorizer(node: Node) -> Authorizer | None:
     )
 
     def on_image(old: MetadataImage, new: MetadataImage) -> None:
-        if new.acls is not old.acls:
-            authorizer.take(new.acls, new.changed_acls_since(old))
+        if new.acls is old.acls:
+            return
+        is_settling = not authorizer.is_settled
+        authorizer.take(new.acls, new.changed_acls_since(old))
+        if not authorizer.is_settled and not is_settling:
+            tasks.start(settle(authorizer), "indexing access rules")
 
     node.images.on_image(on_image)
     return authorizer
+
+
+async def settle(authorizer: Authorizer) -> None:
+    while not authorizer.is_settled:
+        authorizer.settle()
+        await asyncio.sleep(0)  # others have to be served

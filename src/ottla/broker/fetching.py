@@ -399,7 +399,7 @@ class Fetch:
             asked.partition.traffic.refuse_read(error)
 
     def _partition(self, asked: FetchPartition) -> Partition:
-        if self.context.broker.authorizer is not None and not may_fetch(self.context, self.replica, asked):
+        if not may_fetch(self.context, self.replica, asked):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
         partition = asked.partition
         if partition is None or partition.is_deleted:

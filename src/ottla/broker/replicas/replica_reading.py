@@ -62,13 +62,25 @@ def may_replicate(context: Context) -> bool:
 
 
 def may_fetch(context: Context, replica: FetchingReplica | None, asked: FetchPartition) -> bool:
-    """Asked before anybody looks for the partition: who may not read it does not learn whether it is there."""
+    """Asked before anybody looks for the partition: who may not read it does not learn whether it is there.
+
+    In a session what was granted holds until rules change. Not in a rehearsal, where every denial is to be noted.
+    """
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return True
     if replica is not None:
         return replica.is_allowed
+    if asked.granted_by == authorizer.generation and asked.granted_to is context.client:
+        return True
     topic = asked.topic
     if not topic:
         known = context.broker.image.topics_by_id.get(asked.topic_id)
         if known is None:
             return True  # and learn that there is no such id
         topic = known.name
-    return context.may(Operation.READ, ResourceType.TOPIC, topic)
+    if not context.may(Operation.READ, ResourceType.TOPIC, topic):
+        return False
+    if not authorizer.is_permissive:
+        asked.granted_to, asked.granted_by = context.client, authorizer.generation
+    return True
