@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.network import Network
@@ -28,6 +28,9 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.assembly import Assembly
 from ottla.broker.main import Broker
 from ottla.storage.log_dirs import LogDirs
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers.logins import Accounts
 
 PORT: Final = 9092
 MEMORY: Final = "/dev/shm"  # where there is one: nothing waits for a disk then
@@ -117,7 +120,7 @@ class BrokerHost:
                 **SETTINGS,
                 **self.cluster.settings,
                 "broker.id": str(self.number),
-                "listeners": f"PLAINTEXT://{self.address}:{PORT}",
+                "listeners": f"{self.cluster.protocol}://{self.address}:{PORT}",
                 "log.dirs": f"{self.cluster.disk.disk_of(self.name).folder}/logs",
             }
         )
@@ -210,6 +213,8 @@ class Cluster:
     def __init__(self, world: World, brokers: int, root: str, settings: dict[str, str] | None = None) -> None:
         self.world = world
         self.settings = settings or {}
+        self.protocol = self.settings.get("security.inter.broker.protocol", "PLAINTEXT")
+        self.accounts: Accounts | None = None  # of clients, if the brokers ask for a login
         self.network = Network(world)
         self.sockets = Sockets(self.network)
         self.disk = Disk(world, root)

@@ -51,11 +51,13 @@ class WireConnection:
         self._in = bytearray()
         self._out = bytearray()
         self._correlation = 0
+        self.renew_at: float | None = None  # when its login is to be repeated
+        self._login: asyncio.Task[float | None] | None = None
 
     def __repr__(self) -> str:
         return f"<WireConnection {self.client.name} to {self.broker}, {len(self.calls)} waiting>"
 
-    async def open(self) -> None:
+    async def open(self, *, with_login: bool = True) -> None:
         host = self._cluster.host(self.broker)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -63,6 +65,24 @@ class WireConnection:
         except (OSError, TimeoutError) as error:
             raise GoneError(f"cannot connect to {self.broker}: {error!r}") from None
         self._poller.watch(self._socket.fileno(), self)
+        if with_login and self._cluster.accounts is not None:
+            await self.log_in()
+
+    async def log_in(self) -> None:
+        """For the first time or again; whoever comes meanwhile waits, too."""
+        if self._login is None:
+            from tests.simulation.brokers.logins import log_in  # noqa: PLC0415 (clients themselves log in)
+
+            self._login = self._cluster.clients.create_task(log_in(self), name=f"login of {self.client.name}")
+        login = self._login
+        try:
+            self.renew_at = await asyncio.shield(login)
+        finally:
+            if login.done():
+                self._login = None
+
+    async def ask(self, request: Any, response: type[R], version: int) -> R:
+        return await self.client.wait(self, request, self.send(request, response, version))
 
     def send(self, request: Any, response: type[R], version: int, *, cut_at: int | None = None) -> asyncio.Future[R]:
         """Requests of one connection are answered in this order. `cut_at`: only so many bytes are sent, and no more."""
@@ -170,6 +190,10 @@ class Client:
         self.epochs: dict[tuple[str, int], int] = {}
         self.topic_ids: dict[str, Any] = {}
         self.coordinators: dict[tuple[int, str], int] = {}
+        self.renews = False  # its logins, before they expire
+        if cluster.accounts is not None:
+            self.account = self.world.random.choice(cluster.accounts.all)
+            self.renews = self.world.chance(0.5)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -204,6 +228,8 @@ class Client:
                 found.abandon("somebody was faster")
                 return known
             self.connections[broker] = found
+        elif self.renews and found.renew_at is not None and self.world.now > found.renew_at:
+            await found.log_in()
         return found
 
     async def call(
