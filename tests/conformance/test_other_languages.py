@@ -1,6 +1,6 @@
 """Clients that need node or go: `pytest -m other_languages` (a bare machine has neither).
 
-Each through two doors: that of everybody, and SASL_SSL with a login by SCRAM; Java's checks through the second one, too.
+Each through two doors: that of everybody, and SASL_SSL with a login by SCRAM. Java's checks go through the second, too.
 """
 
 import json

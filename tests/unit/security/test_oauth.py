@@ -412,7 +412,7 @@ def test_the_refresh_window_is_a_share_of_a_token_s_life(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "ottla.security.oauth.token_source.ask_endpoint", lambda _: asked.append(1) or Token(str(len(asked)), 100)
+        "ottla.security.oauth.token_source.ask_endpoint", lambda *_: asked.append(1) or Token(str(len(asked)), 100)
     )
     time = Time()
     properties = {

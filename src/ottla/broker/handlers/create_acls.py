@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.acl_changes import NewRule, decide_create_acls
 from ottla.protocol.messages.acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
@@ -20,14 +21,15 @@ async def handle(request: CreateAclsRequest, context: Context) -> Any:
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if context.broker.authorizer is None:
         return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
-    wanted = list(map(rule_of, request.creations))
+    turn = Turn()
+    wanted = [rule_of(creation) async for creation in in_slices(request.creations, turn)]
     try:
         results = await context.broker.controller.change(
             lambda image: decide_create_acls(image, wanted), size=len(wanted)
         )
     except KafkaError as refusal:
         return refuse(request, refusal.error, refusal.message)
-    return CreateAclsResponse(results=list(map(row, results)))
+    return CreateAclsResponse(results=[row(refusal) async for refusal in in_slices(results, turn)])
 
 
 def rule_of(creation: AclCreation) -> NewRule:
