@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.certificates import Authority
 
 from conformance.java_tools import JavaTools
+from conformance.kerberos_realm import noted
 from conformance.test_sasl import librdkafka_round_trip
 from conftest import FOREIGN_BOOTSTRAP
 from ottla.client.client import Client
@@ -29,6 +30,7 @@ from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
 
+HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"  # of Java: no token without
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 SECRET = "a secret of the client"
 REFRESH_MS = 1  # of the provider's keys: they are old at every login
@@ -132,9 +134,9 @@ class Place(NamedTuple):
                 assert time.monotonic() < deadline
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    provider = Provider(tmp_path).start()
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    provider = Provider(tmp_path_factory.mktemp("provider")).start()
     trusts = f'ssl.truststore.type="PEM" ssl.truststore.location="{provider.authority_file}"'
     broker = Broker(
         {
@@ -168,7 +170,8 @@ def test_clients_get_their_tokens_and_brokers_the_keys(
         assert client.cluster().brokers
     librdkafka_round_trip(place.broker.bootstrap_servers, b"native", **translate(place.properties()))
     config = tmp_path / "client.properties"
-    config.write_text("".join(f"{name}={value}\n" for name, value in place.properties().items()))
+    properties = {**place.properties(), "sasl.login.callback.handler.class": HANDLER}
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={place.provider.url}/token"
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", allowed)
     words = ("--bootstrap-server", place.broker.bootstrap_servers, "--command-config", str(config))
@@ -187,7 +190,7 @@ def test_without_the_provider_old_logins_go_on_and_tokens_that_are_there_let_in(
         assert client.cluster().brokers, "an old login goes on"
         with Client(place.broker.bootstrap_servers, login=login) as other:
             assert other.cluster().brokers, "the token is still good, and so are the keys"
-        assert "the keys of the identity provider cannot be read" in place.broker.logs
+        noted(place.broker, "the keys of the identity provider cannot be read")
         with (
             pytest.raises(ClientError, match=r"no token: .* cannot be read: Connection refused"),
             place.client() as new,

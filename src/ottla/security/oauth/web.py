@@ -100,6 +100,8 @@ def fetch(
         reason = getattr(problem, "reason", None) or getattr(problem, "strerror", None) or problem
         if isinstance(reason, ssl.SSLError):
             reason = f"TLS: {tls_problem(reason)}"
+        elif isinstance(reason, OSError):
+            reason = reason.strerror or reason
         raise WebError(f"{url} cannot be read: {reason}") from None
 
 
