@@ -41,6 +41,7 @@ SCRAM_NUMBER: Final = 1
 LIFETIME_SHARE: Final = 0.85
 IN_FORCE_SECONDS_MAX: Final = 2.0
 LOGIN_SECONDS_MAX: Final = 10.0  # that a broker waits for one
+LINGER_SECONDS_MAX: Final = 7.0  # after all is mended
 STEPS_MAX: Final = 5
 MODULE: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -94,8 +95,8 @@ class Accounts:
         return is_calm and not self.is_changing and now > self.changed_at + IN_FORCE_SECONDS_MAX
 
 
-async def log_in(connection: WireConnection) -> float | None:
-    """When the login is to be renewed; None for never."""
+async def log_in(connection: WireConnection) -> None:
+    """For the first time, or again."""
     client = connection.client
     accounts, account = client.cluster.accounts, client.account
     assert accounts is not None
@@ -107,7 +108,8 @@ async def log_in(connection: WireConnection) -> float | None:
         connection.abandon(answer)
         raise GoneError(answer)
     seconds = answer.session_lifetime_ms / 1000
-    return client.world.now + seconds * LIFETIME_SHARE if seconds else None
+    connection.renew_at = client.world.now + seconds * LIFETIME_SHARE if seconds else None
+    connection.expires_at = client.world.now + seconds if seconds else None
 
 
 async def exchange_tokens(
@@ -208,8 +210,13 @@ class Intruder(Client):
     async def _linger(self, connection: WireConnection) -> None:
         """Begins a login and does not go on with it."""
         await connection.ask(SaslHandshakeRequest(mechanism=PLAIN), SaslHandshakeResponse, 1)
-        was_calm = not self.cluster.is_in_trouble
-        await asyncio.sleep(LOGIN_SECONDS_MAX + IN_FORCE_SECONDS_MAX)
+        was_calm, until = not self.cluster.is_in_trouble, self.world.now + LOGIN_SECONDS_MAX + IN_FORCE_SECONDS_MAX
+        mended_before = self.cluster.mended_at
+        while not connection.is_closed and self.world.now < until:
+            mended_at = self.cluster.mended_at
+            if mended_at not in (None, mended_before) and self.world.now > (mended_at or 0) + LINGER_SECONDS_MAX:
+                raise GoneError("everybody comes to an end")
+            await asyncio.sleep(0.25)
         if was_calm and not connection.is_closed:
             self.world.break_(f"{self.name}: {self._broker} waits for ever for a login")
 

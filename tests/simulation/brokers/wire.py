@@ -29,6 +29,7 @@ CONNECT_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 3.0
 MENDED_ANSWER_SECONDS: Final = 6.0  # once all is mended nobody may wait for longer
 BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2)
+LOGIN_KEYS: Final = (17, 36)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
@@ -52,7 +53,8 @@ class WireConnection:
         self._out = bytearray()
         self._correlation = 0
         self.renew_at: float | None = None  # when its login is to be repeated
-        self._login: asyncio.Task[float | None] | None = None
+        self.expires_at: float | None = None  # from when on nothing but a login is answered
+        self._login: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<WireConnection {self.client.name} to {self.broker}, {len(self.calls)} waiting>"
@@ -76,7 +78,7 @@ class WireConnection:
             self._login = self._cluster.clients.create_task(log_in(self), name=f"login of {self.client.name}")
         login = self._login
         try:
-            self.renew_at = await asyncio.shield(login)
+            await asyncio.shield(login)
         finally:
             if login.done():
                 self._login = None
@@ -96,10 +98,23 @@ class WireConnection:
         )
         frame = len(frame).to_bytes(4, "big") + frame
         future: asyncio.Future[R] = self._cluster.clients.create_future()
+        if key not in LOGIN_KEYS and self.expires_at is not None and self._cluster.world.now > self.expires_at:
+            self._expect_refusal(future, type(request).__name__)
         self.calls.append((key, version, self._correlation, response, future))
         self._out += frame if cut_at is None else frame[:cut_at]
         self.on_writable()
         return future
+
+    def _expect_refusal(self, future: asyncio.Future[Any], name: str) -> None:
+        """Its login has expired. A broker that was paused may answer before it looks at the clock."""
+        if self._cluster.is_in_trouble:
+            return
+
+        def check(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled() and answer.exception() is None:
+                self._cluster.world.break_(f"{self.client.name}: {self.broker} answers {name} after the login expired")
+
+        future.add_done_callback(check)
 
     # ---- the poller
 
