@@ -1,4 +1,4 @@
-"""R1, R5 and R14 with everything on (SASL_SSL, rights, a ZooKeeper with passwords), and the way there under load."""
+"""R1, R5, R7 and R14 with everything on (SASL_SSL, rights, a ZooKeeper with logins), and the way there under load."""
 
 import json
 import random
@@ -28,6 +28,7 @@ REAUTH_MS = 5_000  # so that logins expire while brokers die
 ROUNDS: dict[str, tuple[Fault, int, float, bool]] = {
     "R1 kill leader": (fault.kill_leader, 100, SESSION_SECONDS + 3, False),
     "R5 pause leader": (fault.pause_leader, 50, 2 * SESSION_SECONDS + 3, False),
+    "R7 restart ZooKeeper": (fault.restart_zookeeper, 20, 5.0, False),  # old logins go on, and new ones are let in
     "R14 roll": (fault.roll, 20, 2.0 + 1.0, True),
 }
 
