@@ -5,15 +5,18 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from faults import cluster_faults as fault
-from faults.cluster_checker import Checker, Outcome
-from faults.cluster_faults import Fault
+from faults.cluster_checker import TOPIC, Checker, Outcome
+from faults.cluster_faults import Fault, Scene
 from faults.cluster_rounds import check_logs, rounds, run_rounds
 from faults.worker import SECURITY
+from ottla.security.certificate_authority import Issued, issue, write_secret
+from ottla.security.secure_folder import AUTHORITY_KEY
 from ottla.testing.cluster import Cluster
 from ottla.testing.security import Security
 from ottla.testing.zookeeper import ZooKeeperProcess
@@ -41,9 +44,7 @@ def clients_of(bootstrap: str, security: Security) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", ROUNDS)
-def test_nothing_is_lost_with_everything_on(cluster_factory: ClusterFactory, tmp_path: Path, name: str) -> None:
-    what, full, gap_seconds_max, has_transactions = ROUNDS[name]
+def secured_cluster(cluster_factory: ClusterFactory, tmp_path: Path) -> tuple[Cluster, Security]:
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper", users=ZOOKEEPER_USERS)
     login = {"KAFKA_OPTS": zookeeper.login_option("kafka")}
     cluster = cluster_factory(
@@ -53,7 +54,14 @@ def test_nothing_is_lost_with_everything_on(cluster_factory: ClusterFactory, tmp
         environments=dict.fromkeys((1, 2, 3), login),
     )
     assert cluster.security is not None
-    with clients_of(cluster.bootstrap, cluster.security):
+    return cluster, cluster.security
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_nothing_is_lost_with_everything_on(cluster_factory: ClusterFactory, tmp_path: Path, name: str) -> None:
+    what, full, gap_seconds_max, has_transactions = ROUNDS[name]
+    cluster, security = secured_cluster(cluster_factory, tmp_path)
+    with clients_of(cluster.bootstrap, security):
         run_rounds(
             cluster,
             tmp_path / "logs",
@@ -61,6 +69,33 @@ def test_nothing_is_lost_with_everything_on(cluster_factory: ClusterFactory, tmp
             gap_seconds_max=gap_seconds_max,
             has_transactions=has_transactions,
         )
+
+
+def test_certificates_are_renewed_under_load(cluster_factory: ClusterFactory, tmp_path: Path) -> None:
+    """Without a restart; a file that is only half there changes nothing."""
+    cluster, security = secured_cluster(cluster_factory, tmp_path)
+    folder = security.folder
+    authority = Issued(folder.authority_file.read_bytes(), (folder.path / AUTHORITY_KEY).read_bytes())
+    files = {broker.id: folder.path / f"broker-{broker.id}.pem" for broker in cluster.brokers}
+
+    def put(made: Callable[[int], bytes], said: str) -> None:
+        marks = {broker.id: broker.log_position() for broker in cluster.brokers}
+        for number, file in files.items():
+            write_secret(file, made(number))
+        for broker in cluster.brokers:
+            cluster.wait_for(lambda b=broker: said in b.logs_since(marks[b.id]), said)  # type: ignore[misc]
+
+    def renewed(number: int) -> bytes:
+        issued = issue(authority, f"broker-{number}", ("127.0.0.1", "localhost"), datetime.now(UTC))
+        return issued.key + issued.certificate
+
+    with clients_of(cluster.bootstrap, security), Checker(cluster.bootstrap, tmp_path / "logs") as checker:
+        put(renewed, "new certificates are in force")
+        put(lambda number: renewed(number)[:300], "new certificates are not used")
+        put(renewed, "new certificates are in force")
+        fault.roll(Scene(cluster, random.Random(2), TOPIC))
+        check(checker.finish(cluster))
+    check_logs(cluster)
 
 
 class GrowingCluster:
