@@ -102,6 +102,7 @@ class BrokerHost:
         self.broker: Broker | None = None
         self.lives = 0
         self.clock_step = 0.0
+        self.mistakes: dict[str, str] = {}  # settings that somebody got wrong
         self.assembly: Assembly | None = None
         self.failure: str | None = None  # why the last life ended by itself
         cluster.sockets.hosts[self.address] = self.name
@@ -121,6 +122,7 @@ class BrokerHost:
                 **self.cluster.settings,
                 "broker.id": str(self.number),
                 "listeners": f"{self.cluster.protocol}://{self.address}:{PORT}",
+                **self.mistakes,
                 "log.dirs": f"{self.cluster.disk.disk_of(self.name).folder}/logs",
             }
         )
@@ -168,6 +170,13 @@ class BrokerHost:
             return
         self.cluster.world.tell(f"{self.name} {'loses power' if with_power else 'is killed'}")
         self._end(with_power=with_power)
+
+    def correct(self) -> None:
+        """Whatever is wrong in its settings; it takes a new life."""
+        if self.mistakes:
+            self.mistakes = {}
+            self.kill()
+            self.start()
 
     def kill_after_writes(self, count: int) -> None:
         self.cluster.disk.disk_of(self.name).writes_left = count
@@ -267,6 +276,7 @@ class Cluster:
             disk.is_full = disk.refuses_sync = False
             disk.writes_left = -1
             host.resume()
+            host.correct()
             host.start()
         self.network.heal()
         for path in list(self.spoilt):

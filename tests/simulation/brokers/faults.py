@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.brokers.admin import BusyVisitor, HastyVisitor, Visitor, a_question, a_wish
 from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
-from tests.simulation.brokers.logins import Intruder, PasswordSetter
+from tests.simulation.brokers.logins import WRONG, Intruder, PasswordSetter
 from tests.simulation.brokers.network import Way
 from tests.simulation.brokers.zookeeper import HOST as STORE
 
@@ -285,6 +285,18 @@ def intrude(life: Life) -> None:
         Intruder(life.cluster, f"i{life.world.rounds}.{number}").start()
 
 
+def mistype_password(life: Life) -> None:
+    """A broker is restarted with a password with which the others do not let it in; somebody notices later."""
+    host = a_victim(life.cluster)
+    if host.mistakes:
+        return
+    life.world.tell(f"{host.name} gets a wrong password")
+    host.kill()
+    host.mistakes = dict(WRONG)
+    host.start()
+    later(life.cluster, 0.5, 2 * SESSION_SECONDS, host.correct)
+
+
 class Theme(NamedTuple):
     """What happens in a life, and how often such a life is played; 0: only where it is asked for by name."""
 
@@ -316,6 +328,10 @@ THEMES: Final[dict[str, Theme]] = {
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
     "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),
-    "logins": Theme(0, (*LOGINS, *LOGINS, *PROCESSES, *NETWORK, pause, lose_session, vanish), is_secured=True),
+    "logins": Theme(
+        0,
+        (*LOGINS, *LOGINS, mistype_password, mistype_password, *PROCESSES, *NETWORK, pause, lose_session, vanish),
+        is_secured=True,
+    ),
     "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock, visit, vanish)),
 }

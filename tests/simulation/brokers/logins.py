@@ -47,11 +47,13 @@ MODULE: Final = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="broker" password="broker-secret" user_broker="broker-secret" user_admin="admin-secret";'
 )
+JAAS: Final = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+WRONG: Final = {JAAS: MODULE.replace('password="broker-secret"', 'password="mistyped"', 1)}  # it lets others in
 SETTINGS: Final = {
     "security.inter.broker.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism.inter.broker.protocol": PLAIN,
     "sasl.enabled.mechanisms": f"{PLAIN},{SCRAM}",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": MODULE,
+    JAAS: MODULE,
     "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
