@@ -76,6 +76,7 @@ COMPILED = [
     "src/ottla/transactions/transaction.py",
     "src/ottla/base/tasks.py",
     "src/ottla/broker/context.py",
+    "src/ottla/security/acl_index.py",
     "src/ottla/security/acls.py",
     "src/ottla/security/authorizer.py",
     "src/ottla/broker/coordinators/coordinators.py",

@@ -20,6 +20,7 @@ from ottla.controller.stores.store import CreateNode, SetNode, StoreError
 from ottla.controller.stores.zookeeper.store import ZooKeeperStore
 from ottla.security.zookeeper import ZooKeeperSecurity, broker_security
 from ottla.testing.broker import Broker
+from ottla.testing.kdc import Kdc, is_installed
 from ottla.testing.zookeeper import ZooKeeperProcess
 
 SECONDS_MAX = 60.0
@@ -283,3 +284,26 @@ def test_many_answers_at_once_are_all_read(
         assert store.session_timeout_ms == 6000
 
     with_store(over_tls.connect + chroot, broker_security(ZooKeeperKeys(texts), {}), check)
+
+
+@pytest.mark.skipif(not is_installed(), reason="no krb5-kdc on this machine")
+def test_brokers_and_tools_log_in_by_kerberos(tmp_path: Path) -> None:
+    """By keytabs on both sides; when the KDC is away, who is in stays in."""
+    with Kdc() as kdc:
+        server_file, client_file = tmp_path / "server.jaas", tmp_path / "client.jaas"
+        server_file.write_text(f"Server {{ {kdc.jaas('zookeeper/localhost')} }};\n")
+        client_file.write_text(f"Client {{ {kdc.jaas('kafka')} }};\n")
+        variables = {**kdc.environment, "KAFKA_OPTS": f"-Djava.security.auth.login.config={client_file}"}
+        jaas = ("--jaas", str(server_file))
+        with ZooKeeperProcess(tmp_path / "zookeeper", options=jaas, environment=kdc.environment) as server:
+            place = f"localhost:{server.port}/kerberos"
+            settings = {"zookeeper.connect": place, "broker.id": "1", "zookeeper.set.acl": "true"}
+            with Broker(settings, environment=variables) as running:
+                shown = tool(variables, "metadata", "get", "/brokers/ids/1", "--zookeeper", place, module="main")
+                assert shown.returncode == 0, shown.stderr
+                refused = tool(kdc.environment, "metadata", "ls", "/brokers", "--zookeeper", place, module="main")
+                assert refused.returncode == 1
+                assert "admits only who logs in" in refused.stderr
+                kdc.stop()
+                with Client(running.bootstrap_servers, client_id="test") as client:
+                    Admin(client).create_topic("orders", partitions=1)

@@ -113,6 +113,22 @@ def test_rules_count_at_once_on_open_connections_and_in_fetch_sessions(
     take_all(administrator)
 
 
+def test_who_goes_on_with_the_session_of_somebody_else_has_his_own_rights(
+    administrator: Asker, address: str, ids: dict[str, UUID]
+) -> None:
+    assert ids
+    take_all(administrator)
+    first = fetch([fetching.FetchTopic(topic=HIDDEN, partitions=[fetched()])])
+    first.session_epoch = 0
+    began = administrator.ask(first, 12)
+    assert (began.session_id > 0, began.responses[0].partitions[0].error_code) == (True, 0)
+    again = fetch([])
+    again.session_id, again.session_epoch = began.session_id, 1
+    with Asker(address) as stranger:
+        answer = stranger.ask(again, 12)
+    assert answer.responses[0].partitions[0].error_code == Error.TOPIC_AUTHORIZATION_FAILED
+
+
 def test_a_filter_that_makes_no_sense_closes_the_connection(address: str) -> None:
     with Asker(address, STRANGER) as stranger:
         request = DescribeAclsRequest(resource_type_filter=0, pattern_type_filter=1, operation=1, permission_type=1)

@@ -1,8 +1,9 @@
 """Apache Kafka's own Java clients (producer, assigned consumer, AdminClient): one program, one line per check."""
 
 import json
+import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +150,24 @@ def java_results(
     bootstrap: str, kafka_jars: Path, topic_names: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """Every check's line, by name; the JVM is started once for all."""
-    messages = tmp_path_factory.mktemp("java") / "stderr.txt"
+    return run_checks(bootstrap, topic_names(), kafka_jars, tmp_path_factory.mktemp("java"))
+
+
+def run_checks(
+    bootstrap: str, prefix: str, jars: Path, folder: Path, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    messages = folder / "stderr.txt"
     command = ["java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    command += ["-cp", f"{kafka_jars}/*", str(PROGRAM), bootstrap, topic_names()]
+    command += ["-cp", f"{jars}/*", str(PROGRAM), bootstrap, prefix]
     with messages.open("w") as stderr:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=RUN_SECONDS_MAX, check=False
+            command,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+            check=False,
+            env={**os.environ, **(environment or {})},
         )
     assert done.returncode == 0, messages.read_text()[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]

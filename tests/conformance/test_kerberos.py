@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tests.certificates import Authority
 
 from conformance.kerberos_realm import (
     LOGIN,
@@ -22,6 +23,7 @@ from conformance.kerberos_realm import (
     settings,
 )
 from conformance.peer import Peer
+from ottla.client.opening import open_client
 from ottla.security.sasl.mechanism import LoginError
 from ottla.testing.broker import Broker
 from ottla.testing.child import BrokerError
@@ -53,6 +55,25 @@ def test_kafka_python(broker: Broker) -> None:
     consumer = KafkaConsumer("python", auto_offset_reset="earliest", consumer_timeout_ms=20_000, **where)
     assert next(consumer).value == b"socks"
     noted(broker, "<Identity User:alice> has logged in from 127.0.0.1 with GSSAPI")
+
+
+def test_over_tls(kdc: Kdc, tmp_path: Path) -> None:
+    """`sasl.kerberos.service.name = kafka` with `ssl.mode.enable=true`: SASL_SSL, with our own client too."""
+    authority = Authority()
+    trusted = authority.certificate_pem(tmp_path / "authority.pem")
+    own = {name.replace("sasl_plaintext", "sasl_ssl"): value for name, value in settings(kdc).items()}
+    tls = {"ssl.keystore.location": authority.issue("broker").pem(tmp_path / "broker.pem"), "ssl.keystore.type": "PEM"}
+    tls |= {"ssl.truststore.location": trusted, "ssl.truststore.type": "PEM"}
+    listener = {"listeners": "SASL_SSL://localhost:0", "security.inter.broker.protocol": "SASL_SSL"}
+    with Broker({**own, **tls, **listener}) as secured:
+        words = {**LOGIN, "security_protocol": "SASL_SSL", "ssl_cafile": trusted}
+        producer = KafkaProducer(bootstrap_servers=secured.bootstrap_servers, **words)
+        producer.send("orders", b"safe").get(timeout=20)
+        producer.close()
+        properties = {"ssl.mode.enable": "true", "sasl.kerberos.service.name": "kafka", "ssl.truststore.type": "PEM"}
+        properties |= {"ssl.truststore.location": trusted, "sasl.jaas.config": kdc.jaas("alice")}
+        with open_client(secured.bootstrap_servers, properties) as client:
+            assert client.cluster().brokers
 
 
 def test_aiokafka(broker: Broker) -> None:

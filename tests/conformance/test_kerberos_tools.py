@@ -7,9 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from conformance.kerberos_realm import SERVICE, living_in, noted, settings
+from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.reading import read_range
@@ -161,6 +165,30 @@ def test_what_pipelines_read_with(folder: Folder) -> None:
     with living_in(folder.kdc):
         batches = list(read_range(Range("piped", 0, 0, 3), options))
     assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"one", b"two", b"three"]
+
+
+def test_what_pipelines_write_with(folder: Folder) -> None:
+    """The writer of Spark's tasks, with the same properties: at least once, and nothing else."""
+    folder.put_jaas("yann")
+    folder.good("topics", "create", "written", "--partitions", "2")
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": folder.kdc.jaas("yann")}
+    login |= {"sasl.kerberos.service.name": "kafka"}
+    servers = folder.broker.bootstrap_servers
+    with living_in(folder.kdc):
+        sink = AtLeastOnceTopic("written", servers, login)
+        target = sink.target()
+        assert target.record_bytes_max == 1_048_588
+        values = [b"%d" % number for number in range(1_000)]
+        rows = pa.RecordBatch.from_pydict({"value": values, "key": values})
+        headed = rows.append_column("timestamp_ms", pa.array([1_700_000_000_000] * 1_000, pa.int64()))
+        report = send_all(iter([rows, headed]), producer_settings(sink.client(), target), target)
+        assert report == (2_000, 0)
+        with pytest.raises(SinkError, match="delivery: at-least-once"):
+            ExactlyOnceTopic("written", servers, login).target()
+        with pytest.raises(SinkError, match="topic nowhere cannot be looked at"):
+            AtLeastOnceTopic("nowhere", servers, login).target()
+    lines = folder.good("consume", "written", "--from-beginning", "--until-end").splitlines()
+    assert sorted(lines) == sorted(value.decode() for value in values * 2)
 
 
 def test_the_doctor_logs_in_at_every_broker(folder: Folder) -> None:

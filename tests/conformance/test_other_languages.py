@@ -1,13 +1,24 @@
-"""Clients that need node or go: `pytest -m other_languages` (a bare machine has neither)."""
+"""Clients that need node or go: `pytest -m other_languages` (a bare machine has neither).
+
+Each through two doors: that of everybody, and SASL_SSL with a login by SCRAM. Java's checks go through the second, too.
+"""
 
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+
+from conformance.test_java import EXPECTED, run_checks
+from conftest import FOREIGN_BOOTSTRAP
+from ottla.client.opening import open_client
+from ottla.client.quotas import Upsertion, alter_scram
+from ottla.security.secure_folder import ADMIN
+from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.other_languages
 
@@ -15,10 +26,48 @@ HERE = Path(__file__).parent
 RUN_SECONDS_MAX = 300
 
 
-def run(command: list[str], folder: Path) -> str:
+class Door(NamedTuple):
+    """Where clients connect, and what they need for it."""
+
+    bootstrap: str
+    environment: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def secured_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with Broker(security="SASL_SSL") as broker:
+        assert broker.security is not None
+        password = broker.security.folder.password(ADMIN)
+        with open_client(broker.bootstrap_servers, broker.security.properties) as client:
+            alter_scram(client, ADMIN, [Upsertion("SCRAM-SHA-512", 4096, password.encode())], [])
+        properties = tmp_path_factory.mktemp("door") / "client.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in broker.security.properties.items()))
+        yield Door(
+            broker.bootstrap_servers,
+            {
+                "OTTLA_TEST_CA": str(broker.security.folder.authority_file),
+                "OTTLA_TEST_USER": ADMIN,
+                "OTTLA_TEST_PASSWORD": password,
+                "OTTLA_TEST_CLIENT_PROPERTIES": str(properties),
+            },
+        )
+
+
+@pytest.fixture(params=["PLAINTEXT", "SASL_SSL"])
+def door(request: pytest.FixtureRequest) -> Door:
+    if request.param == "PLAINTEXT":
+        return Door(request.getfixturevalue("bootstrap"), {})
+    if FOREIGN_BOOTSTRAP:
+        pytest.skip("its listeners are not ours to set")
+    found: Door = request.getfixturevalue("secured_door")
+    return found
+
+
+def run(command: list[str], folder: Path, door: Door | None = None) -> str:
     assert shutil.which(command[0]), f"{command[0]} is not installed"
+    environment = {**os.environ, **(door.environment if door is not None else {})}
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False, env=dict(os.environ)
+        command, cwd=folder, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False, env=environment
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
@@ -31,9 +80,9 @@ def workshop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
-def test_kafkajs(workshop: Path, bootstrap: str, topic_name: str) -> None:
+def test_kafkajs(workshop: Path, door: Door, topic_name: str) -> None:
     run(["npm", "install", "--no-audit", "--no-fund", "--silent"], workshop)
-    seen: dict[str, Any] = json.loads(run(["node", "round_trip.js", bootstrap, topic_name], workshop))
+    seen: dict[str, Any] = json.loads(run(["node", "round_trip.js", door.bootstrap, topic_name], workshop, door))
     assert seen == {
         "created": True,
         "createdAgain": False,
@@ -42,7 +91,7 @@ def test_kafkajs(workshop: Path, bootstrap: str, topic_name: str) -> None:
         "offsets": [[0, "0", "26"], [1, "0", "25"]],
         "later": [[0, "26"], [1, "25"]],
         "partitions": 2,
-        "brokers": [[1, bootstrap]],
+        "brokers": [[1, door.bootstrap]],
         "controller": 1,
         "retention": ["777777"],
         "listed": True,
@@ -50,9 +99,9 @@ def test_kafkajs(workshop: Path, bootstrap: str, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("workshop", ["kafkajs"], indirect=True)
-def test_kafkajs_in_groups_and_transactions(workshop: Path, bootstrap: str, topic_name: str) -> None:
+def test_kafkajs_in_groups_and_transactions(workshop: Path, door: Door, topic_name: str) -> None:
     run(["npm", "install", "--no-audit", "--no-fund", "--silent"], workshop)
-    assert json.loads(run(["node", "groups.js", bootstrap, topic_name], workshop)) == {
+    assert json.loads(run(["node", "groups.js", door.bootstrap, topic_name], workshop, door)) == {
         "read": 100,
         "copied": 100,
         "aborted": True,
@@ -66,9 +115,9 @@ def test_kafkajs_in_groups_and_transactions(workshop: Path, bootstrap: str, topi
 
 
 @pytest.mark.parametrize("workshop", ["franz_go"], indirect=True)
-def test_franz_go(workshop: Path, bootstrap: str, topic_name: str) -> None:
+def test_franz_go(workshop: Path, door: Door, topic_name: str) -> None:
     run(["go", "mod", "tidy"], workshop)
-    seen: dict[str, Any] = json.loads(run(["go", "run", ".", bootstrap, topic_name], workshop))
+    seen: dict[str, Any] = json.loads(run(["go", "run", ".", door.bootstrap, topic_name], workshop, door))
     already_there = seen.pop("created again")
     assert already_there.startswith("TOPIC_ALREADY_EXISTS")
     assert seen == {
@@ -88,12 +137,21 @@ def test_franz_go(workshop: Path, bootstrap: str, topic_name: str) -> None:
 
 
 @pytest.mark.parametrize("workshop", ["sarama"], indirect=True)
-def test_sarama(workshop: Path, bootstrap: str, topic_name: str) -> None:
+def test_sarama(workshop: Path, door: Door, topic_name: str) -> None:
     run(["go", "mod", "tidy"], workshop)
-    assert json.loads(run(["go", "run", ".", bootstrap, topic_name], workshop)) == {
+    assert json.loads(run(["go", "run", ".", door.bootstrap, topic_name], workshop, door)) == {
         "read": 300,
         "copied": 300,
         "committed": 300,
         "readers": [100, 100, 100],
         "copiers": [100, 100, 100],
     }
+
+
+@pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
+def test_java_over_sasl_ssl(secured_door: Door, kafka_jars: Path, tmp_path: Path) -> None:
+    """All of test_java.py once more."""
+    found = run_checks(secured_door.bootstrap, "secured", kafka_jars, tmp_path, secured_door.environment)
+    failed = {name: line["error"] for name, line in found.items() if "error" in line}
+    assert not failed
+    assert {name: found[name]["result"] for name in EXPECTED} == EXPECTED

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jwt
+import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
@@ -28,6 +29,9 @@ from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram
+from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
+from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import read_options
@@ -300,6 +304,20 @@ def test_a_query_reads_through_the_same_door(secured: Secured) -> None:
         cluster.close()
     batches = list(read_range(Range("t", 0, 0, end), options))
     assert b"query" in [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_a_sink_writes_through_the_same_door(secured: Secured) -> None:
+    """With Java's names for the login, as the source takes them."""
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
+    login["sasl.jaas.config"] = f'{SCRAM} username="admin" password="{PASSWORD}";'
+    before = ExactlyOnceTopic("t", secured.address, login).record_count()
+    sink = AtLeastOnceTopic("t", secured.address, login)
+    target = sink.target()
+    rows = pa.RecordBatch.from_pydict({"value": [b"one", b"two"]})
+    assert send_all(iter([rows]), producer_settings(sink.client(), target), target) == (2, 0)
+    assert ExactlyOnceTopic("t", secured.address, login).record_count() == before + 2
+    with pytest.raises(SinkError, match=r"sasl\.jaas\.config"):
+        AtLeastOnceTopic("t", secured.address, {**login, "sasl.jaas.config": "nonsense"}).client()
 
 
 @pytest.mark.parametrize(

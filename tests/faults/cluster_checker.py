@@ -23,7 +23,7 @@ from faults.crew import Crew, group_places, wait_for_copies
 from faults.history import History, Place, violations
 from faults.loads import LIBRDKAFKA, ConfluentLoad, Reader, read_everything
 from faults.transaction_history import Logs, transaction_violations
-from faults.worker import INPUT, LEDGER, OUTPUT, READERS
+from faults.worker import INPUT, LEDGER, OUTPUT, READERS, security_of
 from faults.worker import PARTITIONS as WORKER_PARTITIONS
 
 TOPIC = "checked"
@@ -211,7 +211,7 @@ class Checker:
 
 
 def make_topics(bootstrap: str, topics: dict[str, int], replicas: int, settings: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, **LIBRDKAFKA})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **LIBRDKAFKA, **security_of(bootstrap)})
     wanted = [NewTopic(name, count, replicas, config=settings) for name, count in topics.items()]
     for future in admin.create_topics(wanted, operation_timeout=30).values():
         future.result(60)
@@ -237,7 +237,12 @@ def check_replicas(cluster: Replicas, places: Iterable[Place], seconds_max: floa
 
 def end_offset(bootstrap: str, place: Place) -> int:
     """The high watermark, as a reader of everything is told."""
-    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "nobody", **LIBRDKAFKA}
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "nobody",
+        **LIBRDKAFKA,
+        **security_of(bootstrap),
+    }
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
     deadline = time.monotonic() + READ_SECONDS_MAX
     with contextlib.closing(consumer):

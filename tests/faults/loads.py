@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from kafka import KafkaProducer
 
 from faults.history import History, Place, Stored
+from faults.worker import security_of
 
 FLUSH_SECONDS_MAX = 60.0
 # A broker that is away is no news here: errors of single records and partitions are what counts.
@@ -74,6 +75,7 @@ class ConfluentLoad(Load):
                 "linger.ms": 2,
                 "retry.backoff.ms": 20,
                 **LIBRDKAFKA,
+                **security_of(self.bootstrap),
                 **self.settings,
             }
         )
@@ -227,5 +229,6 @@ def make_consumer(bootstrap: str) -> Consumer:
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 20,
             **LIBRDKAFKA,
+            **security_of(bootstrap),
         }
     )

@@ -6,6 +6,7 @@ that was killed is known up to its last line. SIGTERM lets it finish what it has
 
 import contextlib
 import json
+import os
 import random
 import signal
 import sys
@@ -30,6 +31,14 @@ CLIENT = {
     "error_cb": lambda _: None,
     "metadata.recovery.strategy": "none",  # see transaction_clients.py
 }
+
+SECURITY = "OTTLA_FAULTS_SECURITY"  # the variable that tells how to log in, by bootstrap.servers
+
+
+def security_of(bootstrap: str) -> dict[str, str]:
+    """What librdkafka must be told to get in there."""
+    found: dict[str, str] = json.loads(os.environ.get(SECURITY, "{}")).get(bootstrap, {})
+    return found
 
 
 class Worker:
@@ -65,6 +74,7 @@ class Worker:
                     "transaction.timeout.ms": 5000,
                     "linger.ms": 1,
                     **CLIENT,
+                    **security_of(self.bootstrap),
                 }
             )
             try:
@@ -245,6 +255,7 @@ def group_settings(bootstrap: str, group: str) -> dict[str, Any]:
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 20,
         **CLIENT,
+        **security_of(bootstrap),
     }
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from ottla.base import tasks
 from ottla.base.broker_keys.security import parse_principals
 from ottla.broker.node import Node
+from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.security.authorizer import Authorizer
 from ottla.security.denials import DenialLog
@@ -22,10 +26,25 @@ def start_authorizer(node: Node) -> Authorizer | None:
         is_permissive=is_permissive,
         denials=DenialLog(node.clock.monotonic_ms, is_permissive=is_permissive),
     )
+    follow_acls(node.images, authorizer)
+    return authorizer
+
+
+def follow_acls(images: ImageHolder, authorizer: Authorizer) -> None:
+    """Tell it of every change from now on; thousands of rules take a while, in which others are served."""
 
     def on_image(old: MetadataImage, new: MetadataImage) -> None:
-        if new.acls is not old.acls:
-            authorizer.take(new.acls, new.changed_acls_since(old))
+        if new.acls is old.acls:
+            return
+        is_settling = not authorizer.is_settled
+        authorizer.take(new.acls, new.changed_acls_since(old))
+        if not authorizer.is_settled and not is_settling:
+            tasks.start(settle(authorizer), "indexing access rules")
 
-    node.images.on_image(on_image)
-    return authorizer
+    images.on_image(on_image)
+
+
+async def settle(authorizer: Authorizer) -> None:
+    while not authorizer.is_settled:
+        authorizer.settle()
+        await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
+from ottla.network.connection import ClientFacts
 from ottla.replication.partition import Partition
 
 NO_SESSION: Final = 0
@@ -39,6 +40,8 @@ class FetchPartition:
         self.last_fetched_epoch = -1  # this and the next are of followers only
         self.log_start_offset = -1
         self.partition: Partition | None = None  # looked up at the first use, and again when it is gone
+        self.granted_to: ClientFacts | None = None  # who may read it, by the …
+        self.granted_by = -1  # … generation of the rules that said so
         self.sent_high_watermark = UNKNOWN
         self.sent_log_start_offset = UNKNOWN
 

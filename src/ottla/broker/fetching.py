@@ -94,6 +94,7 @@ class Fetch:
         self.found_bytes = 0
         self.has_error = False
         self._waiting: WaitingFetch | None = None
+        self._before: FetchPartition | None = None  # the one that was looked for last
         self._woken: asyncio.Future[None] | None = None  # the same for one that reads in slices
         self._deadline: asyncio.TimerHandle | None = None
         self._until = 0.0  # by the clock of the loop
@@ -402,8 +403,9 @@ class Fetch:
             asked.partition.traffic.refuse_read(error)
 
     def _partition(self, asked: FetchPartition) -> Partition:
-        if self.context.broker.authorizer is not None and not may_fetch(self.context, self.replica, asked):
+        if not may_fetch(self.context, self.replica, asked, self._before):
             raise KafkaError(Error.TOPIC_AUTHORIZATION_FAILED)
+        self._before = asked
         partition = asked.partition
         if partition is None or partition.is_deleted:
             partition = asked.partition = self._look_up(asked)

@@ -59,6 +59,7 @@ OAUTH_OPTIONS = {
     "clientId": "sasl.oauthbearer.client.id",
     "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
+    "ssl.truststore.location": "https.ca.location",  # of the identity provider; PEM, librdkafka knows nothing else
 }
 KERBEROS_OPTIONS = {
     "keyTab": "sasl.kerberos.keytab",

@@ -30,12 +30,14 @@ RENAMED: Final = {
 # Done here, done by kafka-python in its own way, or of no meaning to it.
 LEFT_OUT: Final = frozenset(
     {
+        "delivery.report.only.error",
         "enable.auto.commit",
         "enable.auto.offset.store",
         "enable.partition.eof",
         "error_cb",
         "fetch.queue.backoff.ms",
         "log_level",
+        "on_delivery",
         "partitioner",
         "queue.buffering.max.kbytes",
         "queue.buffering.max.messages",
@@ -75,8 +77,7 @@ def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Calla
     except ImportError:
         raise KafkaPythonError(MISSING) from None
     register_sasl_mechanism(GSSAPI, _mechanism, overwrite=True)
-    name, made = ("KafkaProducer", Producer) if kind == "Producer" else ("KafkaConsumer", Consumer)
-    inner = getattr(kafka, name)
+    inner = kafka.KafkaProducer if kind == "Producer" else kafka.KafkaConsumer
     words = translated(settings, inner.DEFAULT_CONFIG, on_unknown)
     texts = {key: value for key, value in settings.items() if isinstance(value, str)}
     try:
@@ -92,7 +93,9 @@ def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Calla
         room_ms = times["delivery_timeout_ms"] - times["linger_ms"]
         words["request_timeout_ms"] = max(1, min(times["request_timeout_ms"], room_ms))
     try:
-        return made(library, inner(**words))
+        if kind == "Producer":
+            return Producer(library, inner(**words), settings.get("on_delivery"))
+        return Consumer(library, inner(**words))
     except (AssertionError, ValueError, kafka.errors.KafkaError) as problem:
         raise KafkaPythonError(f"kafka-python cannot be used like this: {problem}") from None
 

@@ -28,9 +28,11 @@ WAITING_MAX: Final = 100_000
 class Producer:
     """What our tools use of confluent_kafka's Producer."""
 
-    def __init__(self, library: Any, inner: Any) -> None:
+    def __init__(self, library: Any, inner: Any, on_delivery: Callable[[Any, Any], None] | None = None) -> None:
+        """`on_delivery` is told of records that nobody else asks about."""
         self._library = library
         self._inner = inner
+        self._on_delivery = on_delivery or _nobody
         self._waiting = 0
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -55,9 +57,22 @@ class Producer:
         except (AssertionError, TypeError, ValueError, KafkaError) as problem:
             raise self._library.KafkaException(self._error(problem)) from None
         self._waiting += 1
-        tell = on_delivery or _nobody
+        tell = on_delivery or self._on_delivery
         future.add_callback(lambda _: self._events.put(lambda: tell(None, None)))
         future.add_errback(lambda problem: self._events.put(lambda: tell(self._error(problem), None)))
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> int:
+        """How many were taken; the others have an `_error`."""
+        taken = 0
+        for message in messages:
+            try:
+                self.produce(topic, message.get("value"), message.get("key"), message.get("partition", partition))
+                taken += 1
+            except BufferError:
+                message["_error"] = self._library.KafkaError(self._library.KafkaError._QUEUE_FULL)
+            except self._library.KafkaException as problem:
+                message["_error"] = problem.args[0]
+        return taken
 
     def poll(self, seconds: float = 0) -> int:
         """Reports deliveries; waits for the first if there is none."""

@@ -242,8 +242,11 @@ class MetadataImage:
         new = self._next()
         new.acls, new.changed_acls = acls, frozenset(changed)
         if versions is not None:
-            kept = {pattern: version for pattern, version in self.acl_versions.items() if pattern not in changed}
-            new.acl_versions = {**kept, **versions}
+            known = {**self.acl_versions, **versions}
+            for pattern in changed:  # those alone: to look at all of them takes long where there are many
+                if pattern not in versions:
+                    known.pop(pattern, None)
+            new.acl_versions = known
         return new
 
     def with_user_configs(self, changed: Mapping[str, Mapping[str, str] | None]) -> MetadataImage:

@@ -1,4 +1,4 @@
-"""Access rules (ACLs): what one is, which of them a filter means, and an index that finds the one that decides.
+"""Access rules (ACLs): what one is, what it is about, and which of them a filter means.
 
 Pure. The rules are those of Kafka's StandardAuthorizer:
 
@@ -7,8 +7,6 @@ Pure. The rules are those of Kafka's StandardAuthorizer:
 2. Who may READ, WRITE, DELETE or ALTER may DESCRIBE, and who may ALTER_CONFIGS may DESCRIBE_CONFIGS. Nothing follows
    from a denial but itself.
 3. A literal rule named `*` is about every resource of its type, a prefixed one about all names that begin so.
-
-A lookup costs the number of different lengths that prefixes have, and never the number of rules.
 """
 
 from __future__ import annotations
@@ -69,6 +67,7 @@ class AclBinding(NamedTuple):
 Entries = frozenset[AccessControlEntry]
 Acls = Mapping[ResourcePattern, Entries]  # no pattern without entries
 
+NO_ENTRIES: Final[Entries] = frozenset()
 # What a node that cannot be read stands for: nobody knows whom it denied something, so it denies everything.
 DENY_ALL: Final = frozenset({AccessControlEntry(ANYBODY, WILDCARD, Operation.ALL, Permission.DENY)})
 
@@ -115,14 +114,6 @@ class AclFilter(NamedTuple):
         return {pattern: entries for pattern, entries in found.items() if entries}
 
 
-class Verdict(NamedTuple):
-    """What the rules say; `binding` is the one that decides, if one does."""
-
-    is_allowed: bool
-    binding: AclBinding | None
-    has_rules: bool  # whether the resource has any, about whomever
-
-
 def is_about(pattern: ResourcePattern, name: str) -> bool:
     """Rule 3."""
     if pattern.pattern_type == PatternType.PREFIXED:
@@ -132,7 +123,7 @@ def is_about(pattern: ResourcePattern, name: str) -> bool:
 
 def is_for(entry: AccessControlEntry, host: str, operation: int) -> bool:
     """Whether a rule of the right principal and resource is about this host and operation (rule 2)."""
-    if entry.host not in (WILDCARD, host):
+    if canonical_host(entry.host) not in (WILDCARD, host):
         return False
     if entry.operation in (Operation.ALL, operation):
         return True
@@ -147,122 +138,6 @@ def canonical_host(host: str) -> str:
         return str(ip_address(host))
     except ValueError:
         return host
-
-
-ByPrincipal = dict[str, list[AccessControlEntry]]
-
-
-class TypeRules:
-    """All rules about one type of resource."""
-
-    def __init__(self) -> None:
-        self.literal: dict[str, ByPrincipal] = {}
-        self.prefixed: dict[str, ByPrincipal] = {}
-        self.patterns_by_principal: dict[str, dict[ResourcePattern, None]] = {}
-        self.prefix_lengths: list[int] = []
-        self._length_counts: dict[int, int] = {}
-
-    def put(self, pattern: ResourcePattern, entries: Entries) -> None:
-        """The whole new set of rules of one pattern; none at all removes it."""
-        is_prefixed = pattern.pattern_type == PatternType.PREFIXED
-        table = self.prefixed if is_prefixed else self.literal
-        before = table.pop(pattern.name, {})
-        for principal in before:
-            patterns = self.patterns_by_principal[principal]
-            del patterns[pattern]
-            if not patterns:
-                del self.patterns_by_principal[principal]
-        if entries:
-            now: ByPrincipal = {}
-            for entry in sorted(entries):
-                known = entry._replace(host=canonical_host(entry.host))
-                now.setdefault(entry.principal, []).append(known)
-            table[pattern.name] = now
-            for principal in now:
-                self.patterns_by_principal.setdefault(principal, {})[pattern] = None
-        if is_prefixed and bool(before) != bool(entries):
-            self._count(len(pattern.name), 1 if entries else -1)
-
-    def _count(self, length: int, change: int) -> None:
-        count = self._length_counts.get(length, 0) + change
-        if count:
-            self._length_counts[length] = count
-        else:
-            del self._length_counts[length]
-        self.prefix_lengths = sorted(self._length_counts)
-
-    def about(self, name: str) -> list[tuple[str, PatternType, ByPrincipal]]:
-        """The rules that this resource has: those of its own name, those of all, those of its beginnings."""
-        found = []
-        for literal in (name, WILDCARD) if name != WILDCARD else (name,):
-            rules = self.literal.get(literal)
-            if rules is not None:
-                found.append((literal, PatternType.LITERAL, rules))
-        for length in self.prefix_lengths:
-            if length > len(name):
-                break
-            prefix = name[:length]
-            rules = self.prefixed.get(prefix)
-            if rules is not None:
-                found.append((prefix, PatternType.PREFIXED, rules))
-        return found
-
-
-class AclIndex:
-    """Rules, found by what somebody wants to do. Changed by `put` alone."""
-
-    def __init__(self, acls: Acls | None = None) -> None:
-        self._types = [TypeRules() for _ in ResourceType]
-        for pattern, entries in (acls or {}).items():
-            self.put(pattern, entries)
-
-    def put(self, pattern: ResourcePattern, entries: Entries) -> None:
-        """The whole new set of rules of one pattern; none at all removes it."""
-        self._types[pattern.resource_type].put(pattern, entries)
-
-    def judge(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Verdict:
-        """Rule 1, but for super users and what holds without rules: that is not the index's affair."""
-        allowing: AclBinding | None = None
-        about = self._types[resource_type].about(name)
-        for pattern_name, pattern_type, rules in about:
-            for who in (principal, ANYBODY):
-                for entry in rules.get(who, ()):
-                    if not is_for(entry, host, operation):
-                        continue
-                    pattern = ResourcePattern(ResourceType(resource_type), pattern_name, pattern_type)
-                    if entry.permission != Permission.ALLOW:
-                        return Verdict(False, AclBinding(pattern, entry), True)
-                    allowing = allowing or AclBinding(pattern, entry)
-        return Verdict(allowing is not None, allowing, bool(about))
-
-    def allows_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether there is a resource of the type to which this may be done, whether it exists or not.
-
-        Only rules about the very operation count, or about all of them. A rule that allows is worth nothing if one that
-        denies is about everything that it allows: about all names, the same name, or a beginning of it.
-        """
-        rules = self._types[resource_type]
-        denied: set[tuple[PatternType, str]] = set()
-        allowed: set[tuple[PatternType, str]] = set()
-        for who in dict.fromkeys((principal, ANYBODY)):
-            for pattern in rules.patterns_by_principal.get(who, ()):
-                table = rules.prefixed if pattern.pattern_type == PatternType.PREFIXED else rules.literal
-                for entry in table[pattern.name][who]:
-                    if entry.host in (WILDCARD, host) and entry.operation in (Operation.ALL, operation):
-                        side = allowed if entry.permission == Permission.ALLOW else denied
-                        side.add((pattern.pattern_type, pattern.name))
-        if (PatternType.LITERAL, WILDCARD) in denied:
-            return False
-        if (PatternType.LITERAL, WILDCARD) in allowed:
-            return True
-        return any(not is_dominated(kind, name, denied) for kind, name in allowed)
-
-
-def is_dominated(kind: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether a rule that denies is about all that this one allows."""
-    if kind == PatternType.LITERAL and (kind, name) in denied:
-        return True
-    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
 
 
 def acls_of(bindings: Iterable[AclBinding]) -> Acls:

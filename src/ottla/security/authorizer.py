@@ -1,7 +1,10 @@
 """Who may do what: the broker's authorizer, switched on with `authorizer.class.name`.
 
-Answers come from a table of earlier ones: it is thrown away as a whole when rules change, and when it is full. In
-permissive mode nobody is refused anything, and what would be refused is noted.
+In permissive mode nobody is refused anything, and what would be refused is noted.
+
+Thousands of new rules are put into the index a few at a time (`settle`), since others have to be served. They count at
+once all the same: whoever asks about a resource has its rules put first. Only the question whether there is any
+resource at all (`is_any_granted`) is answered by those that are there already, until all are.
 """
 
 from __future__ import annotations
@@ -9,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ottla.base.security import Operation, ResourceType
-from ottla.security.acls import AclBinding, AclIndex, Acls, ResourcePattern
+from ottla.base.security import WILDCARD, Operation, PatternType, ResourceType
+from ottla.security.acl_index import AclIndex
+from ottla.security.acls import NO_ENTRIES, AclBinding, Acls, ResourcePattern
 from ottla.security.denials import Denial, DenialLog
 
-DECISIONS_MAX: Final = 50_000
-NAME_LENGTH_MAX: Final = 300  # of what is kept in the table; a topic's name has at most 249 characters
+PUT_AT_ONCE: Final = 300  # patterns: a millisecond
+ANSWERS_MAX: Final = 10_000  # about resources of a whole type, which may take a look at all rules
 ANY_NAME: Final = "hardcode"  # what Kafka asks about to learn whether somebody may do something to anything
 
 
@@ -37,21 +41,23 @@ class Authorizer:
         allows_without_rules: bool = False,
         is_permissive: bool = False,
         denials: DenialLog | None = None,
+        put_at_once: int = PUT_AT_ONCE,
     ) -> None:
         self.super_users = frozenset(super_users)
         self.allows_without_rules = allows_without_rules
         self.is_permissive = is_permissive
         self._denials = denials
+        self._put_at_once = put_at_once
         self._acls = acls
         self._index = AclIndex(acls)
-        # By resource type and operation; numbers are cheaper places in a list than parts of a key.
-        self._decisions: list[list[dict[tuple[str, str, str], bool]]] = []
-        self._count = 0
-        self._forget()
+        self._waiting: set[ResourcePattern] = set()  # whose rules the index does not have yet
+        self._waiting_lengths: list[int] = []  # of the prefixes among them
+        self._any_answers: dict[tuple[str, str, int, int], bool] = {}
+        self.generation = 0  # of the rules: what was granted in another one is to be asked again
 
     def __repr__(self) -> str:
         mode = "permissive" if self.is_permissive else "enforcing"
-        return f"<Authorizer {mode} patterns={len(self._acls)} decisions={self._count}>"
+        return f"<Authorizer {mode} patterns={len(self._acls)} waiting={len(self._waiting)}>"
 
     @property
     def acls(self) -> Acls:
@@ -63,33 +69,68 @@ class Authorizer:
         if changed is None:
             changed = [pattern for pattern in acls if acls[pattern] != before.get(pattern)]
             changed += [pattern for pattern in before if pattern not in acls]
-        for pattern in changed:
-            self._index.put(pattern, acls.get(pattern, frozenset()))
+        changed = frozenset(changed)
         self._acls = acls
-        self._forget()
+        self.generation += 1
+        self._any_answers.clear()
+        self._waiting |= changed
+        if len(changed) <= self._put_at_once:
+            self._put(changed)
+        if self._waiting:
+            lengths = {len(name) for _, name, pattern_type in changed if pattern_type == PatternType.PREFIXED}
+            self._waiting_lengths = sorted(lengths.union(self._waiting_lengths))
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._waiting
+
+    def settle(self) -> None:
+        """Put some of the rules that wait into the index; to be called until `is_settled`."""
+        self._put([pattern for pattern, _ in zip(self._waiting, range(self._put_at_once))])  # noqa: B905
+
+    def _settle_about(self, resource_type: ResourceType, name: str) -> None:
+        """The rules that one resource has."""
+        kind = ResourceType(resource_type)
+        about = [ResourcePattern(kind, name), ResourcePattern(kind, WILDCARD)]
+        about += [
+            ResourcePattern(kind, name[:length], PatternType.PREFIXED)
+            for length in self._waiting_lengths
+            if length <= len(name)
+        ]
+        self._put([pattern for pattern in dict.fromkeys(about) if pattern in self._waiting])
+
+    def _put(self, patterns: Iterable[ResourcePattern]) -> None:
+        for pattern in patterns:
+            self._index.put(pattern, self._acls.get(pattern, NO_ENTRIES))
+            self._waiting.discard(pattern)
+        if not self._waiting:
+            self._waiting_lengths = []
+            self._any_answers.clear()
 
     def is_granted(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
         """What the rules say."""
-        known = self._decisions[resource_type][operation]
-        key = (principal, host, name)
-        decision = known.get(key)
-        if decision is None:
-            decision = self.explain(principal, host, operation, resource_type, name).is_allowed
-            self._note(known, key, decision)
-        return decision
+        if principal in self.super_users:
+            return True
+        if self._waiting:
+            self._settle_about(resource_type, name)
+        if self._index.allows(principal, host, operation, resource_type, name):
+            return True
+        return self.allows_without_rules and not self._index.has_rules(resource_type, name)
 
     def is_any_granted(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether there is a resource of the type to which this may be done, whether it exists or not."""
-        known = self._decisions[resource_type][operation]
-        key = (principal, host, "")  # the name of no resource
-        decision = known.get(key)
-        if decision is None:
-            decision = self.explain(principal, host, operation, resource_type, ANY_NAME).is_allowed
-            decision = decision or self._index.allows_any(principal, host, operation, resource_type)
-            self._note(known, key, decision)
-        return decision
+        if self.is_granted(principal, host, operation, resource_type, ANY_NAME):
+            return True
+        key = (principal, host, int(operation), int(resource_type))
+        answer = self._any_answers.get(key)
+        if answer is None:
+            answer = self._index.allows_any(principal, host, operation, resource_type)
+            if len(self._any_answers) >= ANSWERS_MAX:
+                self._any_answers.clear()
+            self._any_answers[key] = answer
+        return answer
 
     def refuses(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str, api: str
@@ -106,24 +147,8 @@ class Authorizer:
         """The answer with its reason; slower."""
         if principal in self.super_users:
             return Explanation(True, "SuperUser")
-        verdict = self._index.judge(principal, host, operation, resource_type, name)
-        if verdict.binding is not None:
-            return Explanation(verdict.is_allowed, f"MatchingAcl(acl={verdict.binding})", verdict.binding)
-        if verdict.has_rules or not self.allows_without_rules:
-            return Explanation(False, "DefaultDeny")
-        return Explanation(True, "DefaultAllow")
-
-    def _note(self, known: dict[tuple[str, str, str], bool], key: tuple[str, str, str], decision: bool) -> None:
-        if len(key[2]) > NAME_LENGTH_MAX:
-            return
-        if self._count >= DECISIONS_MAX:
-            for row in self._decisions:
-                for table in row:
-                    table.clear()
-            self._count = 0
-        known[key] = decision
-        self._count += 1
-
-    def _forget(self) -> None:
-        self._decisions = [[{} for _ in Operation] for _ in ResourceType]
-        self._count = 0
+        is_allowed = self.is_granted(principal, host, operation, resource_type, name)
+        binding = self._index.deciding(principal, host, operation, resource_type, name)
+        if binding is not None:
+            return Explanation(is_allowed, f"MatchingAcl(acl={binding})", binding)
+        return Explanation(is_allowed, "DefaultAllow" if is_allowed else "DefaultDeny")

@@ -2,7 +2,8 @@
 
 Rules:
 1. As in Java, the login is the section Client of the file that KAFKA_OPTS=-Djava.security.auth.login.config names
-   (`zookeeper.sasl.clientconfig` names another section, `zookeeper.sasl.client=false` is no login at all).
+   (`zookeeper.sasl.clientconfig` names another section, `zookeeper.sasl.client=false` is no login at all): a password
+   (DigestLoginModule), or Kerberos (Krb5LoginModule) at the service `zookeeper.sasl.client.username`, or zookeeper.
 2. TLS is what the settings `zookeeper.ssl.*` say, else Java's properties of the same meaning in KAFKA_OPTS.
 3. The name of the host is checked, unless zookeeper.ssl.endpoint.identification.algorithm is empty.
 4. Whoever asks for a protection that cannot be had does not run without it: ZooKeeperSecurityError, one line.
@@ -181,14 +182,27 @@ def _login(java: Mapping[str, str]) -> MakeExchange | None:
             f"{path} has a section {section}, but zookeeper.sasl.client=false switches logins at ZooKeeper off: "
             "remove one of them"
         )
-    return _exchanges(modules[0], f"{path}, section {section}")
+    place = f"{path}, section {section}"
+    if "Krb5Login" in modules[0].short_name:
+        return _tickets(modules[0], place, java.get("zookeeper.sasl.client.username") or SERVICE)
+    return _passwords(modules[0], place)
 
 
-def _exchanges(module: LoginModule, place: str) -> MakeExchange:
+def _tickets(module: LoginModule, place: str, service: str) -> MakeExchange:
+    from ottla.security.kerberos import KerberosError  # noqa: PLC0415 (only who has Kerberos pays for it)
+    from ottla.security.sasl.gssapi_mechanism import gssapi_client  # noqa: PLC0415
+
+    try:
+        return gssapi_client(module, {"sasl.kerberos.service.name": service})
+    except KerberosError as problem:
+        raise ZooKeeperSecurityError(f"{place}: {problem}") from None
+
+
+def _passwords(module: LoginModule, place: str) -> MakeExchange:
     if "DigestLogin" not in module.short_name:
         raise ZooKeeperSecurityError(
             f"{place}: {module.short_name} is not served: logins at ZooKeeper are by "
-            "org.apache.zookeeper.server.auth.DigestLoginModule"
+            "org.apache.zookeeper.server.auth.DigestLoginModule or com.sun.security.auth.module.Krb5LoginModule"
         )
     name, password = module.options.get("username"), module.options.get("password")
     if name is None or password is None:

@@ -18,7 +18,8 @@ Rules:
 4. Every wait has a deadline, and says what it has waited for.
 5. With `security` ("SSL", "SASL_PLAINTEXT", "SASL_SSL") brokers and clients need certificates or logins, and rights:
    `cluster.security` has the settings of clients who may do everything.
-6. With `has_links` the brokers talk to each other and to ZooKeeper through doors that a test can cut: `cluster.links`.
+6. `zookeeper` is one of its own kind, with passwords for instance; it is started and closed here, too.
+7. With `has_links` the brokers talk to each other and to ZooKeeper through doors that a test can cut: `cluster.links`.
 """
 
 from __future__ import annotations
@@ -67,13 +68,14 @@ class Cluster(ClusterView):
         each: Mapping[int, Settings] | None = None,
         environments: Mapping[int, Mapping[str, str]] | None = None,
         security: str | None = None,
+        zookeeper: ZooKeeperProcess | None = None,
         **named: Value,
     ) -> None:
         self._folder = Folder(folder)
         self.folder = self._folder.path
         self.logs_folder = logs_folder
         self.topics = topics
-        super().__init__(ZooKeeperProcess(self.folder / "zookeeper"), secured(security, self.folder))
+        super().__init__(zookeeper or ZooKeeperProcess(self.folder / "zookeeper"), secured(security, self.folder))
         self.links = Links(self._pids) if has_links else None
         self._reservations: list[socket.socket] = []
         self._settings = {**(settings or {}), **{name.replace("_", "."): value for name, value in named.items()}}

@@ -12,7 +12,7 @@ import (
 
 // groups lets two members of one group read everything, and then copies it exactly once with a group transaction session.
 func groups(ctx context.Context, bootstrap, topic string, seen map[string]any) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	client, err := kgo.NewClient(secured(kgo.SeedBrokers(bootstrap))...)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func groups(ctx context.Context, bootstrap, topic string, seen map[string]any) e
 	if _, err = admin.CreateTopics(ctx, partitions, 1, nil, source, target); err != nil {
 		return err
 	}
-	sender, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	sender, err := kgo.NewClient(secured(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func readTogether(ctx context.Context, bootstrap, topic, group string, options [
 		members.Add(1)
 		go func() {
 			defer members.Done()
-			client, err := kgo.NewClient(append(options, kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group),
-				kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())...)
+			client, err := kgo.NewClient(secured(append(options, kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group),
+				kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())...)...)
 			if err == nil {
 				defer client.Close()
 				err = readUntil(ctx, cancel, client, &lock, values)
@@ -103,9 +103,9 @@ func readUntil(ctx context.Context, done func(), client *kgo.Client, lock *sync.
 }
 
 func copyOnce(ctx context.Context, bootstrap, source, target, group string) (int, error) {
-	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(group),
+	session, err := kgo.NewGroupTransactSession(secured(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(group),
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(source), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets())
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets())...)
 	if err != nil {
 		return 0, err
 	}
@@ -133,8 +133,8 @@ func copyOnce(ctx context.Context, bootstrap, source, target, group string) (int
 }
 
 func abort(ctx context.Context, bootstrap, topic string) (bool, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(topic+"-aborter"),
-		kgo.DefaultProduceTopic(topic))
+	client, err := kgo.NewClient(secured(kgo.SeedBrokers(bootstrap), kgo.TransactionalID(topic+"-aborter"),
+		kgo.DefaultProduceTopic(topic))...)
 	if err != nil {
 		return false, err
 	}
@@ -158,8 +158,8 @@ func abort(ctx context.Context, bootstrap, topic string) (bool, error) {
 
 // countCommitted counts the distinct values that a reader of committed records sees up to the end of the topic.
 func countCommitted(ctx context.Context, bootstrap, topic string) (int, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	client, err := kgo.NewClient(secured(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
 	if err != nil {
 		return 0, err
 	}

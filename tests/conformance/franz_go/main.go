@@ -29,7 +29,7 @@ func main() {
 func roundTrip(bootstrap, topic string) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 120*time.Second)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(secured(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +73,11 @@ func consume(ctx context.Context, bootstrap, topic string) (int, bool, error) {
 	for partition := range int32(partitions) {
 		starts[partition] = kgo.NewOffset().AtStart()
 	}
-	reader, err := kgo.NewClient(
+	reader, err := kgo.NewClient(secured(
 		kgo.SeedBrokers(bootstrap),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-	)
+	)...)
 	if err != nil {
 		return 0, false, err
 	}

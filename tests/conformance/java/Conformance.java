@@ -624,6 +624,14 @@ public class Conformance {
         properties.put("bootstrap.servers", bootstrap);
         properties.put("default.api.timeout.ms", Long.toString(WAIT_MS));
         properties.put("request.timeout.ms", "12000");
+        String file = System.getenv("OTTLA_TEST_CLIENT_PROPERTIES"); // how to log in, if the broker asks for it
+        if (file != null) {
+            try (java.io.FileReader reader = new java.io.FileReader(file)) {
+                properties.load(reader);
+            } catch (java.io.IOException problem) {
+                throw new java.io.UncheckedIOException(problem);
+            }
+        }
         return properties;
     }
 

@@ -1,5 +1,5 @@
 // Usage: node groups.js HOST:PORT TOPIC; two members of a group, and a copy with transactions; prints one JSON object.
-const { Kafka, logLevel } = require("kafkajs");
+const { connect } = require("./door");
 
 const RECORDS = 100;
 
@@ -76,7 +76,7 @@ async function countCommitted(kafka, topic, groupId) {
 }
 
 async function main(bootstrap, topic) {
-  const kafka = new Kafka({ clientId: "conformance", brokers: [bootstrap], logLevel: logLevel.NOTHING });
+  const kafka = connect("conformance", bootstrap);
   const admin = kafka.admin();
   const [source, target] = [`${topic}-source`, `${topic}-target`];
   await admin.connect();

@@ -1,8 +1,8 @@
 // Usage: node round_trip.js HOST:PORT TOPIC; prints one JSON object that the test compares.
-const { Kafka, logLevel } = require("kafkajs");
+const { connect } = require("./door");
 
 async function main(bootstrap, topic) {
-  const kafka = new Kafka({ clientId: "conformance", brokers: [bootstrap], logLevel: logLevel.ERROR });
+  const kafka = connect("conformance", bootstrap);
   const admin = kafka.admin();
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 5 });
   const seen = {};

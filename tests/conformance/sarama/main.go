@@ -35,6 +35,7 @@ func settings() *sarama.Config {
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
+	secure(config)
 	return config
 }
 

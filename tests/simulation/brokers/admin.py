@@ -48,6 +48,8 @@ class Creator(Client):
 
     def __init__(self, cluster: Any, topics: dict[str, int]) -> None:
         super().__init__(cluster, "creator")
+        if cluster.accounts is not None:
+            self.account = cluster.accounts.all[0]  # who is there before anybody has given a password
         self._topics = topics
 
     async def run(self) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.brokers.disk import Disk
 from tests.simulation.brokers.network import Network
@@ -28,6 +28,9 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.broker.assembly import Assembly
 from ottla.broker.main import Broker
 from ottla.storage.log_dirs import LogDirs
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers.logins import Accounts
 
 PORT: Final = 9092
 MEMORY: Final = "/dev/shm"  # where there is one: nothing waits for a disk then
@@ -99,6 +102,7 @@ class BrokerHost:
         self.broker: Broker | None = None
         self.lives = 0
         self.clock_step = 0.0
+        self.mistakes: dict[str, str] = {}  # settings that somebody got wrong
         self.assembly: Assembly | None = None
         self.failure: str | None = None  # why the last life ended by itself
         cluster.sockets.hosts[self.address] = self.name
@@ -117,7 +121,8 @@ class BrokerHost:
                 **SETTINGS,
                 **self.cluster.settings,
                 "broker.id": str(self.number),
-                "listeners": f"PLAINTEXT://{self.address}:{PORT}",
+                "listeners": f"{self.cluster.protocol}://{self.address}:{PORT}",
+                **self.mistakes,
                 "log.dirs": f"{self.cluster.disk.disk_of(self.name).folder}/logs",
             }
         )
@@ -166,6 +171,13 @@ class BrokerHost:
         self.cluster.world.tell(f"{self.name} {'loses power' if with_power else 'is killed'}")
         self._end(with_power=with_power)
 
+    def correct(self) -> None:
+        """Whatever is wrong in its settings; it takes a new life."""
+        if self.mistakes:
+            self.mistakes = {}
+            self.kill()
+            self.start()
+
     def kill_after_writes(self, count: int) -> None:
         self.cluster.disk.disk_of(self.name).writes_left = count
 
@@ -210,6 +222,8 @@ class Cluster:
     def __init__(self, world: World, brokers: int, root: str, settings: dict[str, str] | None = None) -> None:
         self.world = world
         self.settings = settings or {}
+        self.protocol = self.settings.get("security.inter.broker.protocol", "PLAINTEXT")
+        self.accounts: Accounts | None = None  # of clients, if the brokers ask for a login
         self.network = Network(world)
         self.sockets = Sockets(self.network)
         self.disk = Disk(world, root)
@@ -262,6 +276,7 @@ class Cluster:
             disk.is_full = disk.refuses_sync = False
             disk.writes_left = -1
             host.resume()
+            host.correct()
             host.start()
         self.network.heal()
         for path in list(self.spoilt):

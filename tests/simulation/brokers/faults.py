@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.simulation.brokers.admin import BusyVisitor, HastyVisitor, Visitor, a_question, a_wish
 from tests.simulation.brokers.cluster import CLIENTS, SESSION_MS, BrokerHost, Cluster
+from tests.simulation.brokers.logins import WRONG, Intruder, PasswordSetter
 from tests.simulation.brokers.network import Way
 from tests.simulation.brokers.zookeeper import HOST as STORE
 
@@ -270,18 +271,46 @@ def vanish(life: Life) -> None:
                 connection.abandon("hung up")
 
 
+def change_password(life: Life) -> None:
+    accounts = life.cluster.accounts
+    if accounts is not None and not accounts.is_changing:
+        password = f"alice-{len(accounts.old) + 1}"
+        life.world.tell(f"alice gets the password {password}")
+        accounts.is_changing = True
+        PasswordSetter(life.cluster, password).start()
+
+
+def intrude(life: Life) -> None:
+    for number in range(life.world.random.choice((1, 3))):
+        Intruder(life.cluster, f"i{life.world.rounds}.{number}").start()
+
+
+def mistype_password(life: Life) -> None:
+    """A broker is restarted with a password with which the others do not let it in; somebody notices later."""
+    host = a_victim(life.cluster)
+    if host.mistakes:
+        return
+    life.world.tell(f"{host.name} gets a wrong password")
+    host.kill()
+    host.mistakes = dict(WRONG)
+    host.start()
+    later(life.cluster, 0.5, 2 * SESSION_SECONDS, host.correct)
+
+
 class Theme(NamedTuple):
-    """What happens in a life, and how often such a life is played."""
+    """What happens in a life, and how often such a life is played; 0: only where it is asked for by name."""
 
     weight: int
     faults: tuple[Fault, ...]
     brokers: int = 3
     is_harmless: bool = False  # nothing happens that excuses a request without an answer
     small_buffers: bool = False  # of sockets, so that nothing is sent in one piece
+    is_secured: bool = False  # everybody has to log in, also the brokers at each other
 
 
 PROCESSES: Final = (kill_someone, kill_before_a_write, stop_someone)
 NETWORK: Final = (cut_someone_off, cut_one_way, cut_from_store, slow_network, break_connections)
+LOGINS: Final = (change_password, intrude)
 THEMES: Final[dict[str, Theme]] = {
     "calm": Theme(1, (slow_network,), is_harmless=True),
     "kill": Theme(4, (kill_someone,)),
@@ -298,5 +327,11 @@ THEMES: Final[dict[str, Theme]] = {
     "moves": Theme(3, (visit, visit, kill_someone, cut_one_way, pause), brokers=4),
     "garbage": Theme(2, (spoil_state, kill_someone)),
     "small": Theme(2, (*NETWORK, vanish, kill_someone), small_buffers=True),
+    "passwords": Theme(0, LOGINS, is_harmless=True, is_secured=True),
+    "logins": Theme(
+        0,
+        (*LOGINS, *LOGINS, mistype_password, mistype_password, *PROCESSES, *NETWORK, pause, lose_session, vanish),
+        is_secured=True,
+    ),
     "mixed": Theme(6, (*PROCESSES, *NETWORK, pause, lose_session, step_clock, visit, vanish)),
 }

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -31,6 +32,7 @@ from ottla.controller import service
 from ottla.controller.stores.zookeeper import session
 from ottla.network import connecting, peer
 from ottla.network.connection import Connection
+from ottla.security.sasl import scram
 from ottla.storage import broker_epoch_file, files, log_dirs
 
 REAL_TIME = {name: getattr(time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter")}
@@ -120,6 +122,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
             return client, client.connection
 
         put(session, "make_client", make_client)
+        put(scram, "salted_password", cache(scram.salted_password))
         numbers = itertools.count()
         for cls in (
             Connection,

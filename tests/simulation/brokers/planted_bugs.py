@@ -22,6 +22,7 @@ SHARD = "coordination/shard.py"
 RUNTIME = "coordination/runtime.py"
 MEMBERSHIP = "controller/cluster/membership.py"
 FEED = "controller/cluster/feed.py"
+LOGINS = "broker/security/logins.py"
 
 BUGS = [
     PlantedBug(
@@ -307,6 +308,37 @@ BUGS = [
             ),
         ),
         "power",
+    ),
+    PlantedBug(
+        "a login that has expired goes on",
+        (Change(LOGINS, "        login.connection.client.has_logged_in = False\n", ""),),
+        "passwords",
+    ),
+    PlantedBug(
+        "who has failed to log in is served",
+        (
+            Change(
+                LOGINS,
+                "        client.has_logged_in = False\n        responder = context.responder.keep()\n",
+                "        client.has_logged_in = True\n        return response\n"
+                "        responder = context.responder.keep()\n",
+            ),
+        ),
+        "passwords",
+    ),
+    PlantedBug(
+        "an old password counts until the broker is started again",
+        (
+            Change(
+                "broker/security/scram_credentials.py",
+                "        text = self._images.image.user_configs.get(name, {}).get(mechanism)\n",
+                "        known = self.__dict__.setdefault('known', {})\n"
+                "        text = known.setdefault(name, self._images.image.user_configs.get(name, {}).get(mechanism))\n"
+                "        if text is None:\n"
+                "            known.pop(name)\n",
+            ),
+        ),
+        "passwords",
     ),
 ]
 

@@ -23,6 +23,8 @@ from tests.simulation.brokers.invariants import (
     ends_of_replicas,
 )
 from tests.simulation.brokers.ledger import Ledger, Place
+from tests.simulation.brokers.logins import ALICE, Accounts, Intruder, PasswordSetter
+from tests.simulation.brokers.logins import SETTINGS as SECURED
 from tests.simulation.brokers.members import ClassicMember, ConsumerMember, Member
 from tests.simulation.brokers.producers import Producer
 from tests.simulation.brokers.transactors import IN as TOPIC
@@ -50,6 +52,8 @@ class Life:
         self.consumers: list[Consumer] = []
         self.transactors: list[Transactor] = []
         self.members: list[Member] = []
+        if theme.is_secured:
+            cluster.accounts = Accounts()
 
     def places(self) -> list[Place]:
         return [(topic, index) for topic in (TOPIC, OUT) for index in range(self.partitions)]
@@ -70,12 +74,15 @@ class Life:
         self.recover()
         self.check_rest()
         self.check_data()
+        self.check_old_passwords()
 
     def begin(self) -> None:
         for host in self.cluster.hosts:
             host.start()
         creator = Creator(self.cluster, {TOPIC: self.partitions, OUT: self.partitions})
         creator.start()
+        if self.cluster.accounts is not None:
+            PasswordSetter(self.cluster, self.cluster.accounts.passwords[ALICE]).start()
         if not self.world.run(START_SECONDS_MAX, lambda: not self.cluster.working and self.world.seconds > 0.1):
             self.world.break_("the cluster does not start")
         self.tasks_left = NoTasksAreLeft(self.cluster)
@@ -174,11 +181,21 @@ class Life:
         self.ledger.check_transactions(committed)
         self.ledger.check_counts(committed, {each.producer: each.found for each in counters})
 
+    def check_old_passwords(self) -> None:
+        """What was changed does not let anybody in any more, whichever broker he asks."""
+        accounts = self.cluster.accounts
+        for password in accounts.old if accounts is not None else ():
+            for host in self.cluster.hosts:
+                Intruder(self.cluster, f"{password} at {host.name}", host.number, password).start()
+        if not self.world.run(QUIET_SECONDS_MAX, lambda: not self.cluster.working):
+            self.world.break_("logins with old passwords do not come to an end")
+
 
 def simulate(seed: int, theme: str | None = None, lines: int | None = 80) -> World:
     chance = Random(seed)
     name = theme or chance.choices(list(THEMES), [each.weight for each in THEMES.values()])[0]
-    with running(seed, THEMES[name].brokers, lines=lines) as cluster:
+    settings = SECURED if THEMES[name].is_secured else None
+    with running(seed, THEMES[name].brokers, settings, lines) as cluster:
         cluster.world.tell(f"theme {name}")
         Life(cluster, THEMES[name]).play()
     return cluster.world

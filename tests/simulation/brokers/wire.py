@@ -29,6 +29,7 @@ CONNECT_SECONDS: Final = 1.0
 ANSWER_SECONDS: Final = 3.0
 MENDED_ANSWER_SECONDS: Final = 6.0  # once all is mended nobody may wait for longer
 BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2)
+LOGIN_KEYS: Final = (17, 36)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
@@ -51,11 +52,14 @@ class WireConnection:
         self._in = bytearray()
         self._out = bytearray()
         self._correlation = 0
+        self.renew_at: float | None = None  # when its login is to be repeated
+        self.expires_at: float | None = None  # from when on nothing but a login is answered
+        self._login: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<WireConnection {self.client.name} to {self.broker}, {len(self.calls)} waiting>"
 
-    async def open(self) -> None:
+    async def open(self, *, with_login: bool = True) -> None:
         host = self._cluster.host(self.broker)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -63,6 +67,24 @@ class WireConnection:
         except (OSError, TimeoutError) as error:
             raise GoneError(f"cannot connect to {self.broker}: {error!r}") from None
         self._poller.watch(self._socket.fileno(), self)
+        if with_login and self._cluster.accounts is not None:
+            await self.log_in()
+
+    async def log_in(self) -> None:
+        """For the first time or again; whoever comes meanwhile waits, too."""
+        if self._login is None:
+            from tests.simulation.brokers.logins import log_in  # noqa: PLC0415 (clients themselves log in)
+
+            self._login = self._cluster.clients.create_task(log_in(self), name=f"login of {self.client.name}")
+        login = self._login
+        try:
+            await asyncio.shield(login)
+        finally:
+            if login.done():
+                self._login = None
+
+    async def ask(self, request: Any, response: type[R], version: int) -> R:
+        return await self.client.wait(self, request, self.send(request, response, version))
 
     def send(self, request: Any, response: type[R], version: int, *, cut_at: int | None = None) -> asyncio.Future[R]:
         """Requests of one connection are answered in this order. `cut_at`: only so many bytes are sent, and no more."""
@@ -76,10 +98,23 @@ class WireConnection:
         )
         frame = len(frame).to_bytes(4, "big") + frame
         future: asyncio.Future[R] = self._cluster.clients.create_future()
+        if key not in LOGIN_KEYS and self.expires_at is not None and self._cluster.world.now > self.expires_at:
+            self._expect_refusal(future, type(request).__name__)
         self.calls.append((key, version, self._correlation, response, future))
         self._out += frame if cut_at is None else frame[:cut_at]
         self.on_writable()
         return future
+
+    def _expect_refusal(self, future: asyncio.Future[Any], name: str) -> None:
+        """Its login has expired. A broker that was paused may answer before it looks at the clock."""
+        if self._cluster.is_in_trouble:
+            return
+
+        def check(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled() and answer.exception() is None:
+                self._cluster.world.break_(f"{self.client.name}: {self.broker} answers {name} after the login expired")
+
+        future.add_done_callback(check)
 
     # ---- the poller
 
@@ -170,6 +205,10 @@ class Client:
         self.epochs: dict[tuple[str, int], int] = {}
         self.topic_ids: dict[str, Any] = {}
         self.coordinators: dict[tuple[int, str], int] = {}
+        self.renews = False  # its logins, before they expire
+        if cluster.accounts is not None:
+            self.account = self.world.random.choice(cluster.accounts.all)
+            self.renews = self.world.chance(0.5)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -204,6 +243,8 @@ class Client:
                 found.abandon("somebody was faster")
                 return known
             self.connections[broker] = found
+        elif self.renews and found.renew_at is not None and self.world.now > found.renew_at:
+            await found.log_in()
         return found
 
     async def call(

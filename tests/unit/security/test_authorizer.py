@@ -3,11 +3,14 @@
 import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.security.acls import AccessControlEntry, Acls, ResourcePattern
-from ottla.security.authorizer import DECISIONS_MAX, Authorizer
+from ottla.security.authorizer import PUT_AT_ONCE, Authorizer
 from ottla.security.denials import DENIED, WOULD_BE_DENIED, DenialLog, read_denials
+from unit.security.test_acls import many_acls, names, principals
 
 ALICE, HOST = "User:alice", "10.0.0.1"
 TOPIC, READ = ResourceType.TOPIC, Operation.READ
@@ -51,13 +54,51 @@ def test_new_rules_count_at_once() -> None:
     assert seen == [True, True, False, False, False, False, True, True]
 
 
-def test_the_table_of_answers_is_bounded() -> None:
-    authorizer = Authorizer(rules(ResourcePattern(TOPIC, "o", PatternType.PREFIXED), Permission.ALLOW))
-    answers = [authorizer.is_granted(ALICE, HOST, READ, TOPIC, f"o{number}") for number in range(DECISIONS_MAX + 5)]
-    assert all(answers)
-    assert "decisions=5>" in repr(authorizer)
-    authorizer.is_granted(ALICE, HOST, READ, TOPIC, "o" * 1000)
-    assert "decisions=5>" in repr(authorizer), "long names are not kept"
+@given(many_acls, st.lists(many_acls, max_size=3), st.lists(st.tuples(principals, names) | st.none(), max_size=8))
+def test_rules_that_wait_for_the_index_count_already(
+    first: Acls, later: list[Acls], asked: list[tuple[str, str] | None]
+) -> None:
+    """None among what is asked: the index gets on meanwhile."""
+    authorizer = Authorizer(first, allows_without_rules=True, put_at_once=1)
+    for acls in later:
+        authorizer.take(acls)
+        fresh = Authorizer(acls, allows_without_rules=True)
+        for question in asked:
+            if question is None:
+                authorizer.settle()
+                continue
+            principal, name = question
+            words = (principal, HOST, READ, TOPIC, name)
+            assert authorizer.is_granted(*words) == fresh.is_granted(*words)
+            assert authorizer.explain(*words) == fresh.explain(*words)
+    while not authorizer.is_settled:
+        authorizer.settle()
+    for principal in ("User:alice", "User:bob"):
+        last = Authorizer(later[-1] if later else first, allows_without_rules=True)
+        any_topic = (principal, HOST, Operation.WRITE, TOPIC)
+        assert authorizer.is_any_granted(*any_topic) == last.is_any_granted(*any_topic)
+
+
+def test_thousands_of_rules_wait_and_a_few_do_not() -> None:
+    authorizer = Authorizer({})
+    rule = frozenset({AccessControlEntry(ALICE, "*", READ, Permission.ALLOW)})
+    few = {ResourcePattern(TOPIC, f"t{number}"): rule for number in range(PUT_AT_ONCE)}
+    authorizer.take(few)
+    assert authorizer.is_settled
+    many = few | {ResourcePattern(TOPIC, f"u{number}", PatternType.PREFIXED): rule for number in range(5000)}
+    authorizer.take(many)
+    assert "waiting=5000>" in repr(authorizer)
+    assert authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
+    assert "waiting=4996>" in repr(authorizer), "u4, u47, u471 and u4711"
+    generation = authorizer.generation
+    authorizer.settle()
+    assert "waiting=4696>" in repr(authorizer)
+    authorizer.take({})
+    assert not authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
+    assert authorizer.generation == generation + 1
+    while not authorizer.is_settled:
+        authorizer.settle()
+    assert not authorizer.is_any_granted(ALICE, HOST, READ, TOPIC)
 
 
 def test_what_the_brokers_settings_say(caplog: pytest.LogCaptureFixture) -> None:

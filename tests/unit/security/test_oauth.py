@@ -412,7 +412,7 @@ def test_the_refresh_window_is_a_share_of_a_token_s_life(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "ottla.security.oauth.token_source.ask_endpoint", lambda _: asked.append(1) or Token(str(len(asked)), 100)
+        "ottla.security.oauth.token_source.ask_endpoint", lambda *_: asked.append(1) or Token(str(len(asked)), 100)
     )
     time = Time()
     properties = {
@@ -430,7 +430,7 @@ def test_the_refresh_window_is_a_share_of_a_token_s_life(
 def test_the_time_for_the_login_server_is_the_longer_of_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Endpoint] = []
     monkeypatch.setattr(
-        "ottla.security.oauth.token_source.ask_endpoint", lambda endpoint: seen.append(endpoint) or Token("t", 1)
+        "ottla.security.oauth.token_source.ask_endpoint", lambda endpoint, _: seen.append(endpoint) or Token("t", 1)
     )
     url = {"sasl.oauthbearer.token.endpoint.url": "https://x/", "sasl.oauthbearer.scope": "s"}
     limits = {"sasl.login.connect.timeout.ms": "2000", "sasl.login.read.timeout.ms": "3000"}

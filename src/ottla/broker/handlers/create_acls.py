@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.slices import Turn, in_slices, pieces_of
 from ottla.controller.decisions.acl_changes import NewRule, decide_create_acls
 from ottla.protocol.messages.acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
 
+RULES_AT_ONCE: Final = 500  # more would hold up every broker that hears of them; nobody promises all or nothing
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
@@ -20,14 +23,22 @@ async def handle(request: CreateAclsRequest, context: Context) -> Any:
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if context.broker.authorizer is None:
         return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
-    wanted = list(map(rule_of, request.creations))
+    turn = Turn()
+    wanted = [rule_of(creation) async for creation in in_slices(request.creations, turn)]
+    results: list[KafkaError | None] = []
     try:
-        results = await context.broker.controller.change(
-            lambda image: decide_create_acls(image, wanted), size=len(wanted)
-        )
+        for piece in pieces_of(wanted, RULES_AT_ONCE):
+            is_last = len(results) + len(piece) == len(wanted)  # all are seen when the last one is
+            results += await create(piece, context, is_urgent=not is_last)
     except KafkaError as refusal:
-        return refuse(request, refusal.error, refusal.message)
-    return CreateAclsResponse(results=list(map(row, results)))
+        results += [refusal] * (len(wanted) - len(results))
+    return CreateAclsResponse(results=[row(refusal) async for refusal in in_slices(results, turn)])
+
+
+async def create(rules: Sequence[NewRule], context: Context, *, is_urgent: bool) -> list[KafkaError | None]:
+    return await context.broker.controller.change(
+        lambda image: decide_create_acls(image, rules), size=len(rules), is_urgent=is_urgent
+    )
 
 
 def rule_of(creation: AclCreation) -> NewRule:

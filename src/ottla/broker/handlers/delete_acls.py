@@ -8,7 +8,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers.create_acls import NO_AUTHORIZER
 from ottla.broker.handlers.describe_acls import filter_of, is_known
-from ottla.broker.slices import in_slices
+from ottla.broker.slices import Turn, in_slices
 from ottla.controller.decisions.acl_changes import Removal, decide_delete_acls
 from ottla.protocol.messages.acls import (
     DeleteAclsFilterResult,
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 async def handle(request: DeleteAclsRequest, context: Context) -> Any:
-    filters = list(map(filter_of, request.filters))
-    if not all(map(is_known, filters)):  # Kafka cannot read such a request, either
+    turn = Turn()
+    filters = [filter_of(each) async for each in in_slices(request.filters, turn)]
+    if not all([is_known(each) async for each in in_slices(filters, turn)]):  # Kafka cannot read it, either
         return context.responder.fail("a DeleteAcls request contains UNKNOWN elements")
     if not context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
@@ -34,10 +35,10 @@ async def handle(request: DeleteAclsRequest, context: Context) -> Any:
         results = await context.broker.controller.change(lambda image: decide_delete_acls(image, filters), size=size)
     except KafkaError as refusal:
         return refuse(request, refusal.error, refusal.message)
-    return DeleteAclsResponse(filter_results=[row(result) async for result in in_slices(results)])
+    return DeleteAclsResponse(filter_results=[await row(result, turn) async for result in in_slices(results, turn)])
 
 
-def row(result: Removal) -> DeleteAclsFilterResult:
+async def row(result: Removal, turn: Turn) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=result.error,
         error_message=result.message,
@@ -51,7 +52,7 @@ def row(result: Removal) -> DeleteAclsFilterResult:
                 operation=entry.operation,
                 permission_type=entry.permission,
             )
-            for pattern, entry in result.removed
+            async for pattern, entry in in_slices(result.removed, turn)
         ],
     )
 

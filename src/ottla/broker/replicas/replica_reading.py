@@ -61,14 +61,32 @@ def may_replicate(context: Context) -> bool:
     return context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def may_fetch(context: Context, replica: FetchingReplica | None, asked: FetchPartition) -> bool:
-    """Asked before anybody looks for the partition: who may not read it does not learn whether it is there."""
+def may_fetch(
+    context: Context, replica: FetchingReplica | None, asked: FetchPartition, before: FetchPartition | None
+) -> bool:
+    """Asked before anybody looks for the partition: who may not read it does not learn whether it is there.
+
+    What was granted holds until rules change, for the next fetch of a session, and for the next partition of the topic
+    (`before` is the one that was read last). Not in a rehearsal, where every denial is to be noted.
+    """
+    authorizer = context.broker.authorizer
+    if authorizer is None:
+        return True
     if replica is not None:
         return replica.is_allowed
-    topic = asked.topic
-    if not topic:
-        known = context.broker.image.topics_by_id.get(asked.topic_id)
-        if known is None:
-            return True  # and learn that there is no such id
-        topic = known.name
-    return context.may(Operation.READ, ResourceType.TOPIC, topic)
+    client, generation = context.client, authorizer.generation
+    if asked.granted_by == generation and asked.granted_to is client:
+        return True
+    is_same_topic = before is not None and before.topic is asked.topic and before.topic_id is asked.topic_id
+    if before is None or not is_same_topic or before.granted_by != generation or before.granted_to is not client:
+        topic = asked.topic
+        if not topic:
+            known = context.broker.image.topics_by_id.get(asked.topic_id)
+            if known is None:
+                return True  # and learn that there is no such id
+            topic = known.name
+        if not context.may(Operation.READ, ResourceType.TOPIC, topic):
+            return False
+    if not authorizer.is_permissive:
+        asked.granted_to, asked.granted_by = client, generation
+    return True

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.pipelines.sinks.batch import SinkError
+from ottla.pipelines.sinks.kerberos import make_producer
 from ottla.pipelines.sinks.markers import LOG_LEVEL
 from ottla.pipelines.sinks.producing import PRODUCER_SETTINGS, Sending, Target, size_settings
 
@@ -32,18 +33,16 @@ class Plain:
     """The producer of this process, and what it could not deliver since it was asked last."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        from confluent_kafka import Producer  # noqa: PLC0415 (loaded in Spark's workers)
-
         self.process = os.getpid()
         self.errors: list[str] = []
-        self.producer = Producer({**settings, "on_delivery": self._note})
+        self.producer = make_producer({**settings, "on_delivery": self._note})
 
     def __repr__(self) -> str:
         return f"Plain(process {self.process}, {len(self.producer)} waiting, {len(self.errors)} errors)"
 
     def _note(self, error: Any, message: Any) -> None:
         if error is not None and len(self.errors) < ERRORS_MAX:
-            self.errors.append(f"{message.topic()}: {error.str()}")
+            self.errors.append(error.str() if message is None else f"{message.topic()}: {error.str()}")
 
     def finish(self) -> None:
         """Until everything is acknowledged or refused. Raises SinkError."""

@@ -13,9 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+from ottla.client.errors import ClientError
+from ottla.client.java_properties import translate
 from ottla.pipelines.sinks.at_least_once import Report, publish_rows
 from ottla.pipelines.sinks.batch import Batch, ForeachBatch, SinkError
 from ottla.pipelines.sinks.encoding import Encoding
+from ottla.pipelines.sinks.kerberos import NOT_EXACTLY_ONCE, needs_kafka_python, topic_setting
 from ottla.pipelines.sinks.ledger import Question, Recorded, is_written
 from ottla.pipelines.sinks.markers import (
     BEGINNING,
@@ -73,9 +76,12 @@ class TopicSink:
             raise SinkError("a topic sink needs a topic and bootstrap servers")
 
     def client(self) -> dict[str, str]:
-        """Settings of librdkafka; Spark's prefix is understood."""
+        """Settings of librdkafka; Java's names are understood, and Spark's prefix."""
         own = {name.removeprefix("kafka."): str(value) for name, value in self.options.items()}
-        return {"bootstrap.servers": self.bootstrap_servers, **own}
+        try:
+            return {"bootstrap.servers": self.bootstrap_servers, **translate(own)}
+        except ClientError as problem:
+            raise SinkError(f"topic {self.topic}: {problem}") from None
 
     @property
     def place(self) -> str:
@@ -125,6 +131,12 @@ class ExactlyOnceTopic(TopicSink):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # what a driver has learnt is not for others
+
+    def client(self) -> dict[str, str]:
+        found = super().client()
+        if needs_kafka_python(found):
+            raise SinkError(NOT_EXACTLY_ONCE.format(topic=self.topic))
+        return found
 
     def remembered(self) -> Mapping[str, Recorded]:
         end = f".{self.name or self.topic}.0"  # the first file of a batch always has a marker
@@ -296,6 +308,8 @@ def topic_record_bytes_max(client: Mapping[str, str], topic: str) -> int:
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 (loaded where it is used)
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
+    if needs_kafka_python(client):
+        return int(topic_setting(client, topic, "max.message.bytes"))
     try:
         return int(topic_settings(AdminClient({**client, "log_level": LOG_LEVEL}), topic)["max.message.bytes"])
     except KafkaException as problem:

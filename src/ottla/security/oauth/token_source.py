@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from ottla.base.clock import Clock, SystemClock
-from ottla.security.oauth.web import WebError, check_url, fetch, path_of
+from ottla.security.oauth.web import WebError, check_url, fetch, fetch_by, path_of
 from ottla.security.sasl.mechanism import LoginError
 
 REFRESH_SHARE: Final = 0.8
@@ -137,7 +137,8 @@ def make_source(options: Mapping[str, str], properties: Mapping[str, str], clock
         options.get("scope") or properties.get("sasl.oauthbearer.scope"),
         _seconds(properties),
     )
-    return TokenSource(lambda: ask_endpoint(endpoint), clock, _share(properties))
+    post = fetch_by(options)
+    return TokenSource(lambda: ask_endpoint(endpoint, post), clock, _share(properties))
 
 
 def _either(options: Mapping[str, str], option: str, properties: Mapping[str, str], name: str) -> str:

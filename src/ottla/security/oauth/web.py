@@ -1,12 +1,21 @@
-"""Files and web addresses of identity providers: read as a whole, within limits of time and size. Blocks."""
+"""Files and web addresses of identity providers: read as a whole, within limits of time and size. Blocks.
+
+Whom to trust is, as in Kafka, what the options `ssl.*` of the login module say; without any, what the machine trusts.
+"""
 
 from __future__ import annotations
 
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
+
+from ottla.base.broker_keys.tls import TlsKeys
+from ottla.base.tls_problems import tls_problem
+from ottla.security.live_context import LiveContext
+from ottla.security.tls import TlsError, client_context
 
 BYTES_MAX: Final = 1024 * 1024
 SECONDS_MAX: Final = 10.0
@@ -24,7 +33,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_opener: Final = urllib.request.build_opener(_NoRedirect)
+class Fetch(Protocol):
+    """What an address holds; with `data`, what is answered to it. Raises WebError."""
+
+    def __call__(
+        self, url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, seconds: float = ...
+    ) -> bytes: ...
 
 
 def check_url(url: str, key: str) -> str:
@@ -43,22 +57,51 @@ def path_of(url: str) -> str | None:
     return unquote(parts.path) if parts.scheme == FILE else None
 
 
+def fetch_by(options: Mapping[str, str]) -> Fetch:
+    """By the options of a login module; certificates that change are read anew. Raises ValueError."""
+    texts = {name: text for name, text in options.items() if name.startswith("ssl.")}
+    if not texts:
+        return fetch
+    try:
+        keys = TlsKeys(texts)
+        live = LiveContext("the identity provider", keys, client_context)
+    except TlsError as problem:
+        raise ValueError(f"the options ssl.* for the identity provider: {problem}") from None
+
+    def fetch_safely(
+        url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, seconds: float = SECONDS_MAX
+    ) -> bytes:
+        live.refresh(keys)
+        return fetch(url, data, headers, seconds, live.context())
+
+    return fetch_safely
+
+
 def fetch(
-    url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None, seconds: float = SECONDS_MAX
+    url: str,
+    data: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    seconds: float = SECONDS_MAX,
+    context: ssl.SSLContext | None = None,
 ) -> bytes:
-    """What an address holds; with `data`, what is answered to it. Raises WebError."""
+    """See Fetch; `context` is for web servers."""
     try:
         path = path_of(url)
         if path is not None:
             with open(path, "rb") as file:
                 return _bounded(url, file.read(BYTES_MAX + 1))
         request = urllib.request.Request(url, data, dict(headers or {}))  # noqa: S310 (check_url has looked at it)
-        with _opener.open(request, timeout=seconds) as answer:
+        opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
+        with opener.open(request, timeout=seconds) as answer:
             return _bounded(url, answer.read(BYTES_MAX + 1))
     except urllib.error.HTTPError as problem:
         raise WebError(f"{url} answers with status {problem.code}") from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "reason", None) or getattr(problem, "strerror", None) or problem
+        if isinstance(reason, ssl.SSLError):
+            reason = f"TLS: {tls_problem(reason)}"
+        elif isinstance(reason, OSError):
+            reason = reason.strerror or reason
         raise WebError(f"{url} cannot be read: {reason}") from None
 
 

@@ -57,7 +57,7 @@ def make_oauthbearer(parts: ServerParts) -> MakeExchange:
         validate_signed,
         validate_unsecured,
     )
-    from ottla.security.oauth.web import check_url  # noqa: PLC0415
+    from ottla.security.oauth.web import check_url, fetch_by  # noqa: PLC0415
     from ottla.security.sasl.oauthbearer import OAuthServer  # noqa: PLC0415
 
     setting, options = parts.setting, parts.module.options if parts.module is not None else {}
@@ -80,6 +80,7 @@ def make_oauthbearer(parts: ServerParts) -> MakeExchange:
         )
     try:
         check_url(url, "sasl.oauthbearer.jwks.endpoint.url")
+        read = fetch_by(options)
     except ValueError as problem:
         raise JaasError(str(problem)) from None
     keys = SigningKeys(
@@ -88,6 +89,7 @@ def make_oauthbearer(parts: ServerParts) -> MakeExchange:
         refresh_ms=setting("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
         backoff_ms=setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
         backoff_ms_max=setting("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        read=read,
     )
     return lambda: OAuthServer(lambda token: validate_signed(token, keys, wanted))
 
