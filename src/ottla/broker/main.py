@@ -47,6 +47,7 @@ from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
 from ottla.broker.security.opening import LoginSettingsError, check_logins, open_logins, open_peer_login
+from ottla.broker.security.tokens import remove_expired
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -186,7 +187,7 @@ class Broker:
         tls = self._tls.listeners if self._tls is not None else {}
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
         images = parts.node.images
-        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
+        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images, parts.tokens)
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         self._follow_settings(parts, connections)
         return connections
@@ -197,7 +198,6 @@ class Broker:
         parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
-        tls = self._tls
         connections = self._open_connections(parts, dispatcher)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
@@ -222,8 +222,7 @@ class Broker:
         housekeeping.start()
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
-        if tls is not None:
-            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
+        self._keep_security(housekeeping, parts)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         for listener in listeners:
@@ -244,6 +243,15 @@ class Broker:
         loading.cancel()
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await self._end_stop(parts, connections)
+
+    def _keep_security(self, housekeeping: Housekeeping, parts: BrokerParts) -> None:
+        """Certificates that are replaced, tokens that expire."""
+        tls = self._tls
+        if tls is not None:
+            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
+        if parts.tokens.is_enabled:
+            look_ms = self._file_settings.delegation_token_expiry_check_interval_ms
+            housekeeping.every("tokens", look_ms, lambda: look_ms, remove_expired(parts.controller, self._clock))
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet) -> None:
         """What was set in the file, and what is changed while we run."""

@@ -21,6 +21,7 @@ from ottla.broker.metadata_topics import MetadataTopics
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
 from ottla.broker.security.logins import Logins
+from ottla.broker.security.tokens import Tokens
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.controller.decisions.liveness import Liveness, Rules
@@ -72,6 +73,7 @@ class BrokerParts:
         self.index_rebuilds = index_rebuilds
         self.metadata_topics = MetadataTopics()
         self.logins = Logins({}, node.clock, node.workers)
+        self.tokens = Tokens(node.settings.delegation_token_secret_key, node.images, node.clock)
         self.authorizer: Authorizer | None = None  # None: everybody may do everything
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone
         self.forwarding: Forwarding | None = clustering.forwarding if clustering is not None else None

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
 from ottla.security.acls import Acls, Entries, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
@@ -84,6 +85,7 @@ class MetadataImage:
         "controller_epoch",
         "controller_id",
         "damaged",
+        "delegation_tokens",
         "features",
         "features_epoch",
         "generation",
@@ -111,6 +113,7 @@ class MetadataImage:
         acls: Acls | None = None,
         acl_versions: Mapping[ResourcePattern, int] | None = None,
         user_configs: Mapping[str, Mapping[str, str]] | None = None,
+        delegation_tokens: Mapping[str, DelegationToken] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -128,6 +131,7 @@ class MetadataImage:
         self.acls: Acls = acls or {}  # access rules; no resource without any
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
         self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
+        self.delegation_tokens: Mapping[str, DelegationToken] = delegation_tokens or {}  # by id
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -244,6 +248,13 @@ class MetadataImage:
         new = self._next()
         merged = {**self.user_configs, **changed}
         new.user_configs = {name: config for name, config in merged.items() if config is not None}
+        return new
+
+    def with_delegation_tokens(self, changed: Mapping[str, DelegationToken | None]) -> MetadataImage:
+        """New and changed tokens by id, None for one that is gone."""
+        new = self._next()
+        merged = {**self.delegation_tokens, **changed}
+        new.delegation_tokens = {token_id: token for token_id, token in merged.items() if token is not None}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:

@@ -12,6 +12,9 @@ from typing import Final
 PROPERTY: Final = "security.protocol"
 TLS_PROPERTY: Final = "ssl.mode.enable"
 SERVICE_PROPERTY: Final = "sasl.kerberos.service.name"
+TOKEN_PROPERTY: Final = (
+    "sasl.scram.tokenauth"  # ours: what JAAS says in its option tokenauth, beside librdkafka's names
+)
 PLAINTEXT: Final = "PLAINTEXT"
 OVER_TLS: Final = {PLAINTEXT: "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
 

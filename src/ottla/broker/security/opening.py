@@ -14,6 +14,7 @@ from ottla.base.clock import Clock
 from ottla.base.setting_types import BadValueError
 from ottla.broker.security.logins import Logins
 from ottla.broker.security.scram_credentials import ImageCredentials
+from ottla.broker.security.tokens import Tokens
 from ottla.controller.holder import ImageHolder
 
 if TYPE_CHECKING:
@@ -27,20 +28,26 @@ class LoginSettingsError(Exception):
 
 
 def open_logins(
-    settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor, images: ImageHolder
+    settings: BrokerSettings,
+    environment: Mapping[str, str],
+    clock: Clock,
+    workers: Executor,
+    images: ImageHolder,
+    tokens: Tokens,
 ) -> Logins:
     """The gate of listeners that ask for a login."""
     if not any(listener.protocol.startswith("SASL_") for listener in settings.listeners):
         return Logins({}, clock, workers)
     from ottla.broker.security.listener_rules import listener_rules  # noqa: PLC0415 (others start without it)
 
-    credentials = ImageCredentials(images)
+    credentials = ImageCredentials(images, tokens)
     return Logins(_told(lambda: listener_rules(settings, environment, credentials, clock)), clock, workers)
 
 
 def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor) -> None:
     """Look at all of it before anything is opened: a mistake in JAAS must not leave a log folder unclean."""
-    open_logins(settings, environment, clock, workers, ImageHolder())
+    images = ImageHolder()
+    open_logins(settings, environment, clock, workers, images, Tokens(None, images, clock))
     if settings.zookeeper_connect:
         open_peer_login(settings, environment, workers)
 

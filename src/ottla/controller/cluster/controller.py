@@ -54,6 +54,7 @@ PARTS: Final = (
     "group_configs",
     "client_metrics_configs",
     "user_configs",
+    "delegation_tokens",
     "features",
     "cluster_id",
     "damaged",

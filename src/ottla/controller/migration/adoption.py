@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions.machine import TopicResult, create_operations
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from ottla.controller.producer_ids import BLOCK_SIZE
@@ -49,7 +49,7 @@ def write_store(
 def adoption_operations(
     node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
 ) -> Iterator[StoreOperation]:
-    yield from (CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON))
+    yield from (CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON))
     yield CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(cluster_id))
     yield CreateNode(tree.FEATURE, tree.encode_feature({}))
     if producer_id_max >= 0:

@@ -1,0 +1,39 @@
+"""ExpireDelegationToken (key 40), v1-2: a token is good for a shorter time, or gone.  v2 flexible.
+
+Its owner and its renewers may do that, and nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.context import Context
+from ottla.broker.security.tokens import check_enabled, may_ask_for_tokens
+from ottla.controller.decisions.token_changes import decide_expire_token
+from ottla.protocol.messages.delegation_tokens import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+
+
+async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any:
+    if not may_ask_for_tokens(context):
+        return ExpireDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    answer = await passed_on(request, context)
+    if answer is not None:
+        return answer
+    broker, hmac = context.broker, bytes(request.hmac)
+    now_ms = broker.clock.now_ms()
+    try:
+        check_enabled(broker.tokens)
+        period_ms = request.expiry_time_period_ms
+        token_id = broker.tokens.id_of(hmac)
+        token = await broker.controller.change(
+            lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms)
+        )
+    except KafkaError as refusal:
+        return ExpireDelegationTokenResponse(error_code=refusal.error)
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms if period_ms >= 0 else now_ms)
+
+
+def refuse(_: ExpireDelegationTokenRequest, error: Error, __: str | None, ___: int) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=error)

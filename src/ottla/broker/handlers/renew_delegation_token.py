@@ -1,0 +1,41 @@
+"""RenewDelegationToken (key 39), v1-2: a token is good for longer.  v2 flexible.
+
+Its owner and its renewers may do that, and nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.context import Context
+from ottla.broker.security.tokens import check_enabled, may_ask_for_tokens
+from ottla.controller.decisions.token_changes import decide_renew_token
+from ottla.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+
+async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
+    if not may_ask_for_tokens(context):
+        return RenewDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    answer = await passed_on(request, context)
+    if answer is not None:
+        return answer
+    broker, hmac = context.broker, bytes(request.hmac)
+    now_ms = broker.clock.now_ms()
+    try:
+        check_enabled(broker.tokens)
+        period_ms = request.renew_period_ms
+        if period_ms < 0:
+            period_ms = broker.settings.delegation_token_expiry_time_ms
+        token_id = broker.tokens.id_of(hmac)
+        token = await broker.controller.change(
+            lambda image: decide_renew_token(image, token_id, context.principal, period_ms, now_ms)
+        )
+    except KafkaError as refusal:
+        return RenewDelegationTokenResponse(error_code=refusal.error)
+    return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
+
+
+def refuse(_: RenewDelegationTokenRequest, error: Error, __: str | None, ___: int) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=error)
