@@ -67,8 +67,8 @@ KERBEROS_OPTIONS = {
     "ticketCache": "sasl.kerberos.ticket.cache",  # not librdkafka's: read by kafka_python.py
 }
 NO_TOKENS = (
-    "librdkafka cannot log in with a delegation token (tokenauth=true in sasl.jaas.config): use a user's name and password, "
-    "or Kerberos"
+    "librdkafka cannot log in with a delegation token (tokenauth=true in sasl.jaas.config): use a user's name and "
+    "password, or Kerberos"
 )
 UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100

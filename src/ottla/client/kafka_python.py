@@ -1,4 +1,4 @@
-"""kafka-python in the place of librdkafka, for logins that it lacks: Kerberos in confluent-kafka's packages, and tokens.
+"""kafka-python in the place of librdkafka for logins that it lacks: tokens, and in confluent-kafka's packages Kerberos.
 
 Here its clients are made, of settings in librdkafka's names; kafka_python_clients.py has what they look like. Logins
 are our own (security/sasl): the keytab and the ticket cache of the settings count, and nothing of the process does.
@@ -20,7 +20,10 @@ MISSING: Final = (
     "a login by Kerberos needs the packages kafka-python and gssapi, since confluent-kafka is built without Kerberos: "
     "pip install 'ottla[kerberos]'"
 )
-MISSING_FOR_TOKENS: Final = "a login with a delegation token needs the package kafka-python, since librdkafka knows none: pip install kafka-python"
+MISSING_FOR_TOKENS: Final = (
+    "a login with a delegation token needs the package kafka-python, since librdkafka knows none: "
+    "pip install kafka-python"
+)
 RENAMED: Final = {
     "compression.codec": "compression_type",
     "delivery.timeout.ms": "delivery_timeout_ms",

@@ -283,7 +283,8 @@ def test_only_what_is_passed_on_is_taken_out_of_an_envelope(
 
 @pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b", "Group:ops", "User:a:b", "User:Ωmega"])
 def test_principals_and_hosts_survive_the_journey(principal: str) -> None:
-    assert decode_principal(encode_principal(principal)) == principal
+    assert decode_principal(encode_principal(principal)) == (principal, False)
+    assert decode_principal(encode_principal(principal, is_delegated=True)) == (principal, True)
     for host in ("127.0.0.1", "2001:db8::1"):
         assert decode_host(encode_host(host)) == host
     assert decode_host(encode_host("fe80::1%eth0")) == "fe80::1"
