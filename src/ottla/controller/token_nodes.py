@@ -68,9 +68,8 @@ def decode_principal(text: Any) -> str:
     from urllib.parse import unquote  # noqa: PLC0415 (rarely needed, and slow to import)
 
     principal = unquote(str(text))
-    kind, separator, name = principal.partition(SEPARATOR)
-    if not kind or not separator or not name:
-        raise ValueError("a principal without a type or a name")
+    if SEPARATOR not in principal:
+        raise ValueError("a principal without a type")
     return principal
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -20,7 +21,6 @@ from ottla.broker.logs.housekeeping import Housekeeping
 from ottla.broker.security import tokens as broker_tokens
 from ottla.broker.security.scram_credentials import ImageCredentials
 from ottla.broker.security.tokens import Tokens, may_ask_for_tokens, remove_expired
-from ottla.controller import tree
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.network.connection import ClientFacts
@@ -58,7 +58,7 @@ class FakeController:
         self.failure: KafkaError | None = None
 
     def new_uuid(self) -> Any:
-        return tree.decode_uuid(f"{next(self._ids):022d}")
+        return UUID(int=next(self._ids))
 
     async def change(self, decide: Callable[[MetadataImage], Any]) -> Any:
         if self.failure is not None:
@@ -161,16 +161,16 @@ def test_a_token_is_made_renewed_and_expired_by_those_who_may() -> None:
         times = (made.issue_timestamp_ms, made.expiry_timestamp_ms, made.max_timestamp_ms)
         assert times == (now_ms, now_ms + DAY_MS, now_ms + 7 * DAY_MS)
         assert made.hmac == token_hmac(SECRET, made.token_id)
-        assert await stand.bob.renew(made.hmac, 2 * DAY_MS) == (0, now_ms + 2 * DAY_MS)
-        assert await stand.alice.renew(made.hmac) == (0, now_ms + DAY_MS)
-        assert await stand.alice.renew(made.hmac, 100 * DAY_MS) == (0, now_ms + 7 * DAY_MS)
-        assert await stand.carol.renew(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, -1)
-        assert await stand.carol.expire(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, -1)
-        assert await stand.alice.renew(b"forged") == (Error.DELEGATION_TOKEN_NOT_FOUND, -1)
+        assert await stand.bob.renew(made.hmac, HOUR_MS) == (0, now_ms + HOUR_MS)
+        for period_ms in (-1, 0, 100 * DAY_MS):
+            assert await stand.alice.renew(made.hmac, period_ms) == (0, now_ms + DAY_MS)
+        assert await stand.carol.renew(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
+        assert await stand.carol.expire(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
+        assert await stand.alice.renew(b"forged") == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
         assert await stand.bob.expire(made.hmac, HOUR_MS) == (0, now_ms + HOUR_MS)
         assert (await stand.alice.expire(made.hmac))[0] == 0
         assert stand.known == {}
-        assert await stand.alice.expire(made.hmac) == (Error.DELEGATION_TOKEN_NOT_FOUND, -1)
+        assert await stand.alice.expire(made.hmac) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
 
     run(scene())
 
@@ -194,8 +194,8 @@ def test_without_a_secret_there_are_no_tokens() -> None:
         stand = Stand(secret_key="")
         disabled = Error.DELEGATION_TOKEN_AUTH_DISABLED
         assert (await stand.alice.create()).error_code == disabled
-        assert await stand.alice.renew(b"x") == (disabled, -1)
-        assert await stand.alice.expire(b"x") == (disabled, -1)
+        assert await stand.alice.renew(b"x") == (disabled, 0)
+        assert await stand.alice.expire(b"x") == (disabled, 0)
         assert (await stand.alice.describe()).error_code == disabled
         assert stand.broker.tokens.credential("SCRAM-SHA-256", "t") is None
 
@@ -234,7 +234,7 @@ def test_a_token_for_somebody_else_takes_a_right() -> None:
         made = await stand.carol.create(**wanted)
         (token,) = stand.known.values()
         assert (made.error_code, token.owner, token.requester) == (0, "User:bob", "User:carol")
-        assert await stand.carol.renew(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, -1)
+        assert await stand.carol.renew(made.hmac) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)
         assert len((await stand.carol.describe()).tokens) == 1
         assert (await stand.bob.renew(made.hmac))[0] == 0
 
@@ -269,6 +269,7 @@ def test_who_sees_which_token() -> None:
         assert await seen(stand.alice) == ["alice"]
         assert await seen(stand.bob) == ["alice", "bob"]
         assert await seen(stand.bob, "alice") == ["alice"]
+        assert await seen(stand.alice, "bob") == ["alice"]
         assert await seen(stand.bob, nobody=True) == []
         assert await seen(stand.carol) == []
         stand.rights.granted.add(("User:carol", Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, first.token_id))
@@ -292,8 +293,8 @@ def test_a_login_by_token_ends_with_the_token(caplog: pytest.LogCaptureFixture) 
             identity = stand.log_in(made.token_id, password, mechanism)
             assert (identity.principal, identity.is_delegated) == ("User:alice", True)
             assert identity.expires_ms == made.expiry_timestamp_ms
-        await stand.alice.renew(made.hmac, 2 * DAY_MS)
-        assert stand.log_in(made.token_id, password).expires_ms == made.issue_timestamp_ms + 2 * DAY_MS
+        await stand.alice.renew(made.hmac, HOUR_MS)
+        assert stand.log_in(made.token_id, password).expires_ms == made.issue_timestamp_ms + HOUR_MS
         await stand.alice.expire(made.hmac)
         with pytest.raises(Exception, match="there is no delegation token"):
             stand.log_in(made.token_id, password)
@@ -312,7 +313,7 @@ def test_an_expired_token_is_refused_before_it_is_removed() -> None:
         assert made.token_id in stand.known
         with pytest.raises(Exception, match="or it has expired"):
             stand.log_in(made.token_id, token_password(made.hmac))
-        assert await stand.alice.renew(made.hmac) == (Error.DELEGATION_TOKEN_EXPIRED, -1)
+        assert await stand.alice.renew(made.hmac) == (Error.DELEGATION_TOKEN_EXPIRED, 0)
 
     run(scene())
 

@@ -85,6 +85,18 @@ def test_a_token_expires_soon_or_at_once() -> None:
     assert gone.image.delegation_tokens == {}
 
 
+def test_who_is_told_that_a_token_has_expired() -> None:
+    """The order of the checks is Kafka's, and another one for each of the two."""
+    late_ms = NOW + 101
+    with pytest.raises(KafkaError) as caught:
+        decide_renew_token(image_of(ALICE), "t1", "User:carol", 10, late_ms)
+    assert caught.value.error is Error.DELEGATION_TOKEN_EXPIRED
+    with pytest.raises(KafkaError) as caught:
+        decide_expire_token(image_of(ALICE), "t1", "User:carol", 10, late_ms)
+    assert caught.value.error is Error.DELEGATION_TOKEN_OWNER_MISMATCH
+    assert decide_expire_token(image_of(ALICE), "t1", "User:alice", -1, late_ms).image.delegation_tokens == {}
+
+
 @pytest.mark.parametrize("decide", [decide_renew_token, decide_expire_token])
 @pytest.mark.parametrize(
     ("token_id", "principal", "now_ms", "error"),

@@ -1,6 +1,7 @@
 """DescribeDelegationToken (key 41), v1-3: tokens with their passwords, for those who may see them.
 
-v2 flexible; v3 requesters (KIP-373). Owner, requester and renewers see a token; others need the right Describe for the
+v2 flexible; v3 requesters (KIP-373). Owners that are named mean the tokens that they own, renew or have asked for, as in
+Kafka. Owner, requester and renewers see a token; others need the right Describe for the
 token, or DescribeTokens for its owner. What somebody may not see is left out.
 """
 
@@ -34,7 +35,7 @@ async def handle(request: DescribeDelegationTokenRequest, context: Context) -> D
         tokens=[
             described(token, tokens)
             async for token in in_slices(known)
-            if (owners is None or token.owner in owners) and sees(token, context)
+            if (owners is None or any(map(token.concerns, owners))) and sees(token, context)
         ]
     )
 

@@ -31,7 +31,7 @@ async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any
             lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms)
         )
     except KafkaError as refusal:
-        return ExpireDelegationTokenResponse(error_code=refusal.error)
+        return ExpireDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms if period_ms >= 0 else now_ms)
 
 

@@ -25,15 +25,15 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
     now_ms = broker.clock.now_ms()
     try:
         check_enabled(broker.tokens)
-        period_ms = request.renew_period_ms
-        if period_ms < 0:
-            period_ms = broker.settings.delegation_token_expiry_time_ms
+        period_ms = broker.settings.delegation_token_expiry_time_ms
+        if request.renew_period_ms > 0:
+            period_ms = min(period_ms, request.renew_period_ms)
         token_id = broker.tokens.id_of(hmac)
         token = await broker.controller.change(
             lambda image: decide_renew_token(image, token_id, context.principal, period_ms, now_ms)
         )
     except KafkaError as refusal:
-        return RenewDelegationTokenResponse(error_code=refusal.error)
+        return RenewDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
     return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
 
 

@@ -35,16 +35,20 @@ def decide_renew_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
     """The reply is the token as it is now."""
-    token = found_token(image, token_id, principal, now_ms)
+    token = found_token(image, token_id)
+    check_time(token, now_ms)
+    check_renewer(token, principal)
     return changed(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
 
 
 def decide_expire_token(
     image: MetadataImage, token_id: str | None, principal: str, period_ms: int, now_ms: int
 ) -> Decision[DelegationToken]:
-    """The same; with a negative period the token is gone."""
-    token = found_token(image, token_id, principal, now_ms)
+    """The same; with a negative period the token is gone, even one that has expired."""
+    token = found_token(image, token_id)
+    check_renewer(token, principal)
     if period_ms >= 0:
+        check_time(token, now_ms)
         return changed(image, token._replace(expiry_ms=min(token.max_ms, now_ms + period_ms)))
     gone = image.with_delegation_tokens({token.token_id: None})
     return Decision((DeleteNode(token_path(token.token_id)),), gone, token)
@@ -76,17 +80,26 @@ def decide_external_tokens(image: MetadataImage, token_ids: Iterable[str], nodes
     return Decision((), after, len(different))
 
 
-def found_token(image: MetadataImage, token_id: str | None, principal: str, now_ms: int) -> DelegationToken:
-    """A token that somebody may change; the order of the checks is Kafka's."""
+# ---- checks, made in Kafka's order
+
+
+def found_token(image: MetadataImage, token_id: str | None) -> DelegationToken:
+    """None: nobody knows which token is meant."""
     token = image.delegation_tokens.get(token_id or "")
     if token is None:
         raise KafkaError(Error.DELEGATION_TOKEN_NOT_FOUND)
-    if token.is_expired(now_ms):
-        raise KafkaError(Error.DELEGATION_TOKEN_EXPIRED)
-    if not token.may_be_renewed_by(principal):
-        raise KafkaError(Error.DELEGATION_TOKEN_OWNER_MISMATCH)
     check_readable(image, token_path(token.token_id))
     return token
+
+
+def check_time(token: DelegationToken, now_ms: int) -> None:
+    if token.is_expired(now_ms):
+        raise KafkaError(Error.DELEGATION_TOKEN_EXPIRED)
+
+
+def check_renewer(token: DelegationToken, principal: str) -> None:
+    if not token.may_be_renewed_by(principal):
+        raise KafkaError(Error.DELEGATION_TOKEN_OWNER_MISMATCH)
 
 
 def changed(image: MetadataImage, token: DelegationToken) -> Decision[DelegationToken]:

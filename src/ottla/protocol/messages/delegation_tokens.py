@@ -48,7 +48,7 @@ class RenewDelegationTokenRequest:
     """RenewDelegationToken (key 39), v1-2.  v2 flexible."""
 
     hmac: bytes
-    renew_period_ms: Int64  # negative: delegation.token.expiry.time.ms
+    renew_period_ms: Int64  # delegation.token.expiry.time.ms at most, and if it is not positive
 
 
 @message(api_key=39, versions="1-2", flexible=2)
