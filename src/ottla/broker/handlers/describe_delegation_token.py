@@ -1,8 +1,8 @@
 """DescribeDelegationToken (key 41), v1-3: tokens with their passwords, for those who may see them.
 
-v2 flexible; v3 requesters (KIP-373). Owners that are named mean the tokens that they own, renew or have asked for, as in
-Kafka. Owner, requester and renewers see a token; others need the right Describe for the
-token, or DescribeTokens for its owner. What somebody may not see is left out.
+v2 flexible; v3 requesters (KIP-373). Owners that are named mean, as in Kafka, tokens that they own, renew or have asked
+for. These people see a token; others need the right Describe for the token, or DescribeTokens for its owner. What
+somebody may not see is left out.
 """
 
 from __future__ import annotations

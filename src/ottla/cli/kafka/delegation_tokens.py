@@ -41,8 +41,8 @@ OPTIONS = (
     Option("renew", "Let a token be good for longer."),
     Option("expire", "Let a token be good for a shorter time, or remove it."),
     Option("describe", "Show tokens: of one owner, or all that you may see."),
-    Option("owner-principal", "Whose token: User:name.", "principal", many=True),
-    Option("renewer-principal", "With --create: who may renew and expire it, too.", "principal", many=True),
+    Option("owner-principal", "Whose token: User:name.", "principal", many=True, alone=""),
+    Option("renewer-principal", "With --create: who may renew and expire it, too.", "principal", many=True, alone=""),
     Option("max-life-time-period", "With --create: milliseconds; -1: what the brokers allow at most.", "ms"),
     Option("renew-time-period", "With --renew: milliseconds from now on; -1: what the brokers are set to.", "ms"),
     Option("expiry-time-period", "With --expire: milliseconds from now on; -1: at once.", "ms"),
@@ -110,7 +110,7 @@ def _describe(client: Client, options: KafkaOptions) -> None:
         print(shown(f"Calling describe token operation for owners: [{', '.join(owners)}]"))
     else:
         print("Calling describe token operation for current user.")
-    tokens = describe_tokens(client, owners)
+    tokens = describe_tokens(client, owners or None)  # without one Kafka's tool asks for nobody's, against its own help
     print(f"Total number of tokens : {len(tokens)}", end="")
     _print_tokens(tokens)
 
@@ -136,7 +136,7 @@ def _completed(action: str, expiry_ms: int) -> None:
 
 def _principals(options: KafkaOptions, name: str) -> list[str]:
     try:
-        return [parse_principal(text) for text in options.texts(name)]
+        return [parse_principal(text) for text in options.texts(name) if text]
     except ValueError as problem:
         raise OptionError(str(problem)) from None
 
