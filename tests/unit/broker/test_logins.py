@@ -51,6 +51,8 @@ GOOD = b"\0alice\0geheim"
 
 
 class NoCredentials:
+    has_tokens = False
+
     def find(self, _mechanism: str, _name: str) -> ScramCredential | None:
         return None
 

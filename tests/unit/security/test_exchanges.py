@@ -16,6 +16,8 @@ SECRET = b"s" * 32
 class Known:
     """Credentials in a dictionary."""
 
+    has_tokens = False
+
     def __init__(self, mechanism: str, users: dict[str, bytes], iterations: int = 4096) -> None:
         self.rows = {name: make_credential(mechanism, word, iterations=iterations) for name, word in users.items()}
 

@@ -12,7 +12,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS, Operation, ResourceType
 from ottla.broker.cluster.forwarding import passed_on
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import check_enabled, may_ask_for_tokens
+from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
 from ottla.controller import tree
 from ottla.controller.decisions.token_changes import decide_create_token
 from ottla.protocol.messages.delegation_tokens import CreateDelegationTokenRequest, CreateDelegationTokenResponse
@@ -73,6 +73,11 @@ def refused(error: Error, owner: str, requester: str) -> CreateDelegationTokenRe
         principal_name=owner_name,
         token_requester_principal_type=requester_type,
         token_requester_principal_name=requester_name,
+        issue_timestamp_ms=NO_TIME,
+        expiry_timestamp_ms=NO_TIME,
+        max_timestamp_ms=NO_TIME,
+        token_id="",
+        hmac=b"",
     )
 
 

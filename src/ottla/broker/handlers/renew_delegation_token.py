@@ -10,14 +10,14 @@ from typing import Any
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.forwarding import passed_on
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import check_enabled, may_ask_for_tokens
+from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
 from ottla.controller.decisions.token_changes import decide_renew_token
 from ottla.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 
 async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
     if not may_ask_for_tokens(context):
-        return RenewDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        return refuse(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     answer = await passed_on(request, context)
     if answer is not None:
         return answer
@@ -37,5 +37,7 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
     return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
 
 
-def refuse(_: RenewDelegationTokenRequest, error: Error, __: str | None, ___: int) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=error)
+def refuse(
+    _: RenewDelegationTokenRequest, error: Error, __: str | None = None, ___: int = 0
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIME)

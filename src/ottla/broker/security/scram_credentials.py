@@ -45,6 +45,10 @@ class ImageCredentials:
             self._any[mechanism] = self.find(mechanism, name) if name is not None else None
         return self._any[mechanism]
 
+    @property
+    def has_tokens(self) -> bool:
+        return self._tokens.is_enabled
+
     def find_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
         return self._tokens.credential(mechanism, token_id)
 

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CREDENTIALS_MAX: Final = 10_000
+NO_TIME: Final = -1  # what the answer to somebody who may not ask has for all times
 
 
 class Tokens:
-    """One a broker; all calls are made on the loop."""
+    """One a broker. All calls are made on the loop, but credential(), which takes milliseconds: a worker may ask."""
 
     def __init__(self, secret: str | None, images: ImageHolder, clock: Clock) -> None:
         self._secret = secret or ""
@@ -84,8 +85,9 @@ class Tokens:
             if token_id not in self._hmacs:
                 hmac = self._hmacs[token_id] = token_hmac(self._secret, token_id)
                 self._ids[hmac] = token_id
-        for key in [key for key in self._credentials if key[1] not in new.delegation_tokens]:
-            del self._credentials[key]
+        for key in list(self._credentials):
+            if key[1] not in new.delegation_tokens:
+                self._credentials.pop(key, None)
 
     def __repr__(self) -> str:
         return f"<Tokens {len(self._hmacs)}>" if self.is_enabled else "<Tokens disabled>"

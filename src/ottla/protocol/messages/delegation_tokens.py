@@ -35,11 +35,11 @@ class CreateDelegationTokenResponse:
     principal_name: str
     token_requester_principal_type: str = wire(since=3, default="")
     token_requester_principal_name: str = wire(since=3, default="")
-    issue_timestamp_ms: Int64 = -1
-    expiry_timestamp_ms: Int64 = -1
-    max_timestamp_ms: Int64 = -1
-    token_id: str = ""
-    hmac: bytes = b""
+    issue_timestamp_ms: Int64  # -1, as the other times, with an error
+    expiry_timestamp_ms: Int64
+    max_timestamp_ms: Int64
+    token_id: str
+    hmac: bytes
     throttle_time_ms: Int32 = 0
 
 
@@ -58,7 +58,7 @@ class RenewDelegationTokenResponse:
     """
 
     error_code: Int16 = 0
-    expiry_timestamp_ms: Int64 = -1
+    expiry_timestamp_ms: Int64
     throttle_time_ms: Int32 = 0
 
 
@@ -75,7 +75,7 @@ class ExpireDelegationTokenResponse:
     """ExpireDelegationToken (key 40), v1-2. Errors as those of RenewDelegationToken."""
 
     error_code: Int16 = 0
-    expiry_timestamp_ms: Int64 = -1
+    expiry_timestamp_ms: Int64
     throttle_time_ms: Int32 = 0
 
 

@@ -36,7 +36,11 @@ class Identity:
 class ServerExchange(Protocol):
     """The broker's side of one login."""
 
-    is_quick: bool
+    @property
+    def is_quick(self) -> bool:
+        """Of the next step."""
+        ...
+
     identity: Identity | None  # when the login has succeeded; the last token still goes out
 
     def step(self, token: bytes) -> bytes: ...

@@ -53,7 +53,12 @@ class TokenCredential(NamedTuple):
 
 
 class Credentials(Protocol):
-    """Where the broker keeps them."""
+    """Where the broker keeps them. Any thread may ask."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether somebody may log in with one, which takes milliseconds."""
+        ...
 
     def find(self, mechanism: str, name: str) -> ScramCredential | None: ...
 
@@ -68,8 +73,6 @@ class Credentials(Protocol):
 
 class ScramServer:
     """The broker's side."""
-
-    is_quick = True  # a few hashes: the hard work is the client's
 
     def __init__(
         self, mechanism: str, credentials: Credentials, secret: bytes, make_nonce: Callable[[], str] | None = None
@@ -90,6 +93,11 @@ class ScramServer:
         self._nonce = ""
         self._first = ""  # both first messages, as they are signed
         self._is_over = False
+
+    @property
+    def is_quick(self) -> bool:
+        """A few hashes: the hard work is the client's. But what checks a token may have to be made of its password."""
+        return self._name is not None or not self._credentials.has_tokens
 
     def step(self, token: bytes) -> bytes:
         if self._is_over:
