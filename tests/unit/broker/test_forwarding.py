@@ -32,6 +32,11 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from ottla.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from ottla.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
@@ -303,6 +308,9 @@ REQUESTS: dict[int, Any] = {
     20: DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], topic_names=["a"], timeout_ms=1),
     33: AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name="a")]),
     37: CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=1)], timeout_ms=1),
+    38: CreateDelegationTokenRequest(max_lifetime_ms=1),
+    39: RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1),
+    40: ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
     43: ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="a", partitions=[0, 1])]),
     44: IncrementalAlterConfigsRequest(resources=[config(2, "a", "b", "c")]),
     45: AlterPartitionReassignmentsRequest(

@@ -124,7 +124,7 @@ def seal(request: Any, context: Context) -> EnvelopeRequest:
     header = encode_request_header(key, context.api_version, context.correlation_id, context.client_id)
     return EnvelopeRequest(
         request_data=header + encode(request, context.api_version),
-        request_principal=encode_principal(context.principal, is_delegated=context.client.is_delegated),
+        request_principal=encode_principal(context.principal, is_delegated=context.is_delegated),
         client_host_address=encode_host(context.client_host),
     )
 
