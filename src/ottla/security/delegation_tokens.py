@@ -34,9 +34,10 @@ class DelegationToken(NamedTuple):
         """Whoever may renew a token may expire it, too. The requester is not among them, unless he is the owner."""
         return principal == self.owner or principal in self.renewers
 
-    def concerns(self, principal: str) -> bool:
-        """Whether somebody sees it without a right to."""
-        return principal == self.requester or self.may_be_renewed_by(principal)
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Who sees it without a right to."""
+        return (self.owner, self.requester, *self.renewers)
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:

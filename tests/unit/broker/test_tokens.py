@@ -255,6 +255,7 @@ def test_only_users_renew_tokens(fields: dict[str, Any]) -> None:
     async def scene() -> None:
         stand = Stand()
         assert (await stand.alice.create(**fields)).error_code == Error.INVALID_PRINCIPAL_TYPE
+        assert (await stand.alice.create(renewers=[user("x")] * 1001)).error_code == Error.INVALID_REQUEST
         assert stand.known == {}
 
     run(scene())

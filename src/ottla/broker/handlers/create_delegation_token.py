@@ -6,7 +6,8 @@ all is looked at by the broker that was asked, because only that one knows the l
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Final
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS, Operation, ResourceType
@@ -17,6 +18,10 @@ from ottla.controller import tree
 from ottla.controller.decisions.token_changes import decide_create_token
 from ottla.protocol.messages.delegation_tokens import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ottla.security.delegation_tokens import PRINCIPAL_TYPE, DelegationToken, principal_of, split_principal
+
+logger = logging.getLogger(__name__)
+
+RENEWERS_MAX: Final = 1_000  # all of them stand in one node of ZooKeeper, which holds a megabyte
 
 
 async def handle(request: CreateDelegationTokenRequest, context: Context) -> Any:
@@ -40,6 +45,8 @@ async def handle(request: CreateDelegationTokenRequest, context: Context) -> Any
 async def create(request: CreateDelegationTokenRequest, owner: str, context: Context) -> CreateDelegationTokenResponse:
     broker = context.broker
     check_enabled(broker.tokens)
+    if len(request.renewers) > RENEWERS_MAX:
+        raise KafkaError(Error.INVALID_REQUEST)
     kinds = {split_principal(owner)[0], *(renewer.principal_type for renewer in request.renewers)}
     if kinds != {PRINCIPAL_TYPE}:
         raise KafkaError(Error.INVALID_PRINCIPAL_TYPE)
@@ -57,6 +64,7 @@ async def create(request: CreateDelegationTokenRequest, owner: str, context: Con
         now_ms + min(lifetime_ms, settings.delegation_token_expiry_time_ms),
     )
     token = await broker.controller.change(lambda image: decide_create_token(image, wanted))
+    logger.info("Created a delegation token: %s for owner: %s", token.token_id, token.owner)
     response = refused(Error.NONE, token.owner, token.requester)
     response.issue_timestamp_ms, response.max_timestamp_ms = token.issue_ms, token.max_ms
     response.expiry_timestamp_ms = token.expiry_ms

@@ -35,14 +35,14 @@ async def handle(request: DescribeDelegationTokenRequest, context: Context) -> D
         tokens=[
             described(token, tokens)
             async for token in in_slices(known)
-            if (owners is None or any(map(token.concerns, owners))) and sees(token, context)
+            if (owners is None or not owners.isdisjoint(token.people)) and sees(token, context)
         ]
     )
 
 
 def sees(token: DelegationToken, context: Context) -> bool:
     return (
-        token.concerns(context.principal)
+        context.principal in token.people
         or context.sees(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
         or context.sees(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
     )

@@ -5,6 +5,7 @@ Its owner and its renewers may do that, and nobody else.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
@@ -13,6 +14,8 @@ from ottla.broker.context import Context
 from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
 from ottla.controller.decisions.token_changes import decide_expire_token
 from ottla.protocol.messages.delegation_tokens import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+
+logger = logging.getLogger(__name__)
 
 
 async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any:
@@ -32,6 +35,8 @@ async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any
         )
     except KafkaError as refusal:
         return ExpireDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
+    said = "Updated expiry time for token" if period_ms >= 0 else "Token expired for token"
+    logger.info("%s: %s for owner: %s", said, token.token_id, token.owner)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms if period_ms >= 0 else now_ms)
 
 

@@ -5,6 +5,7 @@ Its owner and its renewers may do that, and nobody else.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ottla.base.errors import Error, KafkaError
@@ -13,6 +14,8 @@ from ottla.broker.context import Context
 from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
 from ottla.controller.decisions.token_changes import decide_renew_token
 from ottla.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+logger = logging.getLogger(__name__)
 
 
 async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
@@ -34,6 +37,7 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
         )
     except KafkaError as refusal:
         return RenewDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
+    logger.info("Delegation token renewed for token: %s for owner: %s", token.token_id, token.owner)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms)
 
 

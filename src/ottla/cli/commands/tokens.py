@@ -17,7 +17,7 @@ from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import command_properties, run_action
 from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, confirm, say
+from ottla.cli.terminal import ToolError, confirm, say, warn
 from ottla.client.client import Client
 from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
 from ottla.security.certificate_authority import write_secret
@@ -117,11 +117,14 @@ def _create(client: Client, options: argparse.Namespace) -> int:
         write_secret(Path(options.write), text.encode())
     if options.json:
         print(json.dumps(_fields(made)))
-    elif options.write is None:
+        return 0
+    told = f"Good for {token.owner} until {_when(token.expiry_ms)}; can be renewed until {_when(token.max_ms)}."
+    if options.write is None:
         print(f"{token.token_id}\t{made.password}")
-    say(f"Good for {token.owner} until {_when(token.expiry_ms)}; can be renewed until {_when(token.max_ms)}.")
-    if options.write is not None:
+        warn(told)  # what a script reads is the line above
+    else:
         say(f"Token {token.token_id} is in {options.write} (for --command-config and Kafka's own tools)")
+        say(told)
     return 0
 
 

@@ -16,14 +16,11 @@ from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode,
 from ottla.controller.token_nodes import encode_token, load_token, token_path
 from ottla.security.delegation_tokens import DelegationToken
 
-RENEWERS_MAX: Final = 1_000  # all of them stand in one node of ZooKeeper, which holds a megabyte
 TOKENS_PER_OWNER_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 1_000
 
 
 def decide_create_token(image: MetadataImage, token: DelegationToken) -> Decision[DelegationToken]:
-    if len(token.renewers) > RENEWERS_MAX:
-        raise KafkaError(Error.INVALID_REQUEST, f"A token has at most {RENEWERS_MAX} renewers")
     owned = sum(each.owner == token.owner for each in image.delegation_tokens.values())
     if owned >= TOKENS_PER_OWNER_MAX:
         raise KafkaError(Error.POLICY_VIOLATION, f"{token.owner} has {owned} tokens already")
