@@ -29,6 +29,7 @@ from ottla.controller.migration.zookeeper_commands import commands
 from ottla.controller.stores.embedded import FILE_NAME as METADATA_FILE
 from ottla.controller.stores.store import StoreError
 from ottla.controller.tree import encode_uuid
+from ottla.security.delegation_tokens import DelegationToken
 from ottla.storage.adoption import ForeignFolder, look_at
 from ottla.storage.arrival import Arrival
 from ottla.storage.errors import LogDirError
@@ -122,11 +123,14 @@ def _take_from(folders: list[ForeignFolder], options: argparse.Namespace) -> int
     arrival = Arrival(folders, None if options.in_place else options.data, *owner, links=options.link)
     if metadata is not None:
         arrival.producer_id_max = metadata.next_producer_id - 1
-    bring(plan, arrival)
+    tokens = list(metadata.tokens.values()) if metadata is not None else []
+    bring(plan, arrival, tokens)
     warnings = arrival.warnings
     for warning in warnings:
         warn(f"warning: {warning}")
     paths = ",".join(map(os.path.abspath, options.folders if options.in_place else [options.data]))
+    if tokens:
+        print(f"took {len(tokens)} delegation tokens: they are good with the delegation.token.secret.key that they had")
     print(f"took {len(plan.taken)} topic{'' if len(plan.taken) == 1 else 's'}. Start the broker with:")
     print(f"  ottla broker --override broker.id={owner[0]} --override log.dirs={paths}")
     return 0
@@ -194,7 +198,7 @@ def check_target(target: str, *, is_in_place: bool) -> None:
         raise ToolError(f"{target} is not an empty folder: choose a new one for --data")
 
 
-def bring(plan: Plan, arrival: Arrival) -> None:
+def bring(plan: Plan, arrival: Arrival, tokens: Sequence[DelegationToken] = ()) -> None:
     """Copy, read and write down everything; a failure leaves no half of it behind."""
     total_bytes = sum(topic.size_bytes for topic in plan.taken)
     label, rounds = ("reading", 1) if arrival.target is None else ("copying", 2)
@@ -209,6 +213,7 @@ def bring(plan: Plan, arrival: Arrival) -> None:
             cluster_id=arrival.cluster_id,
             topics=adopted,
             producer_id_max=arrival.producer_id_max,
+            tokens=tokens,
         )
     except BaseException:
         arrival.undo()

@@ -234,7 +234,7 @@ def to_delta_tokens(old: Tokens, new: Tokens) -> tuple[list[DeltaToken], list[st
             expiry_ms=token.expiry_ms,
         )
         for token in new.values()
-        if old.get(token.token_id) != token
+        if (known := old.get(token.token_id)) is not token and known != token  # mostly it is the same object
     ]
     return changed, [token_id for token_id in old if token_id not in new]
 

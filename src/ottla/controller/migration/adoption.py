@@ -7,7 +7,7 @@ Pure but for `write_store`, which makes the file of the embedded store in one tr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -18,6 +18,8 @@ from ottla.controller.producer_ids import BLOCK_SIZE
 from ottla.controller.stores.embedded import FILE_NAME
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode, StoreOperation
+from ottla.controller.token_nodes import encode_token
+from ottla.security.delegation_tokens import DelegationToken
 
 # The old cluster may have counted further than the logs show: clients that still run must not meet an older epoch, nor
 # a producer another one with its id.
@@ -35,13 +37,21 @@ class AdoptedTopic(NamedTuple):
 
 
 def write_store(
-    directory: str, *, node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
+    directory: str,
+    *,
+    node_id: int,
+    cluster_id: str,
+    topics: Sequence[AdoptedTopic],
+    producer_id_max: int,
+    tokens: Iterable[DelegationToken] = (),
 ) -> None:
     """Make the metadata store in a folder that has none."""
     store = SqliteTree(os.path.join(directory, FILE_NAME))
     store.open()
     try:
-        store.multi(list(adoption_operations(node_id, cluster_id, topics, producer_id_max)))
+        operations = list(adoption_operations(node_id, cluster_id, topics, producer_id_max))
+        operations += [CreateNode(token_nodes.token_path(each.token_id), encode_token(each)) for each in tokens]
+        store.multi(operations)
     finally:
         store.close()
 

@@ -1,4 +1,4 @@
-"""Reads the metadata log of a KRaft cluster: which topics there are, with which ids and settings.
+"""Reads the metadata log of a KRaft cluster: which topics there are, with which ids and settings, and which tokens.
 
 The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept.
 """
@@ -18,12 +18,15 @@ from ottla.protocol.messages.metadata_records import (
     FRAME_VERSION,
     METADATA_RECORDS,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
 from ottla.protocol.primitives import read_uvarint
+from ottla.security.delegation_tokens import DelegationToken
 from ottla.storage import files
 from ottla.storage.folder import list_files, sorted_offsets
 from ottla.storage.scan import CONTROL_FLAG, BatchScan
@@ -50,6 +53,7 @@ class KraftMetadata:
     def __init__(self) -> None:
         self.topics: dict[UUID, KraftTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self.tokens: dict[str, DelegationToken] = {}
         self.next_producer_id = 0
 
     def apply(self, record: Any) -> None:
@@ -68,6 +72,18 @@ class KraftMetadata:
                 self._apply_config(record)
             case ProducerIdsRecord():
                 self.next_producer_id = max(self.next_producer_id, record.next_producer_id)
+            case DelegationTokenRecord():
+                self.tokens[record.token_id] = DelegationToken(
+                    record.token_id,
+                    record.owner,
+                    record.requester,
+                    tuple(record.renewers),
+                    record.issue_timestamp,
+                    record.max_timestamp,
+                    record.expiration_timestamp,
+                )
+            case RemoveDelegationTokenRecord():
+                self.tokens.pop(record.token_id, None)
 
     def configs_of(self, topic: str) -> dict[str, str]:
         return self.configs.get(topic, {})
