@@ -60,7 +60,12 @@ class FakeController:
     def new_uuid(self) -> Any:
         return UUID(int=next(self._ids))
 
-    async def change(self, decide: Callable[[MetadataImage], Any]) -> Any:
+    @property
+    def image(self) -> MetadataImage:
+        return self._images.image
+
+    async def change(self, decide: Callable[[MetadataImage], Any], size: int) -> Any:
+        assert size == len(self.image.delegation_tokens)  # many of them are decided about in a thread
         if self.failure is not None:
             raise self.failure
         decision = decide(self._images.image)
@@ -68,19 +73,7 @@ class FakeController:
         return decision.reply
 
 
-class Rights:
-    """Who may do what, as an authorizer answers."""
-
-    is_permissive = False
-
-    def __init__(self) -> None:
-        self.granted: set[tuple[str, Operation, ResourceType, str]] = set()
-
-    def is_granted(self, principal: str, _: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return (principal, operation, kind, name) in self.granted
-
-    def refuses(self, *_: object) -> bool:
-        return True
+Rights = set[tuple[str, Operation, ResourceType, str]]
 
 
 class Asker:
@@ -89,8 +82,9 @@ class Asker:
     is_forwarded = False
     api_key = 38
 
-    def __init__(self, broker: Any, principal: str, listener: str = "SASL_SSL") -> None:
+    def __init__(self, broker: Any, rights: Rights, principal: str, listener: str = "SASL_SSL") -> None:
         self.broker = broker
+        self.rights = rights
         self.client = ClientFacts("host", 1, listener)
         self.client.principal = principal
 
@@ -99,7 +93,7 @@ class Asker:
         return self.client.principal
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return bool(self.broker.authorizer.is_granted(self.principal, "host", operation, kind, name))
+        return (self.principal, operation, kind, name) in self.rights
 
     sees = may
 
@@ -132,9 +126,11 @@ class Stand:
         self.clock = LoopClock()
         self.broker = parts(node({**SETTINGS, **named}, clock=self.clock))
         self.broker.controller = FakeController(self.broker.node.images)  # type: ignore[assignment]
-        self.rights = Rights()
-        self.broker.authorizer = self.rights  # type: ignore[assignment]
-        self.alice, self.bob, self.carol = (Asker(self.broker, f"User:{name}") for name in ("alice", "bob", "carol"))
+        self.rights: Rights = set()
+        self.alice, self.bob, self.carol = (self.asker(f"User:{name}") for name in ("alice", "bob", "carol"))
+
+    def asker(self, principal: str, listener: str = "SASL_SSL") -> Asker:
+        return Asker(self.broker, self.rights, principal, listener)
 
     @property
     def known(self) -> dict[str, DelegationToken]:
@@ -208,9 +204,9 @@ def test_without_a_secret_there_are_no_tokens() -> None:
 def test_who_is_known_to_nobody_and_who_has_a_token_gets_none() -> None:
     async def scene() -> None:
         stand = Stand()
-        nobody = Asker(stand.broker, ANONYMOUS, "PLAINTEXT")
-        one_way = Asker(stand.broker, ANONYMOUS, "SSL")
-        delegated = Asker(stand.broker, "User:alice")
+        nobody = stand.asker(ANONYMOUS, "PLAINTEXT")
+        one_way = stand.asker(ANONYMOUS, "SSL")
+        delegated = stand.asker("User:alice")
         delegated.client.is_delegated = True
         for asker in (nobody, one_way, delegated):
             refused = Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -218,7 +214,7 @@ def test_who_is_known_to_nobody_and_who_has_a_token_gets_none() -> None:
             assert await asker.renew(b"x") == (refused, -1)
             assert await asker.expire(b"x") == (refused, -1)
             assert (await asker.describe()).error_code == refused
-        assert (await Asker(stand.broker, "User:CN=alice", "SSL").create()).error_code == 0
+        assert (await stand.asker("User:CN=alice", "SSL").create()).error_code == 0
         delegated.is_forwarded = nobody.is_forwarded = True
         asked = (delegated, nobody)
         assert [may_ask_for_tokens(asker) for asker in asked] == [False, True]  # type: ignore[arg-type]
@@ -233,7 +229,7 @@ def test_a_token_for_somebody_else_takes_a_right() -> None:
         refused = await stand.carol.create(**wanted)
         assert (refused.error_code, refused.token_id) == (Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED, "")
         assert (refused.principal_name, refused.token_requester_principal_name) == ("bob", "carol")
-        stand.rights.granted.add(("User:carol", Operation.CREATE_TOKENS, ResourceType.USER, "User:bob"))
+        stand.rights.add(("User:carol", Operation.CREATE_TOKENS, ResourceType.USER, "User:bob"))
         made = await stand.carol.create(**wanted)
         (token,) = stand.known.values()
         assert (made.error_code, token.owner, token.requester) == (0, "User:bob", "User:carol")
@@ -276,9 +272,10 @@ def test_who_sees_which_token() -> None:
         assert await seen(stand.alice, "bob") == ["alice"]
         assert await seen(stand.bob, nobody=True) == []
         assert await seen(stand.carol) == []
-        stand.rights.granted.add(("User:carol", Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, first.token_id))
+        stand.rights.add(("User:carol", Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, first.token_id))
         assert await seen(stand.carol) == ["alice"]
-        stand.rights.granted = {("User:carol", Operation.DESCRIBE_TOKENS, ResourceType.USER, "User:bob")}
+        stand.rights.clear()
+        stand.rights.add(("User:carol", Operation.DESCRIBE_TOKENS, ResourceType.USER, "User:bob"))
         assert await seen(stand.carol) == ["bob"]
         (token,) = (await stand.alice.describe()).tokens
         assert (token.hmac, [each.principal_name for each in token.renewers]) == (first.hmac, ["bob"])
@@ -342,14 +339,14 @@ def test_passwords_follow_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
         one = DelegationToken("one", "User:a", "User:a", (), 0, 2**62, 2**62)
         images.publish(MetadataImage(delegation_tokens={"one": one, "two": one._replace(token_id="two")}))
         hmac = token_hmac(SECRET, "one")
-        assert tokens.id_of(hmac) == "one"
+        assert await tokens.id_of(hmac) == "one"
+        assert await tokens.id_of(b"forged") is None
         first = tokens.credential("SCRAM-SHA-256", "one")
         assert first == tokens.credential("SCRAM-SHA-256", "one")
         monkeypatch.setattr(broker_tokens, "CREDENTIALS_MAX", 1)
         assert tokens.credential("SCRAM-SHA-256", "two") != first
         images.publish(MetadataImage())
-        assert (tokens.id_of(hmac), tokens.credential("SCRAM-SHA-256", "one")) == (None, None)
-        assert Tokens(SECRET, images, LoopClock()).id_of(hmac) is None
+        assert (await tokens.id_of(hmac), tokens.credential("SCRAM-SHA-256", "one")) == (None, None)
         assert "one" not in repr(tokens)
 
     run(scene())

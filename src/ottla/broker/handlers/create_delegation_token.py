@@ -63,7 +63,8 @@ async def create(request: CreateDelegationTokenRequest, owner: str, context: Con
         now_ms + lifetime_ms,
         now_ms + min(lifetime_ms, settings.delegation_token_expiry_time_ms),
     )
-    token = await broker.controller.change(lambda image: decide_create_token(image, wanted))
+    count = len(broker.image.delegation_tokens)
+    token = await broker.controller.change(lambda image: decide_create_token(image, wanted), size=count)
     logger.info("Created a delegation token: %s for owner: %s", token.token_id, token.owner)
     response = refused(Error.NONE, token.owner, token.requester)
     response.issue_timestamp_ms, response.max_timestamp_ms = token.issue_ms, token.max_ms

@@ -29,9 +29,10 @@ async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any
     try:
         check_enabled(broker.tokens)
         period_ms = request.expiry_time_period_ms
-        token_id = broker.tokens.id_of(hmac)
+        token_id = await broker.tokens.id_of(hmac)
         token = await broker.controller.change(
-            lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms)
+            lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms),
+            size=len(broker.image.delegation_tokens),
         )
     except KafkaError as refusal:
         return ExpireDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka

@@ -31,9 +31,10 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
         period_ms = broker.settings.delegation_token_expiry_time_ms
         if request.renew_period_ms > 0:
             period_ms = min(period_ms, request.renew_period_ms)
-        token_id = broker.tokens.id_of(hmac)
+        token_id = await broker.tokens.id_of(hmac)
         token = await broker.controller.change(
-            lambda image: decide_renew_token(image, token_id, context.principal, period_ms, now_ms)
+            lambda image: decide_renew_token(image, token_id, context.principal, period_ms, now_ms),
+            size=len(broker.image.delegation_tokens),
         )
     except KafkaError as refusal:
         return RenewDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka

@@ -2,8 +2,8 @@
 
 Rules:
 1. Without `delegation.token.secret.key` there are no tokens, whatever the metadata say.
-2. A password is made when a broker hears of a token, not when somebody asks: to look for one takes no time that tells
-   how many there are. It is never logged, and leaves the broker only towards who may see it.
+2. A password is made when somebody first needs it, without keeping the loop. It is never logged, and leaves the broker
+   only towards who may see it.
 3. A token that has expired is good for nothing, whether it has been removed or not.
 4. Who has logged in with a token, or is known to nobody, can neither make nor see tokens.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.token_changes import REMOVED_AT_ONCE, decide_remove_expired
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
@@ -41,12 +42,11 @@ class Tokens:
         self._secret = secret or ""
         self._images = images
         self._clock = clock
-        self._hmacs: dict[str, bytes] = {}  # by token
+        self._hmacs: dict[str, bytes] = {}  # by token, as far as somebody has looked for one
         self._ids: dict[bytes, str] = {}  # the other way
         self._credentials: dict[tuple[str, str], ScramCredential] = {}  # by mechanism and token, for logins
         if self.is_enabled:
             images.on_image(self._on_image)
-            self._on_image(MetadataImage(), images.image)
 
     @property
     def is_enabled(self) -> bool:
@@ -56,8 +56,14 @@ class Tokens:
         known = self._hmacs.get(token_id)
         return known if known is not None else token_hmac(self._secret, token_id)
 
-    def id_of(self, hmac: bytes) -> str | None:
+    async def id_of(self, hmac: bytes) -> str | None:
         """The token that a password belongs to."""
+        tokens = self._images.image.delegation_tokens
+        if hmac not in self._ids and len(self._hmacs) < len(tokens):
+            async for token_id in in_slices([token_id for token_id in tokens if token_id not in self._hmacs]):
+                if token_id in self._images.image.delegation_tokens:  # it may be gone by now
+                    made = self._hmacs[token_id] = token_hmac(self._secret, token_id)
+                    self._ids[made] = token_id
         return self._ids.get(hmac)
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
@@ -81,16 +87,12 @@ class Tokens:
             return
         for token_id in [token_id for token_id in self._hmacs if token_id not in new.delegation_tokens]:
             self._ids.pop(self._hmacs.pop(token_id), None)
-        for token_id in new.delegation_tokens:
-            if token_id not in self._hmacs:
-                hmac = self._hmacs[token_id] = token_hmac(self._secret, token_id)
-                self._ids[hmac] = token_id
         for key in list(self._credentials):
             if key[1] not in new.delegation_tokens:
                 self._credentials.pop(key, None)
 
     def __repr__(self) -> str:
-        return f"<Tokens {len(self._hmacs)}>" if self.is_enabled else "<Tokens disabled>"
+        return f"<Tokens {len(self._images.image.delegation_tokens)}>" if self.is_enabled else "<Tokens disabled>"
 
 
 def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], Awaitable[None]]:
@@ -100,7 +102,8 @@ def remove_expired(controller: ControllerService, clock: Clock) -> Callable[[], 
         while controller.is_active:
             try:
                 gone: list[DelegationToken] = await controller.change(
-                    lambda image: decide_remove_expired(image, clock.now_ms())
+                    lambda image: decide_remove_expired(image, clock.now_ms()),
+                    size=len(controller.image.delegation_tokens),
                 )
             except KafkaError as problem:  # the next round may succeed
                 logger.warning("expired delegation tokens could not be removed: %s", problem)
