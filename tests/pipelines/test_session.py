@@ -30,8 +30,7 @@ spark = start_session("check", "local[2]", *sys.argv[1:2], on_step=print)
 @pytest.fixture
 def token_options() -> Iterator[dict[str, str]]:
     """Options of Spark that read a topic of 100 numbers behind a login, with a delegation token."""
-    settings = {"delegation.token.secret.key": "secret"}
-    with Broker(settings, security="SASL_PLAINTEXT", topics={"session-check": 1}) as broker:
+    with Broker(security="SASL_PLAINTEXT", topics={"session-check": 1}) as broker:
         assert broker.security is not None
         produce_numbers(broker.bootstrap_servers, broker.security.librdkafka)
         with open_client(broker.bootstrap_servers, broker.security.properties) as client:
