@@ -58,9 +58,7 @@ def decode_token(path: str, data: bytes) -> DelegationToken:
             owner,
             decode_principal(fields["tokenRequester"]) if version >= NODE_VERSION else owner,
             tuple(map(decode_principal, fields["renewers"])),
-            int(fields["issueTimestamp"]),
-            int(fields["maxTimestamp"]),
-            int(fields["expiryTimestamp"]),
+            *(tree.int32(fields[name], bits=64) for name in ("issueTimestamp", "maxTimestamp", "expiryTimestamp")),
         )
 
 

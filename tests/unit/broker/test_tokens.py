@@ -18,6 +18,7 @@ from ottla.broker.handlers import (
     renew_delegation_token,
 )
 from ottla.broker.logs.housekeeping import Housekeeping
+from ottla.broker.node import Node
 from ottla.broker.security import tokens as broker_tokens
 from ottla.broker.security.scram_credentials import ImageCredentials
 from ottla.broker.security.tokens import Tokens, may_ask_for_tokens, remove_expired
@@ -35,7 +36,7 @@ from ottla.protocol.messages.delegation_tokens import (
 )
 from ottla.security.delegation_tokens import DelegationToken, token_hmac, token_password
 from ottla.security.sasl.scram import ScramClient, ScramServer
-from unit.broker.nodes import node, parts
+from unit.broker.nodes import node
 from virtual_time import LoopClock, run
 
 SECRET = "top-secret"
@@ -71,6 +72,21 @@ class FakeController:
         decision = decide(self._images.image)
         self._images.publish(decision.image)
         return decision.reply
+
+
+class FakeBroker:
+    """What handlers of tokens need of one."""
+
+    cluster = forwarding = None
+
+    def __init__(self, me: Node) -> None:
+        self.node, self.settings, self.clock = me, me.settings, me.clock
+        self.tokens = Tokens(me.settings.delegation_token_secret_key, me.images, me.clock)
+        self.controller: Any = FakeController(me.images)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.node.image
 
 
 Rights = set[tuple[str, Operation, ResourceType, str]]
@@ -124,8 +140,7 @@ class Stand:
     def __init__(self, **settings: str) -> None:
         named = {f"delegation.token.{key.replace('_', '.')}": value for key, value in settings.items()}
         self.clock = LoopClock()
-        self.broker = parts(node({**SETTINGS, **named}, clock=self.clock))
-        self.broker.controller = FakeController(self.broker.node.images)  # type: ignore[assignment]
+        self.broker = FakeBroker(node({**SETTINGS, **named}, clock=self.clock))
         self.rights: Rights = set()
         self.alice, self.bob, self.carol = (self.asker(f"User:{name}") for name in ("alice", "bob", "carol"))
 
@@ -184,6 +199,10 @@ def test_the_settings_bound_a_token_s_life() -> None:
         short = await stand.alice.create(max_lifetime_ms=1000)
         assert (short.expiry_timestamp_ms, short.max_timestamp_ms) == (now_ms + 1000, now_ms + 1000)
         assert await stand.alice.renew(made.hmac) == (0, now_ms + 2000)
+        ages = Stand(max_lifetime_ms=str(2**63 - 1), expiry_time_ms=str(2**63 - 1))
+        endless = await ages.alice.create()
+        assert (endless.expiry_timestamp_ms, endless.max_timestamp_ms) == (2**63 - 1, 2**63 - 1)
+        assert await ages.alice.renew(endless.hmac, 2**63 - 1) == (0, 2**63 - 1)
 
     run(scene())
 
@@ -373,7 +392,7 @@ def test_expired_tokens_are_looked_for_in_the_interval(caplog: pytest.LogCapture
         assert len(stand.known) == 1
         assert f"Delegation token expired for token: {made.token_id} for owner: User:alice" in caplog.text
         assert token_password(kept.hmac) not in caplog.text
-        stand.broker.controller.failure = KafkaError(Error.NOT_CONTROLLER)  # type: ignore[attr-defined]
+        stand.broker.controller.failure = KafkaError(Error.NOT_CONTROLLER)
         await asyncio.sleep(10)
         assert "expired delegation tokens could not be removed" in caplog.text
         housekeeping.stop()

@@ -59,6 +59,7 @@ def test_whoever_asked_for_an_older_token_owns_it() -> None:
         KAFKA_39.replace(b"t1", b"t2"),
         KAFKA_39.replace(b"User%3Aalice", b"alice"),
         KAFKA_39.replace(b"1000100", b'"soon"'),
+        KAFKA_39.replace(b"1000100", b"9223372036854775808"),
     ],
 )
 def test_a_damaged_token_is_good_for_nothing(data: bytes) -> None:

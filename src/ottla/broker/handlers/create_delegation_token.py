@@ -17,6 +17,7 @@ from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tok
 from ottla.controller import tree
 from ottla.controller.decisions.token_changes import decide_create_token
 from ottla.protocol.messages.delegation_tokens import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from ottla.protocol.schema import INT64_MAX
 from ottla.security.delegation_tokens import PRINCIPAL_TYPE, DelegationToken, principal_of, split_principal
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,8 @@ async def create(request: CreateDelegationTokenRequest, owner: str, context: Con
         context.principal,
         tuple(principal_of(renewer.principal_type, renewer.principal_name) for renewer in request.renewers),
         now_ms,
-        now_ms + lifetime_ms,
-        now_ms + min(lifetime_ms, settings.delegation_token_expiry_time_ms),
+        min(INT64_MAX, now_ms + lifetime_ms),
+        min(INT64_MAX, now_ms + min(lifetime_ms, settings.delegation_token_expiry_time_ms)),
     )
     count = len(broker.image.delegation_tokens)
     token = await broker.controller.change(lambda image: decide_create_token(image, wanted), size=count)
