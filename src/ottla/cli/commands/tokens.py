@@ -168,4 +168,7 @@ def _fields(known: KnownToken) -> dict[str, object]:
 
 
 def _when(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):  # past the year 9999: somebody has set times that never end
+        return "for ever"

@@ -121,7 +121,7 @@ def _print_tokens(tokens: Iterable[KnownToken]) -> None:
         token = known.token
         cells = (
             *(token.token_id, known.password, token.owner, token.requester, f"[{', '.join(token.renewers)}]"),
-            *(format_java_date(DATE, time_ms) for time_ms in (token.issue_ms, token.expiry_ms, token.max_ms)),
+            *(_date(time_ms) for time_ms in (token.issue_ms, token.expiry_ms, token.max_ms)),
         )
         print(shown(f"\n{_row(cells)}"))
 
@@ -131,7 +131,14 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _completed(action: str, expiry_ms: int) -> None:
-    print(f"Completed {action} operation. New expiry date : {format_java_date(DATE, expiry_ms)}", end="")
+    print(f"Completed {action} operation. New expiry date : {_date(expiry_ms)}", end="")
+
+
+def _date(time_ms: int) -> str:
+    try:
+        return format_java_date(DATE, time_ms)
+    except (ValueError, OverflowError):  # past the year 9999
+        return str(time_ms)
 
 
 def _principals(options: KafkaOptions, name: str) -> list[str]:
