@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +37,11 @@ def secure(cluster: Cluster, mechanism: str, jaas: str, **more: str) -> None:
         }
 
 
-def secured_address(cluster: Cluster) -> str:
-    """The SASL listeners, as ZooKeeper knows them."""
+def secured_address(cluster: Cluster, brokers: Iterable[str] | None = None) -> str:
+    """The SASL listeners of all brokers, or of these, as ZooKeeper knows them."""
     store = cluster.store
     found = []
-    for broker in store.get_children("/brokers/ids"):
+    for broker in store.get_children("/brokers/ids") if brokers is None else brokers:
         text = store.get(f"/brokers/ids/{broker}")[0].decode()
         found.append(text.partition("SASL_PLAINTEXT://")[2].partition('"')[0])
     return ",".join(found)

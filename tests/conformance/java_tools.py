@@ -21,6 +21,7 @@ CLASSES = {
     "kafka-features.sh": "org.apache.kafka.tools.FeatureCommand",
     "kafka-metadata-quorum.sh": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-storage.sh": "kafka.tools.StorageTool",
+    "kafka-delegation-tokens.sh": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",  # only for what it refuses: no input
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-producer-perf-test.sh": "org.apache.kafka.tools.ProducerPerformance",

@@ -77,7 +77,7 @@ def test_secrets_are_for_the_owner_only_and_on_no_command_line(secured: Secured)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in secured.folder.iterdir()}
     assert {name for name, mode in modes.items() if mode & 0o077} == {"ca.pem"}
     passwords = [path.read_text().strip() for path in secured.folder.glob("*.password")]
-    assert len(passwords) == 2
+    assert len(passwords) == 3  # of admin, of the brokers, and the secret of tokens
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = process.read_bytes().decode(errors="replace")
@@ -85,6 +85,13 @@ def test_secrets_are_for_the_owner_only_and_on_no_command_line(secured: Secured)
             continue  # it has ended
         assert not any(password in words for password in passwords)
     assert not any(password in secured.banner for password in passwords)
+
+
+def test_a_token_is_made_and_logs_in_over_tls(secured: Secured) -> None:
+    run("ottla", "topics", "create", "receipts", *secured.admin)
+    made = run("ottla", "tokens", "create", "--write", str(secured.folder / "job.properties"), *secured.admin)
+    assert made.code == 0, made.err
+    assert "receipts" in run("ottla", "topics", "list", *secured.options("job.properties")).out
 
 
 def test_a_user_is_made_logs_in_and_may_do_what_it_was_given(secured: Secured) -> None:

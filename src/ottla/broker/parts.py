@@ -23,6 +23,7 @@ from ottla.broker.publisher import Publisher
 from ottla.broker.quota_gate import QuotaGate
 from ottla.broker.security.changes import SecurityChanges
 from ottla.broker.security.logins import Logins
+from ottla.broker.security.tokens import Tokens
 from ottla.broker.served_api import ServedApi
 from ottla.broker.telemetry.client_metrics import ClientMetrics
 from ottla.controller.decisions.liveness import Liveness, Rules
@@ -77,6 +78,7 @@ class BrokerParts:
         self.quotas = QuotaGate(node)
         self.logins = Logins({}, node.clock, node.workers)
         self.security_changes: SecurityChanges | None = None  # None: nothing of it can change
+        self.tokens = Tokens(node.settings.delegation_token_secret_key, node.images, node.clock)
         self.authorizer: Authorizer | None = None  # None: everybody may do everything
         self.audit: AuditTrail | None = None  # None: nobody wants to know
         self.cluster: Membership | None = clustering.membership if clustering is not None else None  # None: alone

@@ -20,6 +20,7 @@ SCRIPTS = {
     "kafka-producer-perf-test.sh": "ottla.cli.kafka.perf_produce",
     "kafka-consumer-perf-test.sh": "ottla.cli.kafka.perf_consume",
     "kafka-acls.sh": "ottla.cli.kafka.acls",
+    "kafka-delegation-tokens.sh": "ottla.cli.kafka.delegation_tokens",
     "kafka-dump-log.sh": "ottla.cli.kafka.dump_log",
     "kafka-configs.sh": "ottla.cli.kafka.configs",
     "kafka-consumer-groups.sh": "ottla.cli.kafka.groups",

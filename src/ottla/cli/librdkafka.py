@@ -1,7 +1,7 @@
 """confluent-kafka (librdkafka) for our tools: made when needed, its trouble told to a person.
 
 What librdkafka does not know is left out with a warning, as a Java client would do. Where it was built without
-Kerberos, kafka-python takes its place for such logins.
+Kerberos, kafka-python takes its place for such logins, and for those with a delegation token anywhere.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from ottla.cli.terminal import ToolError, warn
-from ottla.client.java_properties import make_without_unknown
-from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make, wants_kerberos
+from ottla.client.java_properties import NO_TOKENS, make_without_unknown
+from ottla.client.kafka_python import KafkaPythonError, has_kerberos, make, wants_kerberos, wants_token
 from ottla.security.jaas import JaasError
 
 METADATA_SECONDS = 1.0
@@ -56,9 +56,9 @@ def _make(kind: str, settings: Mapping[str, Any], is_measured: bool) -> Any:
     wanted = dict(settings)
     wanted["log_level"] = wanted.get("log_level", 2)  # librdkafka's own log lines are for developers
     wanted["error_cb"] = ErrorReporter()
-    if wants_kerberos(wanted) and not has_kerberos(module):
+    if wants_token(wanted) or (wants_kerberos(wanted) and not has_kerberos(module)):
         if is_measured:
-            raise ToolError(MEASURES_ITSELF)
+            raise ToolError(NO_TOKENS if wants_token(wanted) else MEASURES_ITSELF)
         return _make_kafka_python(kind, wanted)
     if "log_level" not in settings:
         wanted["logger"] = _silent_logger()  # what ends a client is written whatever the level: the tool tells it

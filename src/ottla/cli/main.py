@@ -43,6 +43,7 @@ COMMANDS = {
     "pipeline": Command("ottla.cli.commands.pipeline", "data pipelines on Spark: run, check, watch, stop"),
     "sql": Command("ottla.cli.commands.sql", "SQL over topics, on Spark"),
     "users": Command("ottla.cli.commands.users", "who can log in with a password"),
+    "tokens": Command("ottla.cli.commands.tokens", "logins without a password, for a while: delegation tokens"),
     "groups": Command("ottla.cli.commands.groups", "consumer groups: list, describe, delete, set their offsets"),
     "transactions": Command("ottla.cli.commands.transactions", "look at transactions, and end those that hang"),
     "dump-log": Command("ottla.cli.commands.dump_log", "show what stands in the files of a partition"),

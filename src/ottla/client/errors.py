@@ -57,6 +57,13 @@ SENTENCES = {
     Error.UNKNOWN_MEMBER_ID: "the group has members: stop its consumers first",
     Error.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id is not known",
     Error.INVALID_REGULAR_EXPRESSION: "the regular expression is not valid",
+    Error.DELEGATION_TOKEN_AUTH_DISABLED: "the brokers have no delegation tokens: set delegation.token.secret.key",
+    Error.DELEGATION_TOKEN_NOT_FOUND: "there is no such delegation token",
+    Error.DELEGATION_TOKEN_OWNER_MISMATCH: "the delegation token is somebody else's, and you are none of its renewers",
+    Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "delegation tokens are for those who have logged in, and not with one",
+    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "not authorized to make delegation tokens for this user",
+    Error.DELEGATION_TOKEN_EXPIRED: "the delegation token has expired",
+    Error.INVALID_PRINCIPAL_TYPE: "only users have delegation tokens: write User:name",
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.errors import ClientError
-from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, client_protocol
+from ottla.security.client_protocol import PROPERTY, TLS_PROPERTY, TOKEN_PROPERTY, client_protocol
 
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -67,6 +67,10 @@ KERBEROS_OPTIONS = {
     "serviceName": "sasl.kerberos.service.name",
     "ticketCache": "sasl.kerberos.ticket.cache",  # not librdkafka's: read by kafka_python.py
 }
+NO_TOKENS = (
+    "librdkafka cannot log in with a delegation token (tokenauth=true in sasl.jaas.config): use a user's name and "
+    "password, or Kerberos"
+)
 UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
 UNKNOWN_PROPERTIES_MAX = 100
 _NO_SUCH_PROPERTY = re.compile(r'No such configuration property: "([^"]+)"')
@@ -104,6 +108,8 @@ def make_without_unknown(
     `failure` is the exception of the library, which is raised for everything else.
     """
     wanted = dict(settings)
+    if TOKEN_PROPERTY in wanted:
+        raise ClientError(NO_TOKENS)
     for _ in range(UNKNOWN_PROPERTIES_MAX):
         try:
             return make(wanted)
@@ -131,6 +137,8 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
     if module is not None and "Krb5LoginModule" in module.short_name:
         return {name: options[option] for option, name in KERBEROS_OPTIONS.items() if option in options}
     found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+    if module is not None and module.is_true("tokenauth"):
+        found[TOKEN_PROPERTY] = "true"
     if mechanism.upper() == "OAUTHBEARER":
         found |= {name: options[option] for option, name in OAUTH_OPTIONS.items() if option in options}
         if "sasl.oauthbearer.token.endpoint.url" in properties:

@@ -1,4 +1,4 @@
-"""kafka-python in the place of librdkafka, for logins by Kerberos: confluent-kafka's packages are built without them.
+"""kafka-python in the place of librdkafka for logins that it lacks: tokens, and in confluent-kafka's packages Kerberos.
 
 Here its clients are made, of settings in librdkafka's names; kafka_python_clients.py has what they look like. Logins
 are our own (security/sasl): the keytab and the ticket cache of the settings count, and nothing of the process does.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.kafka_python_clients import Consumer, Producer
-from ottla.security.client_protocol import client_protocol
+from ottla.security.client_protocol import TOKEN_PROPERTY, client_protocol
 
 if TYPE_CHECKING:
     from ottla.security.sasl.client_logins import ClientLogin
@@ -19,6 +19,10 @@ GSSAPI: Final = "GSSAPI"
 MISSING: Final = (
     "a login by Kerberos needs the packages kafka-python and gssapi, since confluent-kafka is built without Kerberos: "
     "pip install 'ottla[kerberos]'"
+)
+MISSING_FOR_TOKENS: Final = (
+    "a login with a delegation token needs the package kafka-python, since librdkafka knows none: "
+    "pip install kafka-python"
 )
 RENAMED: Final = {
     "compression.codec": "compression_type",
@@ -56,6 +60,11 @@ def wants_kerberos(settings: Mapping[str, Any]) -> bool:
     return client_protocol(texts).startswith("SASL_") and mechanism.strip().upper() == GSSAPI
 
 
+def wants_token(settings: Mapping[str, Any]) -> bool:
+    """Whether these settings ask for a login with a delegation token."""
+    return settings.get(TOKEN_PROPERTY) == "true"
+
+
 def has_kerberos(library: Any) -> bool:
     """Whether this librdkafka was built with it: some people build their own."""
     try:
@@ -75,8 +84,11 @@ def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Calla
         import kafka  # noqa: PLC0415 (only who has Kerberos needs it)
         from kafka.net.sasl import register_sasl_mechanism  # noqa: PLC0415
     except ImportError:
-        raise KafkaPythonError(MISSING) from None
-    register_sasl_mechanism(GSSAPI, _mechanism, overwrite=True)
+        raise KafkaPythonError(MISSING_FOR_TOKENS if wants_token(settings) else MISSING) from None
+    mechanism = GSSAPI
+    if wants_token(settings):
+        mechanism = (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").strip().upper()
+    register_sasl_mechanism(mechanism, _mechanism, overwrite=True)
     inner = kafka.KafkaProducer if kind == "Producer" else kafka.KafkaConsumer
     words = translated(settings, inner.DEFAULT_CONFIG, on_unknown)
     texts = {key: value for key, value in settings.items() if isinstance(value, str)}
@@ -85,7 +97,7 @@ def make(kind: str, library: Any, settings: Mapping[str, Any], on_unknown: Calla
             words["ssl_context"] = tls
     except TlsError as problem:
         raise KafkaPythonError(str(problem)) from None
-    words |= {"sasl_mechanism": GSSAPI, "sasl_kerberos_name": make_login(GSSAPI, texts)}
+    words |= {"sasl_mechanism": mechanism, "sasl_kerberos_name": make_login(mechanism, texts)}
     if kind == "Consumer":
         words["enable_auto_commit"] = False  # what was stored is committed, not what was fetched
     elif "delivery_timeout_ms" in words:  # it refuses to wait for an answer longer than for the delivery
@@ -142,6 +154,10 @@ def _mechanism(**config: Any) -> Any:
     login = config.get("sasl_kerberos_name")
     if isinstance(login, ClientLogin):
         return Mechanism(login, config["host"])
+    if config["sasl_mechanism"] != GSSAPI:
+        from kafka.net.sasl.scram import SaslMechanismScram  # noqa: PLC0415
+
+        return SaslMechanismScram(**config)
     from kafka.net.sasl.gssapi import SaslMechanismGSSAPI  # noqa: PLC0415
 
     return SaslMechanismGSSAPI(**config)
@@ -151,6 +167,7 @@ class Mechanism:
     """Our exchange, as kafka-python asks for it."""
 
     def __init__(self, login: ClientLogin, host: str) -> None:
+        self._name = login.mechanism
         self._exchange = login.make(host)
         self._next = self._exchange.first()
 
@@ -167,4 +184,4 @@ class Mechanism:
         return self._exchange.is_done
 
     def auth_details(self) -> str:
-        return "Authenticated via SASL / GSSAPI"
+        return f"Authenticated via SASL / {self._name}"

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
 from ottla.security.acls import Acls, Entries, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
@@ -86,6 +87,7 @@ class MetadataImage:
         "controller_epoch",
         "controller_id",
         "damaged",
+        "delegation_tokens",
         "features",
         "features_epoch",
         "generation",
@@ -115,6 +117,7 @@ class MetadataImage:
         acl_versions: Mapping[ResourcePattern, int] | None = None,
         user_configs: Mapping[str, Mapping[str, str]] | None = None,
         quota_configs: Mapping[str, Mapping[str, str]] | None = None,
+        delegation_tokens: Mapping[str, DelegationToken] | None = None,
         features: Mapping[str, int] | None = None,
         features_epoch: int = 0,
         damaged: Iterable[str] = (),
@@ -133,6 +136,7 @@ class MetadataImage:
         self.acl_versions = acl_versions or {}  # of their nodes; known to the controller only
         self.user_configs: Mapping[str, Mapping[str, str]] = user_configs or {}  # passwords among them: never told
         self.quota_configs: Mapping[str, Mapping[str, str]] = quota_configs or {}  # by path (quota_nodes.py)
+        self.delegation_tokens: Mapping[str, DelegationToken] = delegation_tokens or {}  # by id
         self.names_by_collision_key: Mapping[str, tuple[str, ...]] = collisions(self.topics)
         self.features: Mapping[str, int] = features or {}  # finalized features and their levels (KIP-584)
         self.features_epoch = features_epoch  # the version of the node that holds them
@@ -263,6 +267,13 @@ class MetadataImage:
         merged = {**self.quota_configs, **changed}
         new.quota_configs = {path: config for path, config in merged.items() if config is not None}
         new.changed_quotas = frozenset(changed)
+        return new
+
+    def with_delegation_tokens(self, changed: Mapping[str, DelegationToken | None]) -> MetadataImage:
+        """New and changed tokens by id, None for one that is gone."""
+        new = self._next()
+        merged = {**self.delegation_tokens, **changed}
+        new.delegation_tokens = {token_id: token for token_id, token in merged.items() if token is not None}
         return new
 
     def with_damaged(self, damaged: Iterable[str]) -> MetadataImage:

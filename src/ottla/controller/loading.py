@@ -32,6 +32,7 @@ from ottla.controller.image import (
 )
 from ottla.controller.quota_nodes import load_quota_configs
 from ottla.controller.stores.store import Node
+from ottla.controller.token_nodes import load_tokens
 
 MISSING_STATE: Final = tree.PartitionState(leader=NO_LEADER, leader_epoch=-1, isr=(), controller_epoch=0)
 KEEP_ALL: Final[Mapping[str, Mapping[str, str]]] = {
@@ -95,6 +96,7 @@ def _load(nodes: Mapping[str, Node], reader: Reader) -> MetadataImage:
         acl_versions=load_acl_versions(nodes),
         user_configs=load_configs(nodes, tree.USER_CONFIG, reader),
         quota_configs=load_quota_configs(nodes, reader.read, known.quota_configs),
+        delegation_tokens=load_tokens(nodes, reader.read),
         features=read(tree.FEATURE, tree.decode_feature, {}, dict(known.features)),
         features_epoch=feature.version if feature else 0,
         damaged=reader.damaged.keys() - {tree.CONTROLLER, tree.CONTROLLER_EPOCH},  # an election mends those

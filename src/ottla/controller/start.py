@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions.eligible_leaders import decide_minimum
 from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.single_broker_leaders import decide_leaders
@@ -30,7 +30,7 @@ def decide_start(
     broker's file says about min.insync.replicas.
     """
     operations: list[StoreOperation] = [
-        CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON) if path not in nodes
+        CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON) if path not in nodes
     ]
     if tree.CLUSTER_ID not in nodes:
         image = image.with_cluster_id(new_cluster_id)

@@ -63,7 +63,7 @@ class ClientFacts:
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
         self.host, self.port, self.listener_name = host, port, listener_name
-        self.principal = ANONYMOUS
+        self.principal, self.is_delegated = ANONYMOUS, False  # delegated: it has logged in with a delegation token
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
         self.login: Any = None  # how far that is, on such a listener; not ours to look into

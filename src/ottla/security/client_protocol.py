@@ -12,6 +12,7 @@ from typing import Final
 PROPERTY: Final = "security.protocol"
 TLS_PROPERTY: Final = "ssl.mode.enable"
 SERVICE_PROPERTY: Final = "sasl.kerberos.service.name"
+TOKEN_PROPERTY: Final = "sasl.scram.tokenauth"  # noqa: S105 - JAAS' option tokenauth, where names are librdkafka's
 PLAINTEXT: Final = "PLAINTEXT"
 OVER_TLS: Final = {PLAINTEXT: "SSL", "SASL_PLAINTEXT": "SASL_SSL"}
 

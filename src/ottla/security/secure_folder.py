@@ -21,6 +21,7 @@ from ottla.security.certificate_authority import Issued, issue, new_authority, w
 ADMIN: Final = "admin"
 BROKER: Final = "broker"
 ZOOKEEPER: Final = "zookeeper"
+TOKENS: Final = "tokens"
 DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
 PASSWORD_BYTES: Final = 24
 FOLDER_MODE: Final = 0o700
@@ -86,6 +87,7 @@ class SecureFolder:
                 f"{prefix}.plain.sasl.jaas.config": f"{self._login(BROKER)} {known};",
                 f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
                 f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+                "delegation.token.secret.key": self.password(TOKENS),
             }
         return settings
 

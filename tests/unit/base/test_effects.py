@@ -42,6 +42,7 @@ OAUTH_KEYS = f"{OAUTH}::test_old_keys_stay_good_while_the_provider_is_away"
 OAUTH_CLIENT = f"{OAUTH}::test_the_time_for_the_login_server_is_the_longer_of_the_two"
 OAUTH_REFRESH = f"{OAUTH}::test_the_refresh_window_is_a_share_of_a_token_s_life"
 RIGHTS = "unit/security/test_authorizer.py"
+TOKENS = "unit/broker/test_tokens.py"
 
 TOPIC_KEYS = {
     "cleanup.policy": "unit/storage/cleaning/test_log.py",
@@ -123,6 +124,10 @@ BROKER_KEYS = {
     "controller.quorum.voters": ONE_NODE,
     "cordoned.log.dirs": f"{EFFECTS}::test_a_folder_that_is_closed_gets_no_new_partitions",
     "default.replication.factor": f"{EFFECTS}::test_more_replicas_than_brokers_are_refused",
+    "delegation.token.expiry.check.interval.ms": f"{TOKENS}::test_expired_tokens_are_looked_for_in_the_interval",
+    "delegation.token.expiry.time.ms": f"{TOKENS}::test_the_settings_bound_a_token_s_life",
+    "delegation.token.max.lifetime.ms": f"{TOKENS}::test_the_settings_bound_a_token_s_life",
+    "delegation.token.secret.key": f"{TOKENS}::test_without_a_secret_there_are_no_tokens",
     "delete.topic.enable": "conformance/test_limits.py",
     "fetch.max.bytes": f"{EFFECTS}::test_most_bytes_of_an_answer_to_a_fetch",
     "follower.replication.throttled.rate": f"{FETCHERS}::test_a_throttled_replica_that_is_behind_waits",

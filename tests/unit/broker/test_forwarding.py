@@ -33,6 +33,11 @@ from ottla.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from ottla.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from ottla.protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from ottla.protocol.messages.features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.protocol.messages.inter_broker import EnvelopeRequest, EnvelopeResponse
@@ -284,7 +289,8 @@ def test_only_what_is_passed_on_is_taken_out_of_an_envelope(
 
 @pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b", "Group:ops", "User:a:b", "User:Ωmega"])
 def test_principals_and_hosts_survive_the_journey(principal: str) -> None:
-    assert decode_principal(encode_principal(principal)) == principal
+    assert decode_principal(encode_principal(principal)) == (principal, False)
+    assert decode_principal(encode_principal(principal, is_delegated=True)) == (principal, True)
     for host in ("127.0.0.1", "2001:db8::1"):
         assert decode_host(encode_host(host)) == host
     assert decode_host(encode_host("fe80::1%eth0")) == "fe80::1"
@@ -303,6 +309,9 @@ REQUESTS: dict[int, Any] = {
     20: DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], topic_names=["a"], timeout_ms=1),
     33: AlterConfigsRequest(resources=[AlterConfigsResource(resource_type=2, resource_name="a")]),
     37: CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=1)], timeout_ms=1),
+    38: CreateDelegationTokenRequest(max_lifetime_ms=1),
+    39: RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1),
+    40: ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
     43: ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="a", partitions=[0, 1])]),
     44: IncrementalAlterConfigsRequest(resources=[config(2, "a", "b", "c")]),
     45: AlterPartitionReassignmentsRequest(

@@ -33,6 +33,7 @@ from ottla.protocol.messages.sasl import (
 )
 from ottla.security.jaas import JaasError
 from ottla.security.sasl.mechanism import Identity, LoginError
+from ottla.security.sasl.scram import TokenCredential
 from ottla.security.scram import ScramCredential
 from unit.broker.nodes import node, parts
 from unit.network.scripted import NotingPoller, ScriptedTransport
@@ -50,10 +51,15 @@ GOOD = b"\0alice\0geheim"
 
 
 class NoCredentials:
+    has_tokens = False
+
     def find(self, _mechanism: str, _name: str) -> ScramCredential | None:
         return None
 
     def any_of(self, _mechanism: str) -> ScramCredential | None:
+        return None
+
+    def find_token(self, _mechanism: str, _token_id: str) -> TokenCredential | None:
         return None
 
 

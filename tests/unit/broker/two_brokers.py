@@ -135,6 +135,7 @@ class Asker:
     def __init__(self, broker: AskingBroker, principal: str = "User:alice") -> None:
         self.broker = broker
         self.principal = principal
+        self.is_delegated = False
         self.client_host = "10.1.2.3"
         self.client_id = "alice's client"
         self.correlation_id = 4711

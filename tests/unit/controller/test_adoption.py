@@ -22,10 +22,12 @@ from ottla.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionRecord,
     ProducerIdsRecord,
     QuotaEntityPart,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -33,6 +35,7 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.records import Record
 from ottla.security.acls import AccessControlEntry, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.scram import make_credential, parse_credential
 
 ORDERS = UUID(int=7)
@@ -101,6 +104,18 @@ def partition(topic_id: UUID, number: int) -> PartitionRecord:
     )
 
 
+def token(token_id: str, expiry_ms: int) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner="User:a",
+        requester="User:b",
+        renewers=["User:c"],
+        issue_timestamp=1,
+        max_timestamp=9,
+        expiration_timestamp=expiry_ms,
+        token_id=token_id,
+    )
+
+
 def test_the_log_goes_on_where_the_newest_snapshot_ends(tmp_path: Path) -> None:
     write_batches(
         tmp_path / "00000000000000000010-0000000001.checkpoint",
@@ -110,6 +125,7 @@ def test_the_log_goes_on_where_the_newest_snapshot_ends(tmp_path: Path) -> None:
         frame(ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5")),
         frame(ConfigRecord(resource_type=4, resource_name="1", name="retention.ms", value="6")),
         frame(ProducerIdsRecord(broker_id=1, broker_epoch=2, next_producer_id=3000)),
+        *(frame(token(name, 5)) for name in ("kept", "gone")),
     )
     write_batches(
         tmp_path / "00000000000000000010.log",
@@ -120,6 +136,8 @@ def test_the_log_goes_on_where_the_newest_snapshot_ends(tmp_path: Path) -> None:
         frame(ConfigRecord(resource_type=2, resource_name="orders", name="segment.ms", value="7")),
         b"\x01\x63\x00of a kind that nobody knows",
         frame(RemoveTopicRecord(topic_id=GONE)),
+        frame(token("kept", 6)),
+        frame(RemoveDelegationTokenRecord(token_id="gone")),
     )
 
     found = read_kraft_log(str(tmp_path))
@@ -127,6 +145,13 @@ def test_the_log_goes_on_where_the_newest_snapshot_ends(tmp_path: Path) -> None:
     assert [(topic.name, topic.partition_count) for topic in found.topics.values()] == [("orders", 2)]
     assert found.configs_of("orders") == {"segment.ms": "7"}
     assert found.next_producer_id == 3000
+    assert found.tokens == {"kept": DelegationToken("kept", "User:a", "User:b", ("User:c",), 1, 9, 6)}
+    rights = AdoptedRights({}, {}, tokens=tuple(found.tokens.values()))
+    write_store(str(tmp_path), node_id=1, cluster_id="x", topics=[], producer_id_max=-1, rights=rights)
+    store = SqliteTree(str(tmp_path / "ottla.metadata.db"))
+    store.open()
+    assert load_image(store.subtree("/")).delegation_tokens == found.tokens
+    store.close()
 
 
 def rule(number: int, name: str, who: str, operation: int, permission: int = Permission.ALLOW) -> bytes:

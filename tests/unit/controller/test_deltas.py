@@ -13,6 +13,7 @@ from ottla.controller.image import BrokerImage, Endpoint, MetadataImage, Partiti
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.cluster_poll import ClusterPollResponse, MetadataDelta
 from ottla.security.acls import AccessControlEntry, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 
 ids = st.integers(0, 5)
 brokers_of_a_partition = st.lists(ids, unique=True, max_size=4).map(tuple)
@@ -49,6 +50,8 @@ entries = st.builds(
     st.sampled_from([Permission.DENY, Permission.ALLOW]),
 )
 
+tokens = st.builds(DelegationToken, texts, texts, texts, st.lists(texts).map(tuple), ids, ids, ids)
+
 
 @st.composite
 def images(draw: Any) -> MetadataImage:
@@ -74,6 +77,7 @@ def images(draw: Any) -> MetadataImage:
         acls=draw(st.dictionaries(patterns, st.frozensets(entries, min_size=1, max_size=2), max_size=3)),
         user_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
         quota_configs=draw(st.dictionaries(texts, several_settings, max_size=2)),
+        delegation_tokens={token.token_id: token for token in draw(st.lists(tokens, max_size=3))},
         features=draw(st.dictionaries(texts, ids, max_size=2)),
         features_epoch=draw(ids),
     )

@@ -51,6 +51,9 @@ NOT_COMPARED_FROM |= {
 }
 NOT_COMPARED_FROM |= {"GetTelemetrySubscriptionsRequest": 0, "GetTelemetrySubscriptionsResponse": 0}
 NOT_COMPARED_FROM |= {"PushTelemetryRequest": 0, "PushTelemetryResponse": 0}
+NOT_COMPARED_FROM |= {
+    f"{verb}DelegationToken{which}": 0 for verb in ("Create", "Renew", "Expire", "Describe") for which in BOTH
+}
 KAFKA_PYTHON_CASES = [
     case
     for case in CASES
@@ -63,6 +66,8 @@ KAFKA_PYTHON = [
     kafka.protocol.producer,
     kafka.protocol.sasl,
 ]
+# kio has no word for "never" here
+NEVER_IN_NO_WORD = {"transaction_start_time_ms", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FEW = settings(
     max_examples=5,
@@ -131,9 +136,9 @@ def named_values(name: str, type_: Type) -> st.SearchStrategy[Any] | None:
     """kio does not read error codes that do not exist, nor times that a datetime cannot hold."""
     if type_.kind == "int16" and name.endswith("error_code"):
         return st.sampled_from([code.value for code in ErrorCode])
-    if type_.kind == "int64" and name == "transaction_start_time_ms":
-        return st.sampled_from([0, 1, 1_700_000_000_123])  # kio has no word for "never" here
-    if type_.kind == "int64" and ("time" in name):
+    if type_.kind == "int64" and name in NEVER_IN_NO_WORD:
+        return st.sampled_from([0, 1, 1_700_000_000_123])
+    if type_.kind == "int64" and ("time" in name or "period" in name):
         return st.sampled_from([-1, 0, 1, 1_700_000_000_123])
     return None
 

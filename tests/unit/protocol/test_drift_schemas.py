@@ -44,6 +44,7 @@ WITHOUT_JSON = (
     "AlterPartition",
     "Envelope",
     "AllocateProducerIds",
+    *(f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")),
 )
 JSON_MESSAGES = [
     case for case in MESSAGES if str(case.id).removesuffix("Request").removesuffix("Response") not in WITHOUT_JSON

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.client.java_properties import translate
-from ottla.client.kafka_python import translated, wants_kerberos
+from ottla.client.errors import ClientError
+from ottla.client.java_properties import make_without_unknown, translate
+from ottla.client.kafka_python import translated, wants_kerberos, wants_token
 from ottla.security.client_protocol import client_protocol
+from ottla.security.sasl.client_logins import make_login
 
 SERVICE = {"sasl.kerberos.service.name": "kafka"}
 TLS = {"ssl.mode.enable": "true"}
@@ -45,6 +47,28 @@ def test_who_wants_kerberos() -> None:
     assert not wants_kerberos({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"})
     assert not wants_kerberos({"security.protocol": "SSL"})
     assert not wants_kerberos({})
+
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+TOKEN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.jaas.config": f'{SCRAM} username="id" password="hmac" tokenauth="true";',
+}
+
+
+def test_a_token_logs_in_by_our_own_exchange_and_never_by_librdkafka() -> None:
+    """By the properties themselves, and by what becomes of them for librdkafka, in whose place kafka-python comes."""
+    settings = translate(TOKEN)
+    assert wants_token(settings)
+    for properties in (TOKEN, settings):
+        login = make_login("SCRAM-SHA-512", properties)
+        assert login.make("host").first().endswith(b",tokenauth=true")
+    with pytest.raises(ClientError, match="librdkafka cannot log in with a delegation token"):
+        make_without_unknown(lambda _: None, settings, ValueError, print)
+    user = {**TOKEN, "sasl.jaas.config": TOKEN["sasl.jaas.config"].replace('"true"', '"false"')}
+    assert not wants_token(translate(user))
+    assert b"tokenauth" not in make_login("SCRAM-SHA-512", user).make("host").first()
 
 
 def test_keytabs_of_a_login_module_under_librdkafkas_names() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.security.sasl.mechanism import ClientExchange, LoginError, ServerExchange
 from ottla.security.sasl.plain import PlainClient, PlainServer, users_in
-from ottla.security.sasl.scram import ScramClient, ScramServer
+from ottla.security.sasl.scram import ScramClient, ScramServer, TokenCredential, has_token
 from ottla.security.scram import HASHES, ScramCredential, make_credential, parse_credential
 
 USERS = {"alice": b"geheim", "CN=bob,O=x": b"p\xc3\xa4ss\x01"}
@@ -16,6 +16,8 @@ SECRET = b"s" * 32
 class Known:
     """Credentials in a dictionary."""
 
+    has_tokens = False
+
     def __init__(self, mechanism: str, users: dict[str, bytes], iterations: int = 4096) -> None:
         self.rows = {name: make_credential(mechanism, word, iterations=iterations) for name, word in users.items()}
 
@@ -24,6 +26,9 @@ class Known:
 
     def any_of(self, _: str) -> ScramCredential | None:
         return next(iter(self.rows.values()), None)
+
+    def find_token(self, _: str, token_id: str) -> TokenCredential | None:
+        return TokenCredential(self.rows["token"], "User:alice", 5000) if token_id == "token" else None
 
 
 def converse(client: ClientExchange, server: ServerExchange) -> str:
@@ -167,6 +172,39 @@ def test_scram_refuses_first_messages_that_are_none(token: bytes) -> None:
     with pytest.raises(LoginError) as caught:
         ScramServer("SCRAM-SHA-256", Known("SCRAM-SHA-256", USERS), SECRET).step(token)
     assert caught.value.told == "Authentication failed"
+
+
+@pytest.mark.parametrize("mechanism", list(HASHES))
+def test_a_delegation_token_logs_in_as_its_owner_until_it_expires(mechanism: str) -> None:
+    known = Known(mechanism, {**USERS, "token": b"hmac"})
+    server = ScramServer(mechanism, known, SECRET)
+    assert converse(ScramClient(mechanism, "token", "hmac", is_token=True), server) == "User:alice"
+    assert server.identity is not None
+    assert (server.identity.expires_ms, server.identity.is_delegated) == (5000, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "is_token", "reason"),
+    [
+        ("token", "forged", True, "not the HMAC of delegation token 'token'"),
+        ("alice", "geheim", True, "there is no delegation token 'alice', or it has expired"),
+        ("nobody", "hmac", True, "there is no delegation token 'nobody', or it has expired"),
+        ("nobody", "hmac", False, "wrong password, or nobody is called 'nobody'"),
+    ],
+)
+def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, is_token: bool, reason: str) -> None:
+    known = Known("SCRAM-SHA-256", {**USERS, "token": b"hmac"})
+    server = ScramServer("SCRAM-SHA-256", known, SECRET)
+    with pytest.raises(LoginError, match=reason) as caught:
+        converse(ScramClient("SCRAM-SHA-256", name, password, is_token=is_token), server)
+    assert (caught.value.told, server.identity) == ("Authentication failed", None)
+    assert password not in str(caught.value)
+
+
+def test_only_the_extension_makes_a_token() -> None:
+    assert ScramClient("SCRAM-SHA-256", "a", "b", lambda: "n", is_token=True).first() == b"n,,n=a,r=n,tokenauth=true"
+    answers = [has_token(text) for text in ("", ",tokenauth=true", ",a=b,tokenauth=TRUE", ",tokenauth=no", ",t=true")]
+    assert answers == [False, True, True, False, False]
 
 
 def test_scram_lets_nobody_be_somebody_else() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, NO_TOKENS, PER_BROKER
+from ottla.base.broker_keys.words import HIGH, LOW, NO_JAVA, NO_SASL, PER_BROKER
 from ottla.base.setting_types import invalid_value
 from ottla.base.settings import (
     Boolean,
@@ -77,16 +77,14 @@ class SecurityKeys(Settings):
         0, note="Longest time a SASL login is good for before the client must repeat it; 0 is for ever."
     )
     delegation_token_expiry_check_interval_ms = Long(
-        3_600_000, at_least=1, importance=LOW, unused=NO_TOKENS, note="Time between two searches for expired tokens."
+        3_600_000, at_least=1, importance=LOW, note="Time between two searches for expired tokens."
     )
     delegation_token_expiry_time_ms = Long(
-        86_400_000, at_least=1, unused=NO_TOKENS, note="How long a token is good for unless it is renewed."
+        86_400_000, at_least=1, note="How long a token is good for unless it is renewed."
     )
-    delegation_token_max_lifetime_ms = Long(
-        604_800_000, at_least=1, unused=NO_TOKENS, note="How long a token can be renewed."
-    )
+    delegation_token_max_lifetime_ms = Long(604_800_000, at_least=1, note="How long a token can be renewed.")
     delegation_token_secret_key = Password(
-        unused=NO_TOKENS, note="Secret that tokens are signed with; the same on all brokers."
+        note="Secret that makes the passwords of delegation tokens; the same on all brokers. Without it there are none."
     )
     principal_builder_class = ClassName(
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -95,6 +95,14 @@ def forwarded(row: ServedApi) -> Callable[[Any, Context], Coroutine[Any, Any, An
     return handle
 
 
+async def passed_on(request: Any, context: Context) -> Any | None:
+    """The controller's answer to a request whose handler has something to check first; None if this broker is it."""
+    forwarding = context.broker.forwarding
+    if forwarding is None or is_here(context):
+        return None
+    return await forwarding.forward(request, context, context.broker.apis[context.api_key])
+
+
 def refuse(row: ServedApi, request: Any, refusal: KafkaError, version: int) -> Any:
     assert row.refuse is not None, "only what can be refused is passed on"
     return row.refuse(request, refusal.error, refusal.message or MESSAGES.get(refusal.error), version)
@@ -120,7 +128,7 @@ def seal(request: Any, context: Context) -> EnvelopeRequest:
     header = encode_request_header(key, context.api_version, context.correlation_id, context.client_id)
     return EnvelopeRequest(
         request_data=header + encode(request, context.api_version),
-        request_principal=encode_principal(context.principal),
+        request_principal=encode_principal(context.principal, is_delegated=context.is_delegated),
         client_host_address=encode_host(context.client_host),
     )
 
@@ -160,17 +168,18 @@ def says_not_controller(answer: Any) -> bool:
     return False
 
 
-def encode_principal(principal: str) -> bytes:
+def encode_principal(principal: str, *, is_delegated: bool = False) -> bytes:
     kind, _, name = principal.partition(":")
-    return PRINCIPAL_VERSION.to_bytes(2, "big") + bytes(encode(PrincipalData(type=kind, name=name), PRINCIPAL_VERSION))
+    data = PrincipalData(type=kind, name=name, token_authenticated=is_delegated)
+    return PRINCIPAL_VERSION.to_bytes(2, "big") + bytes(encode(data, PRINCIPAL_VERSION))
 
 
-def decode_principal(data: bytes) -> str:
-    """Type and name, as in "User:alice"; ProtocolError if it is none."""
+def decode_principal(data: bytes) -> tuple[str, bool]:
+    """Type and name, as in "User:alice", and whether a delegation token stands for him; ProtocolError if it is none."""
     if int.from_bytes(data[:2], "big") != PRINCIPAL_VERSION:
         raise ProtocolError("a principal of an unknown version")
     found = decode_whole(PrincipalData, PRINCIPAL_VERSION, memoryview(data), 2)
-    return f"{found.type}:{found.name}"
+    return f"{found.type}:{found.name}", found.token_authenticated
 
 
 def encode_host(host: str) -> bytes:

@@ -31,18 +31,18 @@ async def handle(request: EnvelopeRequest, context: Context) -> EnvelopeResponse
     if cluster is None or not cluster.is_controller:
         return EnvelopeResponse(error_code=Error.NOT_CONTROLLER)
     try:
-        principal = decode_principal(request.request_principal or b"")
-        host = decode_host(request.client_host_address)
+        sender = ClientFacts(decode_host(request.client_host_address), 0, context.listener_name)
+        sender.principal, sender.is_delegated = decode_principal(request.request_principal or b"")
     except ProtocolError:
         return EnvelopeResponse(error_code=Error.PRINCIPAL_DESERIALIZATION_FAILURE)
     try:
-        return await open_envelope(memoryview(request.request_data), principal, host, context)
+        return await open_envelope(memoryview(request.request_data), sender, context)
     except ProtocolError as problem:
         logger.info("an envelope from %s holds no request: %s", context.client_host, problem)
         return EnvelopeResponse(error_code=Error.INVALID_REQUEST)
 
 
-async def open_envelope(data: memoryview, principal: str, host: str, context: Context) -> EnvelopeResponse:
+async def open_envelope(data: memoryview, sender: ClientFacts, context: Context) -> EnvelopeResponse:
     header = decode_request_header(data)
     row = context.broker.apis.get(header.api_key)
     if row is None or row.refuse is None:
@@ -55,8 +55,6 @@ async def open_envelope(data: memoryview, principal: str, host: str, context: Co
         inner, _ = await in_worker(workers, decode, api.request, header.api_version, data, header.body_position)
     else:
         inner, _ = decode(api.request, header.api_version, data, header.body_position)
-    sender = ClientFacts(host, 0, context.listener_name)
-    sender.principal = principal
     responder = context.responder.inner(header.api_key, api.name, header.api_version, header.correlation_id)
     asker = Context(
         context.broker,

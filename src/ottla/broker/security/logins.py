@@ -180,7 +180,7 @@ class Logins:
         traffic = self.traffic_of(client.listener_name)
         traffic.repeated_logins += was_repeated
         traffic.logins += not was_repeated
-        client.principal = machine.identity.principal
+        client.principal, client.is_delegated = machine.identity.principal, machine.identity.is_delegated
         client.has_logged_in = True
         client.sends_tokens = False
         login.connection.frame_bytes_max = login.frame_bytes_max

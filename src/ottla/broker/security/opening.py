@@ -18,6 +18,7 @@ from ottla.broker.node import Node
 from ottla.broker.security.changes import Makers, SecurityChanges
 from ottla.broker.security.logins import ListenerRules, Logins
 from ottla.broker.security.scram_credentials import ImageCredentials
+from ottla.broker.security.tokens import Tokens
 from ottla.controller.holder import ImageHolder
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ class LoginSettingsError(Exception):
 
 
 def open_logins(
-    settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor, images: ImageHolder
+    settings: BrokerSettings,
+    environment: Mapping[str, str],
+    clock: Clock,
+    workers: Executor,
+    images: ImageHolder,
+    tokens: Tokens,
 ) -> Logins:
     """The gate of listeners that ask for a login."""
-    make = _rules_maker(environment, clock, images)
+    make = _rules_maker(environment, clock, ImageCredentials(images, tokens))
     return Logins(_told(lambda: make(settings)), clock, workers)
 
 
@@ -47,6 +53,7 @@ def open_changes(
     logins: Logins,
     peer_login: PeerLogin | None,
     tls: BrokerTls | None,
+    tokens: Tokens,
 ) -> SecurityChanges:
     """What makes other settings count while the broker runs."""
 
@@ -55,15 +62,13 @@ def open_changes(
 
         return inter_broker_login(changed, environment)
 
-    makers = Makers(_rules_maker(environment, node.clock, node.images), make_login)
+    makers = Makers(_rules_maker(environment, node.clock, ImageCredentials(node.images, tokens)), make_login)
     return SecurityChanges(settings, makers, logins, peer_login, tls, node.workers)
 
 
 def _rules_maker(
-    environment: Mapping[str, str], clock: Clock, images: ImageHolder
+    environment: Mapping[str, str], clock: Clock, credentials: ImageCredentials
 ) -> Callable[[BrokerSettings], dict[str, ListenerRules]]:
-    credentials = ImageCredentials(images)
-
     def make(settings: BrokerSettings) -> dict[str, ListenerRules]:
         if not any(listener.protocol.startswith("SASL_") for listener in settings.listeners):
             return {}
@@ -76,7 +81,8 @@ def _rules_maker(
 
 def check_logins(settings: BrokerSettings, environment: Mapping[str, str], clock: Clock, workers: Executor) -> None:
     """Look at all of it before anything is opened: a mistake in JAAS must not leave a log folder unclean."""
-    open_logins(settings, environment, clock, workers, ImageHolder())
+    images = ImageHolder()
+    open_logins(settings, environment, clock, workers, images, Tokens(None, images, clock))
     if settings.zookeeper_connect:
         open_peer_login(settings, environment, workers)
 

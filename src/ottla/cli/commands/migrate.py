@@ -183,7 +183,7 @@ def read_rights(metadata: KraftMetadata | None, options: argparse.Namespace) -> 
             f"among them ({some}). --without-rights takes the topics alone"
         )
     users = {name: config for name, config in metadata.users.items() if config}
-    rights = AdoptedRights(metadata.acls, users, metadata.quotas)
+    rights = AdoptedRights(metadata.acls, users, metadata.quotas, tuple(metadata.tokens.values()))
     refused = [result for result in quota_decision(rights).reply if result.error]
     if refused:
         raise ToolError(
@@ -195,10 +195,10 @@ def read_rights(metadata: KraftMetadata | None, options: argparse.Namespace) -> 
 
 def shown_rights(rights: AdoptedRights) -> str:
     rules = sum(map(len, rights.acls.values()))
-    users = counted(len(rights.users), "SCRAM user")
-    if not rights.quotas:
-        return f"{counted(rules, 'access rule')} and {users}"
-    return f"{counted(rules, 'access rule')}, {users} and {counted(len(rights.quotas), 'quota')}"
+    shown = [counted(rules, "access rule"), counted(len(rights.users), "SCRAM user")]
+    shown += [counted(len(rights.quotas), "quota")] if rights.quotas else []
+    shown += [counted(len(rights.tokens), "delegation token")] if rights.tokens else []
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -142,9 +142,10 @@ def given_password(path: str | None, user: str, *, is_random: bool) -> str:
     return password
 
 
-def login_file(user: str, mechanism: str, password: str, ours: dict[str, str]) -> str:
-    """Settings of a client that logs in as this user, and otherwise connects as we do."""
-    login = f'{SCRAM_MODULE} required username="{escaped(user)}" password="{escaped(password)}";'
+def login_file(user: str, mechanism: str, password: str, ours: dict[str, str], *, is_token: bool = False) -> str:
+    """Settings of a client that logs in as this user, or with this token, and otherwise connects as we do."""
+    kind = ' tokenauth="true"' if is_token else ""
+    login = f'{SCRAM_MODULE} required username="{escaped(user)}" password="{escaped(password)}"{kind};'
     settings = {
         "security.protocol": ours.get("security.protocol", "SASL_PLAINTEXT"),
         "sasl.mechanism": mechanism,

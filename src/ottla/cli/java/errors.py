@@ -39,6 +39,9 @@ _CLASSES = {
     Error.INVALID_TRANSACTION_TIMEOUT: "InvalidTxnTimeoutException",
     Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "TransactionalIdAuthorizationException",
     Error.INVALID_REGULAR_EXPRESSION: "InvalidRegularExpression",
+    Error.DELEGATION_TOKEN_AUTH_DISABLED: "DelegationTokenDisabledException",
+    Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "UnsupportedByAuthenticationException",
+    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "DelegationTokenAuthorizationException",
 }
 
 # What Java says where the broker sends only the code.
@@ -66,6 +69,14 @@ _SENTENCES = {
     Error.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is actively "
     "subscribed to it.",
     Error.UNKNOWN_MEMBER_ID: "The coordinator is not aware of this member.",
+    Error.DELEGATION_TOKEN_AUTH_DISABLED: "Delegation Token feature is not enabled.",
+    Error.DELEGATION_TOKEN_NOT_FOUND: "Delegation Token is not found on server.",
+    Error.DELEGATION_TOKEN_OWNER_MISMATCH: "Specified Principal is not valid Owner/Renewer.",
+    Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL "
+    "channels and on delegation token authenticated channels.",
+    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
+    Error.DELEGATION_TOKEN_EXPIRED: "Delegation Token is expired.",
+    Error.INVALID_PRINCIPAL_TYPE: "Supplied principalType is not supported.",
 }
 
 

@@ -20,6 +20,7 @@ MODULES = {
     "GroupsCommand": "ottla.cli.kafka.group_list",
     "TransactionsCommand": "ottla.cli.kafka.transactions",
     "GetOffsetShell": "ottla.cli.kafka.get_offsets",
+    "DelegationTokenCommand": "ottla.cli.kafka.delegation_tokens",
     "DeleteRecordsCommand": "ottla.cli.kafka.delete_records",
     "LogDirsCommand": "ottla.cli.kafka.log_dirs",
     "ReassignPartitionsCommand": "ottla.cli.kafka.reassign_partitions",

@@ -55,6 +55,7 @@ PARTS: Final = (
     "client_metrics_configs",
     "user_configs",
     "quota_configs",
+    "delegation_tokens",
     "features",
     "cluster_id",
     "damaged",

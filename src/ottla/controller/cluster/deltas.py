@@ -22,10 +22,12 @@ from ottla.protocol.messages.cluster_poll import (
     DeltaFeature,
     DeltaPartition,
     DeltaSetting,
+    DeltaToken,
     DeltaTopic,
     MetadataDelta,
 )
 from ottla.security.acls import AccessControlEntry, Entries, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 
 TOPIC: Final = 2  # resource types, as in DescribeConfigs
 BROKER: Final = 4
@@ -35,6 +37,7 @@ USER: Final = 64  # ours: users have APIs of their own for each kind of setting
 QUOTA: Final = 65  # ours, too: clients, clients of users, addresses, by path below /config
 
 Configs = Mapping[str, Mapping[str, str]]
+Tokens = Mapping[str, DelegationToken]
 
 
 class DeltaMismatchError(Exception):
@@ -68,6 +71,8 @@ def difference(old: MetadataImage, new: MetadataImage, sequence: int = 0) -> Met
     if (old.features, old.features_epoch) != (new.features, new.features_epoch):
         delta.features = to_delta_features(new.features)
     delta.acls = to_delta_acls(old, new)
+    if old.delegation_tokens is not new.delegation_tokens:
+        delta.tokens, delta.removed_tokens = to_delta_tokens(old.delegation_tokens, new.delegation_tokens)
     if old.damaged != new.damaged:
         delta.damaged = sorted(new.damaged)
     return delta
@@ -116,6 +121,8 @@ def apply_delta(image: MetadataImage, delta: MetadataDelta) -> MetadataImage:
         new = new.with_damaged(delta.damaged)
     if delta.acls:
         new = new.with_acls(to_acls(delta.acls))
+    if delta.tokens or delta.removed_tokens:
+        new = new.with_delegation_tokens(to_tokens(delta))
     new = apply_other_configs(new, delta.configs)
     return apply_topics(new, delta)
 
@@ -221,6 +228,24 @@ def to_delta_acls(old: MetadataImage, new: MetadataImage) -> list[DeltaAcls]:
     ]
 
 
+def to_delta_tokens(old: Tokens, new: Tokens) -> tuple[list[DeltaToken], list[str]]:
+    """Those that are new or have changed, and those that are gone."""
+    changed = [
+        DeltaToken(
+            token_id=token.token_id,
+            owner=token.owner,
+            requester=token.requester,
+            renewers=list(token.renewers),
+            issue_ms=token.issue_ms,
+            max_ms=token.max_ms,
+            expiry_ms=token.expiry_ms,
+        )
+        for token in new.values()
+        if (known := old.get(token.token_id)) is not token and known != token  # mostly it is the same object
+    ]
+    return changed, [token_id for token_id in old if token_id not in new]
+
+
 # ---- from the wire
 
 
@@ -243,6 +268,15 @@ def to_acls(changed: Iterable[DeltaAcls]) -> dict[ResourcePattern, Entries]:
         )
         for row in changed
     }
+
+
+def to_tokens(delta: MetadataDelta) -> dict[str, DelegationToken | None]:
+    changed: dict[str, DelegationToken | None] = dict.fromkeys(delta.removed_tokens)
+    for row in delta.tokens:
+        changed[row.token_id] = DelegationToken(
+            row.token_id, row.owner, row.requester, tuple(row.renewers), row.issue_ms, row.max_ms, row.expiry_ms
+        )
+    return changed
 
 
 def apply_other_configs(image: MetadataImage, configs: Iterable[DeltaConfigs]) -> MetadataImage:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.controller_node import UnreadableController, elected_in, highest_epoch
@@ -58,7 +58,7 @@ ATTEMPTS_MAX: Final = 20
 TICK_SECONDS: Final = 0.25
 ACCUSED_MS: Final = 30_000
 UNHEARD_MS: Final = 2_000  # so long a controller that was cut off leaves the election to the others
-SUBTREES: Final = (*tree.TOPS, *acl_nodes.ROOTS)
+SUBTREES: Final = (*tree.TOPS, *acl_nodes.ROOTS, token_nodes.TOKENS)
 
 
 class MemberOptions(Protocol):

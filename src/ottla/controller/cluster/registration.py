@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.clock import Clock
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.image import BrokerImage, Endpoint
 from ottla.controller.stores.store import (
     CreateNode,
@@ -47,7 +47,7 @@ class Registration:
 
     async def prepare_tree(self, cluster_id: str | None) -> None:
         """Make what every cluster has; others may be doing the same now. `cluster_id` is what the folders say."""
-        paths = [*tree.SKELETON, *acl_nodes.SKELETON, tree.CLUSTER_ID, tree.FEATURE]
+        paths = [*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON, tree.CLUSTER_ID, tree.FEATURE]
         for _ in range(ATTEMPTS_MAX):
             nodes = dict(zip(paths, await asyncio.gather(*map(self._store.get, paths)), strict=True))
             check_cluster_id(nodes[tree.CLUSTER_ID], cluster_id)

@@ -13,10 +13,10 @@ from typing import Final
 from uuid import UUID
 
 from ottla.base.clock import Clock
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.chores import Chores
-from ottla.controller.cluster.acl_watching import AclWatching
 from ottla.controller.cluster.controller import ClusterController, Registrations
+from ottla.controller.cluster.security_watching import SecurityWatching
 from ottla.controller.decisions import external_changes
 from ottla.controller.image import MetadataImage
 from ottla.controller.loading import Reader, load_brokers, load_readable, load_topics
@@ -57,7 +57,7 @@ class ControllerWatches:
         self._topic_ends: dict[str, Callable[[], None]] = {}
         self._changed_topics: set[str] = set()
         self._seen_changes: dict[str, int] = {}  # notifications of changed settings, and when they were seen
-        self._acls = AclWatching(store, controller, clock, self._delete)
+        self._security = SecurityWatching(store, controller, clock, self._delete)
         self._to_sweep: list[str] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._chores = Chores("controller")
@@ -68,7 +68,8 @@ class ControllerWatches:
             ("topics", self._look_at_topics),
             ("changed topics", self._look_at_changed_topics),
             ("settings", self._look_at_settings),
-            ("access rules", self._acls.look),
+            ("access rules", self._security.acls.look),
+            ("tokens", self._security.tokens.look),
             ("notifications", self._look_at_notifications),
             ("sweep", self._sweep),
         ):
@@ -86,11 +87,12 @@ class ControllerWatches:
             tree.DELETE_TOPICS: "deletions",
             tree.CONFIG_CHANGES: "settings",
             **dict.fromkeys(acl_nodes.CHANGES, "access rules"),
+            token_nodes.CHANGES: "tokens",
             ISR_NOTIFICATIONS: "notifications",
             LOG_DIR_NOTIFICATIONS: "notifications",
         }
         self._seen_changes.clear()
-        self._acls.begin()
+        self._security.begin()
         for path, key in children.items():
             self._ends.append(self._store.watch_children(path, self._wanting(key)))
             self._chores.want(key)

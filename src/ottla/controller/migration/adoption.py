@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions.machine import Decision, TopicResult, create_operations
 from ottla.controller.decisions.quota_changes import (
     Parts,
@@ -27,6 +27,7 @@ from ottla.controller.stores.embedded import FILE_NAME
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode, StoreOperation
 from ottla.security.acls import Acls
+from ottla.security.delegation_tokens import DelegationToken
 
 # The old cluster may have counted further than the logs show: clients that still run must not meet an older epoch, nor
 # a producer another one with its id.
@@ -44,11 +45,12 @@ class AdoptedTopic(NamedTuple):
 
 
 class AdoptedRights(NamedTuple):
-    """Access rules, the settings of users (texts of SCRAM credentials by mechanism), and quotas by entity."""
+    """Access rules, settings of users (texts of SCRAM credentials by mechanism), quotas by entity, tokens."""
 
     acls: Acls
     users: Mapping[str, Mapping[str, str]]
     quotas: Mapping[Parts, Mapping[str, float]] = MappingProxyType({})
+    tokens: Sequence[DelegationToken] = ()
 
 
 NO_RIGHTS: Final = AdoptedRights({}, {})
@@ -79,8 +81,9 @@ def rights_operations(rights: AdoptedRights) -> Iterator[StoreOperation]:
     for name, config in rights.users.items():
         if config:
             yield CreateNode(tree.config_path(tree.USER_CONFIG, name), tree.encode_config(config))
-
     yield from quota_decision(rights).operations
+    for token in rights.tokens:
+        yield CreateNode(token_nodes.token_path(token.token_id), token_nodes.encode_token(token))
 
 
 def quota_decision(rights: AdoptedRights) -> Decision[list[QuotaResult]]:
@@ -96,7 +99,7 @@ def quota_decision(rights: AdoptedRights) -> Decision[list[QuotaResult]]:
 def adoption_operations(
     node_id: int, cluster_id: str, topics: Sequence[AdoptedTopic], producer_id_max: int
 ) -> Iterator[StoreOperation]:
-    yield from (CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON))
+    yield from (CreateNode(path) for path in (*tree.SKELETON, *acl_nodes.SKELETON, *token_nodes.SKELETON))
     yield CreateNode(tree.CLUSTER_ID, tree.encode_cluster_id(cluster_id))
     yield CreateNode(tree.FEATURE, tree.encode_feature({}))
     if producer_id_max >= 0:

@@ -11,13 +11,14 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ottla.controller import acl_nodes, tree
+from ottla.controller import acl_nodes, token_nodes, tree
 from ottla.controller.decisions.splitting import split
 from ottla.controller.stores.embedded import FILE_NAME
 from ottla.controller.stores.sqlite_tree import SqliteTree
 from ottla.controller.stores.store import CreateNode, MetadataStore, Node
 
-LEFT_OUT: Final = (f"{tree.BROKER_IDS}/", f"{tree.CONFIG_CHANGES}/", *(f"{path}/" for path in acl_nodes.CHANGES))
+NOTICES: Final = (tree.CONFIG_CHANGES, *acl_nodes.CHANGES, token_nodes.CHANGES)
+LEFT_OUT: Final = (f"{tree.BROKER_IDS}/", *(f"{path}/" for path in NOTICES))
 # Places, not contents: they may hold anything in a cluster that is new.
 MAY_DIFFER: Final = (tree.BROKER_SEQUENCE, tree.CONTROLLER_EPOCH)
 MIGRATED_SUFFIX: Final = ".migrated"

@@ -1,4 +1,4 @@
-"""Reads the metadata log of a KRaft cluster: topics with their ids and settings, access rules, SCRAM passwords, quotas.
+"""Reads the metadata log of a KRaft cluster: topics, their ids and settings, rules, SCRAM passwords, quotas, tokens.
 
 The newest snapshot comes first, then what the log says behind it. Only what a broker that takes over needs is kept. A
 record that should be understood and is not is noted: a rule that is left out may be one that denies something.
@@ -23,9 +23,11 @@ from ottla.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -33,6 +35,7 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.primitives import read_uvarint
 from ottla.security.acls import AccessControlEntry, AclBinding, Entries, ResourcePattern
+from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.scram import MECHANISMS, ScramCredential
 from ottla.storage import files
 from ottla.storage.folder import list_files, sorted_offsets
@@ -60,6 +63,7 @@ class KraftMetadata:
     def __init__(self) -> None:
         self.topics: dict[UUID, KraftTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self.tokens: dict[str, DelegationToken] = {}
         self.next_producer_id = 0
         self.rules: dict[UUID, AclBinding] = {}
         self.users: dict[str, dict[str, str]] = {}  # texts of credentials by mechanism
@@ -112,6 +116,18 @@ class KraftMetadata:
                     self.users.setdefault(record.name, {})[MECHANISMS[record.mechanism]] = credential.to_text()
                 case RemoveUserScramCredentialRecord():
                     self.users.get(record.name, {}).pop(MECHANISMS[record.mechanism], None)
+                case DelegationTokenRecord():
+                    self.tokens[record.token_id] = DelegationToken(
+                        record.token_id,
+                        record.owner,
+                        record.requester,
+                        tuple(record.renewers),
+                        record.issue_timestamp,
+                        record.max_timestamp,
+                        record.expiration_timestamp,
+                    )
+                case RemoveDelegationTokenRecord():
+                    self.tokens.pop(record.token_id, None)
         except (ValueError, KeyError) as problem:
             self.not_understood.append(f"{type(record).__name__}: {problem}")
 

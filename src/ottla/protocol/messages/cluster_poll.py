@@ -117,6 +117,19 @@ class DeltaAcls:
 
 
 @part
+class DeltaToken:
+    """A delegation token that is new or has changed; its password is never told."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: list[str] = wire(default_factory=list)
+    issue_ms: Int64
+    max_ms: Int64
+    expiry_ms: Int64
+
+
+@part
 class MetadataDelta:
     """What changed with one sequence number; a snapshot holds everything and replaces whatever was there before."""
 
@@ -134,6 +147,8 @@ class MetadataDelta:
     features_epoch: Int32 = 0
     damaged: list[str] | None = wire(tag=0, nullable=0, default=None)  # nodes that cannot be read; null: as before
     acls: list[DeltaAcls] = wire(tag=1, default_factory=list)  # a broker that does not know them checks no rights
+    tokens: list[DeltaToken] = wire(tag=4, default_factory=list)
+    removed_tokens: list[str] = wire(tag=5, default_factory=list)
 
 
 @message(api_key=10000, versions="0", flexible=0)

@@ -117,15 +117,35 @@ class RemoveAccessControlEntryRecord:
     id: UUID
 
 
+@message(versions="0", flexible=0)
+class DelegationTokenRecord:
+    """A token as it is now; principals with their types."""
+
+    owner: str
+    requester: str
+    renewers: list[str]
+    issue_timestamp: Int64
+    max_timestamp: Int64
+    expiration_timestamp: Int64
+    token_id: str
+
+
+@message(versions="0", flexible=0)
+class RemoveDelegationTokenRecord:
+    token_id: str
+
+
 METADATA_RECORDS: dict[int, type] = {
     2: TopicRecord,
     3: PartitionRecord,
     4: ConfigRecord,
     9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
     11: UserScramCredentialRecord,
     14: ClientQuotaRecord,
     15: ProducerIdsRecord,
     18: AccessControlEntryRecord,
     19: RemoveAccessControlEntryRecord,
     22: RemoveUserScramCredentialRecord,
+    26: RemoveDelegationTokenRecord,
 }

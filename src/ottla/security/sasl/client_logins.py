@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.security.client_protocol import client_protocol
+from ottla.security.client_protocol import TOKEN_PROPERTY, client_protocol
 from ottla.security.jaas import JaasError, LoginModule, client_module
 from ottla.security.sasl.mechanism import ClientExchange
 
@@ -79,10 +79,11 @@ def make_plain(parts: ClientParts) -> MakeClientExchange:
 
 
 def make_scram(parts: ClientParts) -> MakeClientExchange:
-    from ottla.security.sasl.scram import ScramClient  # noqa: PLC0415
+    from ottla.security.sasl.scram import TOKEN_EXTENSION, ScramClient  # noqa: PLC0415
 
     name, password = parts.needed("username", "sasl.username"), parts.needed("password", "sasl.password")
-    return lambda _: ScramClient(parts.mechanism, name, password)
+    is_token = (parts.option(TOKEN_EXTENSION, TOKEN_PROPERTY) or "").lower() == "true"
+    return lambda _: ScramClient(parts.mechanism, name, password, is_token=is_token)
 
 
 def make_gssapi(parts: ClientParts) -> MakeClientExchange:

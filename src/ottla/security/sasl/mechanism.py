@@ -23,10 +23,11 @@ class LoginError(Exception):
 class Identity:
     """Who has logged in, and until when that is good."""
 
-    def __init__(self, principal: str, expires_ms: int | None = None) -> None:
+    def __init__(self, principal: str, expires_ms: int | None = None, *, is_delegated: bool = False) -> None:
         """`principal` as Kafka writes it, with its type: `User:alice`; `expires_ms` by the wall clock."""
         self.principal = principal
         self.expires_ms = expires_ms
+        self.is_delegated = is_delegated  # by a delegation token: it is good for anything but tokens
 
     def __repr__(self) -> str:
         return f"<Identity {self.principal}>"
@@ -35,7 +36,11 @@ class Identity:
 class ServerExchange(Protocol):
     """The broker's side of one login."""
 
-    is_quick: bool
+    @property
+    def is_quick(self) -> bool:
+        """Of the next step."""
+        ...
+
     identity: Identity | None  # when the login has succeeded; the last token still goes out
 
     def step(self, token: bytes) -> bytes: ...

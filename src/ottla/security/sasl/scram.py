@@ -4,7 +4,9 @@ Rules:
 1. Whoever asks for a user that does not exist gets a salt as well, always the same for the same name, and is refused
    only with the last message: nobody learns which names exist.
 2. Nonces are checked, and a proof is compared in constant time.
-3. A client does not work for a server that asks for too few iterations (a weak hash to take away) or for too many (a
+3. A client that says `tokenauth=true` logs in with a delegation token (KIP-48): its name is the id of the token, and it
+   becomes the token's owner, until the token expires.
+4. A client does not work for a server that asks for too few iterations (a weak hash to take away) or for too many (a
    client that hangs).
 """
 
@@ -17,7 +19,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.security.sasl.mechanism import Identity, LoginError
 from ottla.security.scram import (
@@ -31,7 +33,8 @@ from ottla.security.scram import (
 
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
 NONCE_BYTES: Final = 24
-_ADDED: Final = r"(?:,[A-Za-z]=[^,\0]+)*"
+TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105 - a name
+_ADDED: Final = r"(?:,[A-Za-z]+=[^,\0]+)*"
 _CLIENT_FIRST: Final = re.compile(rf"(n,(?:a=([^,\0]+))?,)(n=([^,\0]*),r=([\x21-\x2b\x2d-\x7e]+)({_ADDED}))", re.DOTALL)
 _CLIENT_FINAL: Final = re.compile(
     rf"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+){_ADDED}),p=([A-Za-z0-9+/=]+)", re.DOTALL
@@ -41,8 +44,21 @@ _SERVER_FINAL: Final = re.compile(rf"(?:v=([A-Za-z0-9+/=]+)|e=([^,\0]*)){_ADDED}
 _PLAIN_BINDING: Final = "n,,"
 
 
+class TokenCredential(NamedTuple):
+    """What a broker has to know to check a delegation token."""
+
+    credential: ScramCredential
+    owner: str  # with its type
+    expires_ms: int
+
+
 class Credentials(Protocol):
-    """Where the broker keeps them."""
+    """Where the broker keeps them. Any thread may ask."""
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether somebody may log in with one, which takes milliseconds."""
+        ...
 
     def find(self, mechanism: str, name: str) -> ScramCredential | None: ...
 
@@ -50,11 +66,13 @@ class Credentials(Protocol):
         """One that exists: those that do not must look like it."""
         ...
 
+    def find_token(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """That of a delegation token that is good for a login now."""
+        ...
+
 
 class ScramServer:
     """The broker's side."""
-
-    is_quick = True  # a few hashes: the hard work is the client's
 
     def __init__(
         self, mechanism: str, credentials: Credentials, secret: bytes, make_nonce: Callable[[], str] | None = None
@@ -69,10 +87,17 @@ class ScramServer:
         self._name: str | None = None
         self._credential: ScramCredential | None = None
         self._is_known = False
+        self._token: TokenCredential | None = None
+        self._is_token = False
         self._binding = ""
         self._nonce = ""
         self._first = ""  # both first messages, as they are signed
         self._is_over = False
+
+    @property
+    def is_quick(self) -> bool:
+        """A few hashes: the hard work is the client's. But what checks a token may have to be made of its password."""
+        return self._name is not None or not self._credentials.has_tokens
 
     def step(self, token: bytes) -> bytes:
         if self._is_over:
@@ -87,7 +112,7 @@ class ScramServer:
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise LoginError("the first message is not of SCRAM's form")
-        self._binding, authorization, bare, escaped, nonce, _ = match.groups()
+        self._binding, authorization, bare, escaped, nonce, added = match.groups()
         name = unescape(escaped)
         if not name:
             raise LoginError("no name")
@@ -95,7 +120,12 @@ class ScramServer:
             told = "Authentication failed: Client requested an authorization id that is different from username"
             raise LoginError(f"{name[:100]!r} wants to be somebody else", told)
         self._name = name
-        found = self._credentials.find(self._mechanism, name)
+        self._is_token = has_token(added)
+        if self._is_token:
+            self._token = self._credentials.find_token(self._mechanism, name)
+            found = self._token.credential if self._token is not None else None
+        else:
+            found = self._credentials.find(self._mechanism, name)
         self._is_known = found is not None
         self._credential = found if found is not None else self._made_up(name)
         self._nonce = nonce + self._make_nonce()
@@ -105,7 +135,7 @@ class ScramServer:
         return answer.encode()
 
     def _made_up(self, name: str) -> ScramCredential:
-        like = self._credentials.any_of(self._mechanism)
+        like = self._credentials.any_of(self._mechanism) if not self._is_token else None  # all tokens look alike
         size = len(like.salt) if like is not None else SALT_BYTES
         salt = hashlib.shake_256(self._secret + self._mechanism.encode() + b"\0" + name.encode()).digest(size)
         return of_salted(self._mechanism, self._secret, salt, like.iterations if like is not None else ITERATIONS_MIN)
@@ -130,9 +160,22 @@ class ScramServer:
         stored_key = hashlib.new(self._hash, client_key).digest()
         is_right = hmac.compare_digest(stored_key, self._credential.stored_key)
         if not is_right or not self._is_known:
-            raise LoginError(f"wrong password, or nobody is called {(self._name or '')[:100]!r}")
-        self.identity = Identity(f"User:{self._name}")
+            raise LoginError(self._refusal())
+        token = self._token
+        self.identity = (
+            Identity(token.owner, token.expires_ms, is_delegated=True)
+            if token is not None
+            else Identity(f"User:{self._name}")
+        )
         return b"v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash))
+
+    def _refusal(self) -> str:
+        name = (self._name or "")[:100]
+        if not self._is_token:
+            return f"wrong password, or nobody is called {name!r}"
+        if self._token is None:
+            return f"there is no delegation token {name!r}, or it has expired"
+        return f"not the HMAC of delegation token {name!r}: do all brokers have the same delegation.token.secret.key?"
 
 
 class ScramClient:
@@ -140,13 +183,22 @@ class ScramClient:
 
     is_quick = False  # PBKDF2
 
-    def __init__(self, mechanism: str, name: str, password: str, make_nonce: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        name: str,
+        password: str,
+        make_nonce: Callable[[], str] | None = None,
+        *,
+        is_token: bool = False,
+    ) -> None:
+        """`is_token`: the name is the id of a delegation token, and the password its HMAC."""
         self.is_done = False
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._password = password.encode()
         self._nonce = (make_nonce or (lambda: secrets.token_urlsafe(NONCE_BYTES)))()
-        self._bare = f"n={escape(name)},r={self._nonce}"
+        self._bare = f"n={escape(name)},r={self._nonce}" + (f",{TOKEN_EXTENSION}=true" if is_token else "")
         self._expected: bytes | None = None  # the server's proof
 
     def first(self) -> bytes:
@@ -184,6 +236,12 @@ class ScramClient:
         if not hmac.compare_digest(decode_base64(match[1]), expected):
             raise LoginError("the broker does not know the password: it may be somebody else")
         return b""
+
+
+def has_token(added: str) -> bool:
+    """Whether the extensions of a first message say that a delegation token logs in."""
+    extensions = dict(each.split("=", 1) for each in added.split(",") if each)
+    return extensions.get(TOKEN_EXTENSION, "").lower() == "true"
 
 
 def escape(name: str) -> str:

@@ -1,0 +1,47 @@
+"""ExpireDelegationToken (key 40), v1-2: a token is good for a shorter time, or gone.  v2 flexible.
+
+Its owner and its renewers may do that, and nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ottla.base.errors import Error, KafkaError
+from ottla.broker.cluster.forwarding import passed_on
+from ottla.broker.context import Context
+from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
+from ottla.controller.decisions.token_changes import decide_expire_token
+from ottla.protocol.messages.delegation_tokens import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+
+logger = logging.getLogger(__name__)
+
+
+async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any:
+    if not may_ask_for_tokens(context):
+        return refuse(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    answer = await passed_on(request, context)
+    if answer is not None:
+        return answer
+    broker, hmac = context.broker, bytes(request.hmac)
+    now_ms = broker.clock.now_ms()
+    try:
+        check_enabled(broker.tokens)
+        period_ms = request.expiry_time_period_ms
+        token_id = await broker.tokens.id_of(hmac)
+        token = await broker.controller.change(
+            lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms),
+            size=len(broker.image.delegation_tokens),
+        )
+    except KafkaError as refusal:
+        return ExpireDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
+    said = "Updated expiry time for token" if period_ms >= 0 else "Token expired for token"
+    logger.info("%s: %s for owner: %s", said, token.token_id, token.owner)
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expiry_ms if period_ms >= 0 else now_ms)
+
+
+def refuse(
+    _: ExpireDelegationTokenRequest, error: Error, __: str | None = None, ___: int = 0
+) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIME)

@@ -1,0 +1,174 @@
+"""`ottla tokens`: delegation tokens, which let a program log in as somebody without his password, for a while.
+
+A token is named by its id; its password is shown where somebody asks for it, and better written into a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ottla.cli.acls.wishes import parse_principal
+from ottla.cli.arguments import Parser, add_connection
+from ottla.cli.client_settings import command_properties, run_action
+from ottla.cli.commands.users import DEFAULT_MECHANISM, MECHANISMS, login_file
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import ToolError, confirm, say, warn
+from ottla.client.client import Client
+from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
+from ottla.security.certificate_authority import write_secret
+
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+TIME_MS_MAX = 2**62
+COLUMNS = ("Token", "Owner", "Requester", "Renewers", "Expires", "Renewable until")
+EXAMPLES = """
+ottla tokens create --write job.properties          a file of client settings that logs in with a new token
+ottla tokens create --renewer User:scheduler --lifetime 2d
+ottla tokens list --owner User:alice
+ottla tokens renew vMWf7pSrTLuVRd9F5S2bPw --for 12h
+ottla tokens expire vMWf7pSrTLuVRd9F5S2bPw
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    return run_action(_parser().parse_args(arguments))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla tokens",
+        description="Delegation tokens: a login without a password, for a while.",
+        examples=EXAMPLES,
+    )
+    add_connection(parser)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
+    listing = commands.add_parser("list", help="the tokens that you may see")
+    listing.add_argument("--owner", type=_principal, action="append", metavar="PRINCIPAL", help="only his: User:name")
+    listing.set_defaults(action=_list)
+    making = commands.add_parser("create", help="make a token")
+    making.add_argument("--owner", type=_principal, metavar="PRINCIPAL", help="for somebody else (default: for you)")
+    making.add_argument(
+        "--renewer", type=_principal, action="append", default=[], metavar="PRINCIPAL", help="who may renew it, too"
+    )
+    making.add_argument("--lifetime", type=_time, default=-1, metavar="TIME", help="such as 2d (default: the brokers')")
+    making.add_argument("--mechanism", choices=MECHANISMS, default=DEFAULT_MECHANISM, help="of the file of --write")
+    making.add_argument("--write", metavar="FILE", help="a file of client settings that logs in with the token")
+    making.set_defaults(action=_create)
+    renewing = commands.add_parser("renew", help="let a token be good for longer")
+    renewing.add_argument("token")
+    renewing.add_argument("--for", dest="time_ms", type=_time, default=-1, metavar="TIME", help="from now on")
+    renewing.set_defaults(action=_renew)
+    expiring = commands.add_parser("expire", help="end a token, now or soon")
+    expiring.add_argument("token")
+    expiring.add_argument("--in", dest="time_ms", type=_time, default=-1, metavar="TIME", help="default: now")
+    expiring.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    expiring.set_defaults(action=_expire)
+    for command in (listing, making):
+        command.add_argument("--json", action="store_true", help="for programs; with the passwords")
+    for command in (listing, making, renewing, expiring):
+        add_connection(command)
+    return parser
+
+
+def _principal(text: str) -> str:
+    try:
+        return parse_principal(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+
+
+def _time(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30m, 12h or 7d")
+    return min(int(match[1]) * UNITS_MS[match[2]], TIME_MS_MAX)
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    found = sorted(describe_tokens(client, options.owner), key=lambda known: known.token)
+    if options.json:
+        print(json.dumps([_fields(known) for known in found]))
+        return 0
+    rows = [
+        (
+            token.token_id,
+            token.owner,
+            token.requester,
+            ",".join(token.renewers),
+            _when(token.expiry_ms),
+            _when(token.max_ms),
+        )
+        for token, _ in found
+    ]
+    print_table(COLUMNS, rows)
+    return 0
+
+
+def _create(client: Client, options: argparse.Namespace) -> int:
+    made = create_token(client, owner=options.owner, renewers=options.renewer, max_lifetime_ms=options.lifetime)
+    token = made.token
+    if options.write is not None:
+        properties = command_properties(getattr(options, "command_config", None))
+        text = login_file(token.token_id, options.mechanism, made.password, properties, is_token=True)
+        write_secret(Path(options.write), text.encode())
+    if options.json:
+        print(json.dumps(_fields(made)))
+        return 0
+    told = f"Good for {token.owner} until {_when(token.expiry_ms)}; can be renewed until {_when(token.max_ms)}."
+    if options.write is None:
+        print(f"{token.token_id}\t{made.password}")
+        warn(told)  # what a script reads is the line above
+    else:
+        say(f"Token {token.token_id} is in {options.write} (for --command-config and Kafka's own tools)")
+        say(told)
+    return 0
+
+
+def _renew(client: Client, options: argparse.Namespace) -> int:
+    until_ms = renew_token(client, _found(client, options.token).hmac, options.time_ms)
+    say(f"Token {options.token} is good until {_when(until_ms)}.")
+    return 0
+
+
+def _expire(client: Client, options: argparse.Namespace) -> int:
+    known = _found(client, options.token)
+    if not options.yes and not confirm(f"Let token {options.token} of {known.token.owner} expire?"):
+        return 1
+    until_ms = expire_token(client, known.hmac, options.time_ms)
+    if options.time_ms < 0:
+        say(f"Token {options.token} is gone.")
+    else:
+        say(f"Token {options.token} is good until {_when(until_ms)}.")
+    return 0
+
+
+def _found(client: Client, token_id: str) -> KnownToken:
+    found = next((known for known in describe_tokens(client) if known.token.token_id == token_id), None)
+    if found is None:
+        raise ToolError(f"there is no token {token_id} that you may see: ottla tokens list")
+    return found
+
+
+def _fields(known: KnownToken) -> dict[str, object]:
+    token = known.token
+    return {
+        "token": token.token_id,
+        "password": known.password,
+        "owner": token.owner,
+        "requester": token.requester,
+        "renewers": list(token.renewers),
+        "issued_ms": token.issue_ms,
+        "expires_ms": token.expiry_ms,
+        "renewable_until_ms": token.max_ms,
+    }
+
+
+def _when(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError):  # past the year 9999: somebody has set times that never end
+        return "for ever"
