@@ -157,16 +157,13 @@ class Dispatcher:
 
     def _begin_measured(self, served: Served, connection: Connection, context: Context, size_bytes: int) -> bool:
         """Some quotas are defined; False: one of them holds this request back, and it is offered again then."""
-        quotas = self._parts.quotas
-        if served.key == PRODUCE:
-            seconds = quotas.seconds_to_hold(context.client, context.client_id)
-            if seconds > 0:
-                connection.throttle(seconds)
-                return False
+        if served.is_exempt:
+            return True
         context.request_bytes = size_bytes
-        if not served.is_exempt:
-            quotas.charge(context)
-        return True
+        seconds = self._parts.quotas.begin(context, is_produce=served.key == PRODUCE)
+        if seconds > 0:
+            connection.throttle(seconds)
+        return seconds == 0
 
     def _take(self, served: Served, answer: Any, responder: Responder) -> None:
         """What a handler has returned is the answer, or will come to it."""

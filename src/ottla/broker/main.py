@@ -47,6 +47,7 @@ from ottla.broker.node import Node
 from ottla.broker.parts import BrokerParts
 from ottla.broker.publisher import Publisher
 from ottla.broker.quota_gate import FORGET_MS
+from ottla.broker.security.listener_rules import own_listener
 from ottla.broker.security.opening import (
     LoginSettingsError,
     check_logins,
@@ -200,6 +201,7 @@ class Broker:
         parts.logins = open_logins(self._file_settings, os.environ, self._clock, self._workers, images)
         connections.on_open, parts.logins.traffic_of = parts.logins.on_open, connections.traffic_of
         parts.quotas.connections, connections.hold_up = connections.connections, parts.quotas.seconds_to_refuse
+        parts.quotas.brokers_listener = own_listener(self._file_settings)
         changes = open_changes(self._file_settings, os.environ, parts.node, parts.logins, self._peer_login, self._tls)
         parts.security_changes = changes
         self._follow_settings(parts, connections, changes)
@@ -305,6 +307,7 @@ class Broker:
             self._monitor.note_stopping()
         for listener in listeners:
             listener.close()
+        parts.quotas.stop()
         parts.moves.stop()
 
     async def _end_stop(self, parts: BrokerParts, connections: ConnectionSet) -> None:

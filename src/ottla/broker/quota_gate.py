@@ -21,24 +21,18 @@ from typing import Final
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX
-from ottla.base.topic_settings import Rates, TopicQuota
+from ottla.base.topic_settings import TopicQuota
 from ottla.broker.context import Context
 from ottla.broker.node import Node
+from ottla.broker.topic_sharing import RATE_KEYS, TopicSharing
 from ottla.controller.image import MetadataImage
 from ottla.controller.quota_nodes import quota_entity
 from ottla.network.connection import ClientFacts, Connection
 from ottla.quotas.charging import Charge
 from ottla.quotas.connecting import ConnectionRates
-from ottla.quotas.entities import (
-    CONSUMER_BYTES,
-    CONSUMER_MESSAGES,
-    PRODUCER_BYTES,
-    PRODUCER_MESSAGES,
-    Entity,
-    of_user,
-)
+from ottla.quotas.entities import PRODUCER_BYTES, PRODUCER_MESSAGES, of_user
 from ottla.quotas.rules import Rule, Rules
-from ottla.quotas.shares import NOBODY, TOPIC, Share, ShareBook, Shares, Windows, of_broker, of_partition, of_topic
+from ottla.quotas.shares import TOPIC, Share, ShareBook, Shares, Windows, of_broker
 from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -48,17 +42,6 @@ TOLD_MS: Final = 60_000
 FORGET_MS: Final = 60_000
 MANY_BYTES: Final = 2**31 - 1
 MESSAGE_FETCH_BYTES: Final = 1 << 20  # at most, for whom records are counted: their batches are looked at on the loop
-RATE_KEYS: Final = (PRODUCER_BYTES, PRODUCER_MESSAGES, CONSUMER_BYTES, CONSUMER_MESSAGES)
-
-
-class TopicShares:
-    """What a topic and one partition of it are measured by."""
-
-    __slots__ = ("fetch_bytes", "fetch_messages", "produce_bytes", "produce_messages", "quota")
-
-    def __init__(self, quota: TopicQuota, kinds: tuple[tuple[Share, ...], ...]) -> None:
-        self.quota = quota
-        self.produce_bytes, self.produce_messages, self.fetch_bytes, self.fetch_messages = kinds
 
 
 class Mutations:
@@ -97,8 +80,9 @@ class QuotaGate:
         self.is_on = False
         self.is_observing = False
         self.connections: Iterable[Connection] = ()
+        self.brokers_listener: str | None = None  # through which no clients come, if there is such a one
         self._is_rejecting = False
-        self._topics: dict[tuple[str, int], TopicShares] = {}
+        self._topics = TopicSharing(self.book, node.clock)
         self.follow_settings(node.settings)
         node.live.on_change(self.follow_settings)
         node.images.on_image(self.on_image)
@@ -151,24 +135,30 @@ class QuotaGate:
                 continue
             held_by = connection.client.held_by
             if self.is_observing or (isinstance(held_by, Share) and not book.is_current(held_by)):
-                connection.end_throttle()
+                end_throttle(connection)
 
     def _release_topics(self, names: set[str]) -> None:
         for connection in self.connections:
             held_by = connection.client.held_by if connection.throttled is not None else None
             entity = held_by.rule.entity if isinstance(held_by, Share) else None
             if entity is not None and entity.kinds[0] == TOPIC and entity.names[0] in names:
-                connection.end_throttle()
+                end_throttle(connection)
 
     async def forget_idle(self) -> None:
         """A chore: whoever was silent for an hour."""
         now_ms = self._clock.monotonic_ms()
         self.book.forget_idle(now_ms)
         self.connecting.forget_idle(now_ms)
-        self._topics.clear()
+        self._topics.forget()
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def stop(self) -> None:
+        """The broker is about to stop: what was sent already is answered now, whoever sent it."""
+        self.is_on = False
+        for connection in self.connections:
+            end_throttle(connection)
 
     # ---- who is asking
 
@@ -185,9 +175,9 @@ class QuotaGate:
 
     # ---- connections
 
-    def seconds_to_refuse(self, host: str) -> float:
+    def seconds_to_refuse(self, host: str, listener_name: str) -> float:
         """How long somebody who has just connected waits until he is turned away; 0.0: he may come in."""
-        if not self.is_on:
+        if not self.is_on or listener_name == self.brokers_listener:
             return 0.0
         now_ms = self._clock.monotonic_ms()
         wait_ms = self.connecting.wait_ms(host, now_ms)
@@ -200,12 +190,20 @@ class QuotaGate:
 
     # ---- all requests
 
-    def charge(self, context: Context) -> None:
-        """Count the time of a request, if some rule is about it."""
-        share = self.shares_of(context.client, context.client_id).requests
-        if share is not None:
-            charge = context.responder.charge = Charge(lambda percent: self._settle(context, share, percent))
+    def begin(self, context: Context, is_produce: bool) -> float:
+        """A request has come. 0.0: it may begin, and its time counts, if some rule is about that; else it is held back
+        for so many seconds.
+        """
+        shares = self.shares_of(context.client, context.client_id)
+        if is_produce:
+            for share in shares.producing:
+                if share.meter.free_ms > 0 and (seconds := self._seconds_to_hold(context.client, share)) > 0:
+                    return seconds
+        requests = shares.requests
+        if requests is not None:
+            charge = context.responder.charge = Charge(lambda percent: self._settle(context, requests, percent))
             charge.begin()
+        return 0.0
 
     def _settle(self, context: Context, share: Share, percent: float) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -224,23 +222,19 @@ class QuotaGate:
 
     # ---- producing
 
-    def seconds_to_hold(self, client: ClientFacts, client_id: str | None) -> float:
+    def _seconds_to_hold(self, client: ClientFacts, share: Share) -> float:
         """How long a produce may not begin: its share is over by what came on other connections."""
-        if self.is_observing:
-            return 0.0
-        shares = self.shares_of(client, client_id)
         now_ms = self._clock.monotonic_ms()
-        for share in (*shares.produce_bytes, *shares.produce_messages):
-            wait_ms = share.meter.wait_ms(now_ms)
-            if wait_ms > 0 and not self._refuses(share):
-                self._note_held(share, wait_ms, now_ms)
-                client.held_by = share
-                return wait_ms / 1000
-        return 0.0
+        wait_ms = share.meter.wait_ms(now_ms)
+        if wait_ms <= 0 or self.is_observing or self._refuses(share):
+            return 0.0
+        self._note_held(share, wait_ms, now_ms)
+        client.held_by = share
+        return wait_ms / 1000
 
     def check_append(self, partition: Partition, quota: TopicQuota | None) -> None:
         """Raises KafkaError(POLICY_VIOLATION) for a batch that a quota refuses: it is not stored."""
-        if self.is_observing:
+        if self.is_observing or not (self._is_rejecting or (quota is not None and quota.is_rejecting)):
             return
         now_ms = self._clock.monotonic_ms()
         if self._is_rejecting:
@@ -248,7 +242,7 @@ class QuotaGate:
                 if rule.key in (PRODUCER_BYTES, PRODUCER_MESSAGES):
                     self._refuse_if_over(self.book.share(rule, now_ms), now_ms)
         if quota is not None and quota.is_rejecting:
-            topic = self._topic(partition, quota)
+            topic = self._topics.of(partition, quota)
             for share in (*topic.produce_bytes, *topic.produce_messages):
                 self._refuse_if_over(share, now_ms)
 
@@ -261,7 +255,7 @@ class QuotaGate:
 
     def note_append(self, context: Context, partition: Partition, quota: TopicQuota, size: int, messages: int) -> None:
         """A batch of a topic that has a quota was stored."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         self._note(context, topic.produce_bytes, size, now_ms, is_held=not quota.is_rejecting)
         self._note(context, topic.produce_messages, messages, now_ms, is_held=not quota.is_rejecting)
@@ -269,9 +263,12 @@ class QuotaGate:
     def note_produce(self, context: Context, size: int, messages: int) -> None:
         """A produce request is done, with so many bytes of request and so many records."""
         shares = self.shares_of(context.client, context.client_id)
+        if not shares.producing:
+            return
         now_ms = self._clock.monotonic_ms()
         self._note(context, shares.produce_bytes, size, now_ms)
-        self._note(context, shares.produce_messages, messages, now_ms)
+        if shares.produce_messages:
+            self._note(context, shares.produce_messages, messages, now_ms)
 
     def _note(
         self, context: Context, shares: tuple[Share, ...], amount: int, now_ms: int, *, is_held: bool = True
@@ -290,9 +287,9 @@ class QuotaGate:
 
     def holds_fetch(self, context: Context) -> bool:
         """Whether a consumer's fetch gets nothing now, because its share is over."""
-        if self.is_observing:
-            return False
         shares = self.shares_of(context.client, context.client_id)
+        if self.is_observing or not (shares.fetch_bytes or shares.fetch_messages):
+            return False
         now_ms = self._clock.monotonic_ms()
         is_over = False
         for share in (*shares.fetch_bytes, *shares.fetch_messages):
@@ -326,7 +323,7 @@ class QuotaGate:
 
     def topic_left(self, context: Context, partition: Partition, quota: TopicQuota) -> tuple[int, float | None, int]:
         """Bytes and records (None: not counted) that a fetch may bring of a partition; and for how long none at all."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         shares = (*topic.fetch_bytes, *topic.fetch_messages)
         over = [(share.meter.wait_ms(now_ms), share) for share in shares] if not self.is_observing else []
@@ -341,7 +338,7 @@ class QuotaGate:
 
     def note_read(self, partition: Partition, quota: TopicQuota, size: int, messages: int) -> None:
         """Records of a topic that has a quota are sent."""
-        topic = self._topic(partition, quota)
+        topic = self._topics.of(partition, quota)
         now_ms = self._clock.monotonic_ms()
         for share in topic.fetch_bytes:
             share.meter.note(size, now_ms)
@@ -377,28 +374,16 @@ class QuotaGate:
                 meter.rate(now_ms),
             )
 
-    # ---- topics
-
-    def _topic(self, partition: Partition, quota: TopicQuota) -> TopicShares:
-        name = partition.name
-        found = self._topics.get(name)
-        if found is None or found.quota is not quota:
-            topic = self._made(of_topic(name.topic), quota.topic)
-            own = self._made(of_partition(name.topic, name.partition), quota.partition)
-            found = TopicShares(quota, tuple((*first, *second) for first, second in zip(topic, own, strict=True)))
-            self._topics[name] = found
-        return found
-
-    def _made(self, entity: Entity, rates: Rates) -> list[tuple[Share, ...]]:
-        now_ms = self._clock.monotonic_ms()
-        bounds = (rates.produce_bytes, rates.produce_messages, rates.fetch_bytes, rates.fetch_messages)
-        return [
-            (self.book.share(Rule(key, bound, entity), now_ms),) if bound < LONG_MAX else NOBODY
-            for key, bound in zip(RATE_KEYS, bounds, strict=True)
-        ]
-
     def __repr__(self) -> str:
         return f"<QuotaGate {'on' if self.is_on else 'off'} {self.rules!r} {self.book!r}>"
+
+
+def end_throttle(connection: Connection) -> None:
+    """Whatever this client was held up for is over before its time."""
+    if connection.throttled is not None:
+        connection.throttled.cancel()
+        connection.throttled = None
+        connection.resume()
 
 
 def named(rule: Rule) -> str:

@@ -62,8 +62,7 @@ class ClientFacts:
     """What is known about who is at the other end."""
 
     def __init__(self, host: str, port: int, listener_name: str) -> None:
-        self.host, self.port = host, port
-        self.listener_name = listener_name
+        self.host, self.port, self.listener_name = host, port, listener_name
         self.principal = ANONYMOUS
         self.has_logged_in = True  # a listener that asks for a login says False until there was one
         self.sends_tokens = False  # its frames are bare tokens of a login (SaslHandshake v0)
@@ -156,8 +155,7 @@ class Connection:
         self.is_writing = False  # the socket is full: the poller tells when there is room
         self.is_flushing = False  # the poller calls flush() at the end of its round
         # counting
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self.probe: Probe | None = None
         self.probe_end = 0  # `sent_bytes` when the reply that the probe follows is out
 
@@ -322,12 +320,6 @@ class Connection:
             self.throttled.cancel()
         self.throttled = self.loop.call_at(until, self._on_throttle_end)
         self._update_reading()
-
-    def end_throttle(self) -> None:
-        """Whatever this client was held up for is over before its time."""
-        if self.throttled is not None:
-            self.throttled.cancel()
-            self._on_throttle_end()
 
     def _on_throttle_end(self) -> None:
         self.throttled = None

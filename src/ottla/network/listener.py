@@ -61,7 +61,7 @@ class ConnectionSet:
         self._rates: dict[str, RateLimit] = {}
         self._handler = handler
         self.on_open: Callable[[Connection], None] | None = None  # whoever wants to see a connection before its frames
-        self.hold_up: Callable[[str], float] | None = None  # seconds for which an address may not come: its quota
+        self.hold_up: Callable[[str, str], float] | None = None  # seconds that an address waits, in vain: its quota
         self._held_up = 0
         self._tick = 0
         self._waiting: list[asyncio.Event] = []
@@ -85,7 +85,7 @@ class ConnectionSet:
             self.traffic_of(listener_name).refused += 1
             sock.close()
             return
-        seconds = self.hold_up(host) if self.hold_up is not None else 0.0
+        seconds = self.hold_up(host, listener_name) if self.hold_up is not None else 0.0
         if seconds > 0:
             self._hold_up(sock, seconds, listener_name)
             return

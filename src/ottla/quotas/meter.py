@@ -38,6 +38,28 @@ class Window:
 class Meter:
     """One share of one kind: what was used of it lately."""
 
+    __slots__ = (
+        "_ends_ms",
+        "_last_held_ms",
+        "_last_wait_ms",
+        "_most",
+        "_paced_until_ms",
+        "_peaks",
+        "_windows",
+        "bound",
+        "free_ms",
+        "held_count",
+        "held_ms_sum",
+        "held_until_ms",
+        "last_ms",
+        "longest_ms",
+        "told_ms",
+        "total",
+        "uses",
+        "window_ms",
+        "windows",
+    )
+
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self.total = 0.0  # of all windows that count
         self.last_ms = 0  # when something was used last
@@ -49,7 +71,7 @@ class Meter:
         self._last_wait_ms = self._last_held_ms = 0
         self._windows: list[Window] = []
         self._ends_ms = 0  # when the newest window is over
-        self._free_ms = 0.0  # when it may be used again; once paced
+        self.free_ms = 0.0  # when it may be used again; once paced
         self._paced_until_ms = -1.0
         self._peaks: list[tuple[int, float]] = []  # the highest rates of the last two halves of an hour
         self.change(bound, windows, window_ms)
@@ -61,7 +83,7 @@ class Meter:
         self.window_ms = window_ms
         self.longest_ms = windows * window_ms
         self._most = bound * self.longest_ms / 1000
-        self._free_ms = 0.0
+        self.free_ms = 0.0
         self._paced_until_ms = -1.0
         self.held_until_ms = 0
 
@@ -74,7 +96,7 @@ class Meter:
         self.uses += 1
         self.total += amount
         if now_ms < self._paced_until_ms:
-            free_ms = max(self._free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound
+            free_ms = max(self.free_ms, float(now_ms - self.window_ms)) + amount * 1000 / self.bound
             if self.total > self._most:
                 free_ms = max(free_ms, self._fitting_ms())
             self._wait_until(free_ms, now_ms)
@@ -87,19 +109,19 @@ class Meter:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long its user has to wait as it stands."""
-        return int(self._free_ms - now_ms + 0.5) if self._free_ms > now_ms else 0
+        return int(self.free_ms - now_ms + 0.5) if self.free_ms > now_ms else 0
 
     def left(self, now_ms: int) -> float:
         """What may be used at once without waiting long for it; never so little that somebody would get crumbs."""
         if now_ms < self._paced_until_ms:
-            saved_ms = min(now_ms - self._free_ms, float(self.window_ms))
+            saved_ms = min(now_ms - self.free_ms, float(self.window_ms))
         else:
             self._forget(now_ms)
             saved_ms = self.longest_ms - self.total * 1000 / self.bound
         return self.bound * max(saved_ms, self.window_ms / 4) / 1000
 
     def _wait_until(self, free_ms: float, now_ms: int) -> None:
-        self._free_ms = free_ms = min(free_ms, now_ms + float(WAIT_LONGEST * self.longest_ms))
+        self.free_ms = free_ms = min(free_ms, now_ms + float(WAIT_LONGEST * self.longest_ms))
         if free_ms > now_ms:
             self._paced_until_ms = free_ms + self.longest_ms
 
@@ -174,6 +196,8 @@ class Meter:
 
 class Bucket(Meter):
     """The same for changes of topics, which are counted before they happen."""
+
+    __slots__ = ("_filled_ms", "_tokens")
 
     def __init__(self, bound: float, windows: int, window_ms: int) -> None:
         self._tokens = 0.0

@@ -65,6 +65,7 @@ class Shares:
         "principal",
         "produce_bytes",
         "produce_messages",
+        "producing",
         "requests",
     )
 
@@ -74,6 +75,7 @@ class Shares:
         self.client_id = client_id
         self.produce_bytes = NOBODY
         self.produce_messages = NOBODY
+        self.producing = NOBODY  # both
         self.fetch_bytes = NOBODY
         self.fetch_messages = NOBODY
         self.requests: Share | None = None
@@ -123,6 +125,7 @@ class ShareBook:
 
         shares.produce_bytes = both(PRODUCER_BYTES)
         shares.produce_messages = both(PRODUCER_MESSAGES)
+        shares.producing = (*shares.produce_bytes, *shares.produce_messages)
         shares.fetch_bytes = both(CONSUMER_BYTES)
         shares.fetch_messages = both(CONSUMER_MESSAGES)
         if REQUEST_SHARE in rules:

@@ -42,7 +42,7 @@ def test_renamed_keys_are_taken_under_their_new_names() -> None:
         ("request.required.acks", "it is a setting of clients"),
         ("zookeeper.connection.timeout.ms", "no zookeeper.connect is set"),
         ("zookeeper.sync.time.ms", "the connection to ZooKeeper has no such setting"),
-        ("quota.producer.default", "quotas are not enforced yet"),
+        ("quota.producer.default", "Kafka has retired it"),
         ("replica.lag.max.messages", "use replica.lag.time.max.ms"),
     ],
 )

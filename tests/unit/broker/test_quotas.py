@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,7 @@ from ottla.controller.decisions.config_changes import (
     OperationType,
     decide_config_changes,
 )
-from ottla.controller.decisions.quota_changes import QuotaAlteration, QuotaOperation, decide_quota_changes
-from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import build_batch
-from ottla.protocol.codec import decode_whole
-from ottla.protocol.headers import response_header_bytes
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.topics import (
@@ -39,95 +32,15 @@ from ottla.protocol.messages.topics import (
     DeleteTopicState,
 )
 from ottla.protocol.records import Record
-from unit.broker.whole_broker import Client, WholeBroker, Wire, with_whole_broker
+from unit.broker.quota_stand import PRODUCE, Asker, set_quotas
+from unit.broker.whole_broker import WholeBroker, with_whole_broker
 
 ME = (("client-id", "long"),)  # what Client calls itself
-PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 0, 1, 3, 19, 20, 37
-
-
-class TellingWire(Wire):
-    """Keeps what came back, records too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.from_broker = bytearray()
-
-    def send(self, data: Any, more_follows: bool) -> int:
-        self.from_broker += data
-        return super().send(data, more_follows)
-
-    def send_file(self, file_range: Any, bytes_max: int) -> int:
-        size = min(file_range.length, bytes_max)
-        self.from_broker += os.pread(file_range.descriptor, size, file_range.position)
-        return super().send_file(file_range, bytes_max)
-
-
-class Asker(Client):
-    """One client, whose answers are read."""
-
-    def __init__(self, broker: WholeBroker) -> None:
-        super().__init__(broker)
-        self.wire = TellingWire()
-        self.connection = broker.connection(self.wire)
-
-    async def call(self, request: Any, key: int, version: int) -> Any:
-        self.write(request, key, version)
-        await self.answer()
-        return self.next_answer(key, version)
-
-    async def answer(self) -> int:
-        """The broker does not read from who is held up: it is tried again and again."""
-        answered = self.wire.answered = asyncio.get_running_loop().create_future()
-        for _ in range(20_000):
-            if self.wire.to_broker:
-                self.connection.on_readable()
-            if answered.done():
-                return 0
-            assert not self.connection.is_closed, self.connection.close_reason
-            await asyncio.wait([answered], timeout=0.01)
-        raise AssertionError("no answer")
-
-    def next_answer(self, key: int, version: int) -> Any:
-        data = self.wire.from_broker  # type: ignore[attr-defined]
-        size = struct.unpack_from(">i", data, 0)[0]
-        body = bytes(data[4 + response_header_bytes(key, version) : 4 + size])
-        del data[: 4 + size]
-        return decode_whole(ALL_APIS[key].response, version, memoryview(body))
-
-    async def produce(self, size: int, topic: str = "t", count: int = 1, acks: int = 1) -> Any:
-        batch = build_batch([Record(-1, 1_000_000, None, b"x" * (size // count)) for _ in range(count)])
-        rows = [PartitionProduceData(index=0, records=memoryview(batch))]
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=acks,
-            timeout_ms=1000,
-            topic_data=[TopicProduceData(name=topic, partition_data=rows)],
-        )
-        return await self.call(request, PRODUCE, 9)
-
-    async def fetch(self, offset: int = 0, topic: str = "t", max_bytes: int = 1 << 20) -> Any:
-        row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, current_leader_epoch=-1)
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            session_id=0,
-            session_epoch=-1,
-            topics=[FetchTopic(topic=topic, partitions=[row])],
-        )
-        request.session_epoch = 0
-        return await self.call(request, FETCH, 12)
+METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 19, 20, 37
 
 
 def stored_bytes(answer: Any) -> int:
     return sum(len(row.records or b"") for topic in answer.responses for row in topic.partitions)
-
-
-async def set_quotas(broker: WholeBroker, *parts: tuple[str, str | None], **values: float | None) -> None:
-    alteration = QuotaAlteration(parts, tuple(QuotaOperation(key, value) for key, value in values.items()))
-    results = await broker.parts.controller.change(lambda image: decide_quota_changes(image, [alteration]))
-    assert results[0].error is Error.NONE, results
 
 
 async def set_settings(broker: WholeBroker, kind: ConfigResourceType, name: str, **values: object) -> None:
@@ -463,12 +376,44 @@ def test_a_share_of_the_broker_s_time(tmp_path: Path) -> None:
 def test_an_address_that_connects_too_often_waits_and_is_closed(tmp_path: Path) -> None:
     async def scene(broker: WholeBroker, _: Asker) -> None:
         gate = broker.parts.quotas
-        assert gate.seconds_to_refuse("10.0.0.1") == 0
+        assert gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") == 0
         await set_quotas(broker, ("ip", "10.0.0.1"), connection_creation_rate=1.0)
-        waits = [gate.seconds_to_refuse("10.0.0.1") for _ in range(13)]
+        waits = [gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") for _ in range(13)]
         assert (waits[:12], waits[12]) == ([0.0] * 12, 1.0)
-        assert gate.seconds_to_refuse("10.0.0.2") == 0
+        assert gate.seconds_to_refuse("10.0.0.2", "PLAINTEXT") == 0
+        gate.brokers_listener = "INTERNAL"
+        assert gate.seconds_to_refuse("10.0.0.1", "INTERNAL") == 0
         await set_quotas(broker, ("ip", "10.0.0.1"), connection_creation_rate=None)
-        assert gate.seconds_to_refuse("10.0.0.1") == 0
+        assert gate.seconds_to_refuse("10.0.0.1", "PLAINTEXT") == 0
+
+    play(tmp_path, scene)
+
+
+def test_a_broker_that_stops_answers_what_it_holds_back(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker, me: Asker) -> None:
+        await set_quotas(broker, *ME, producer_byte_rate=1000.0)
+        await me.produce(20_000)
+        other = Asker(broker)
+        broker.parts.quotas.connections = [me.connection, other.connection]
+        waiting = asyncio.ensure_future(other.produce(100))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        assert not other.connection.is_idle
+        broker.parts.quotas.stop()
+        await asyncio.wait([waiting], timeout=1)
+        assert waiting.done()
+        assert other.connection.is_idle
+
+    play(tmp_path, scene)
+
+
+def test_followers_are_never_measured(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker, me: Asker) -> None:
+        for _ in range(20):
+            await me.produce(1_000)
+        await set_quotas(broker, *ME, consumer_byte_rate=1.0, consumer_message_rate=1.0, request_percentage=1e-9)
+        answers = [await me.fetch(replica_id=7) for _ in range(3)]
+        assert [answer.throttle_time_ms for answer in answers] == [0, 0, 0]
+        assert (await me.fetch()).throttle_time_ms > 0
 
     play(tmp_path, scene)

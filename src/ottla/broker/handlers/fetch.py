@@ -71,6 +71,7 @@ def _fetch(request: FetchRequest, context: Context, asked: list[FetchPartition])
     if is_measured:
         fetch.measure = FetchMeasure(context, is_client_measured=True)
     if _replica_id(request) != CONSUMER:
+        context.responder.charge = None  # no quota is about followers
         fetch.replica = FetchingReplica(context, _replica_id(request), _replica_epoch(request))
     elif request.rack_id and context.broker.settings.replica_selector_class == RACK_AWARE_SELECTOR:
         fetch.rack = request.rack_id

@@ -19,6 +19,8 @@ from ottla.protocol.messages.offsets import (
 
 
 async def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    if request.replica_id >= 0:
+        context.responder.charge = None  # no quota is about followers
     topics = []
     turn = Turn()
     is_broker = context.is_granted(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -92,6 +92,12 @@ class _Reading(NamedTuple):
             raise
 
 
+def own_listener(settings: BrokerSettings) -> str | None:
+    """The listener of the brokers, if clients have others."""
+    listener = inter_broker_listener(settings)
+    return listener.name if listener is not None and len(settings.listeners) > 1 else None
+
+
 def inter_broker_listener(settings: BrokerSettings) -> Listener | None:
     """Ours among those that brokers use: the one that is named, else the first of the protocol that is."""
     name = settings.inter_broker_listener_name

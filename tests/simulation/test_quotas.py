@@ -1,0 +1,50 @@
+"""Seeds of the play about quotas, and mistakes that it must find."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+import pytest
+
+from ottla.broker import quota_gate
+from ottla.broker.quota_gate import QuotaGate
+from ottla.quotas.meter import Meter
+from simulation.quotas import play
+
+needs_source = pytest.mark.skipif(not isinstance(Meter.note, FunctionType), reason="compiled code cannot be changed")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_gets_more_and_nobody_waits_for_ever(seed: int) -> None:
+    play(seed)
+
+
+def is_found(seeds: int = 12) -> bool:
+    return any(is_broken(seed) for seed in range(seeds))
+
+
+def is_broken(seed: int) -> bool:
+    try:
+        play(seed)
+    except ExceptionGroup as broken:
+        return broken.subgroup(AssertionError) is not None
+    return False
+
+
+@needs_source
+def test_a_gate_that_lets_other_connections_through_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QuotaGate, "_seconds_to_hold", lambda *_: 0.0)
+    assert is_found()
+
+
+@needs_source
+def test_a_change_that_lets_nobody_go_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_gate, "end_throttle", lambda _: None)
+    assert is_found()
+
+
+@needs_source
+def test_a_meter_that_forgets_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget = Meter._forget
+    monkeypatch.setattr(Meter, "_forget", lambda self, now_ms: forget(self, now_ms + 5_000))
+    assert is_found()
