@@ -45,12 +45,7 @@ from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_re
 from ottla.broker.responder import Responder
 from ottla.broker.slices import Turn, in_slices
 from ottla.protocol.codec import EncodedBody
-from ottla.protocol.messages.fetch import (
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchResponse,
-    PartitionData,
-)
+from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
 from ottla.replication.partition import Partition
 from ottla.replication.waiting import WaitingFetch
 from ottla.storage.segment import RebuildNeededError

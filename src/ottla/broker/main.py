@@ -55,7 +55,7 @@ from ottla.broker.security.opening import (
     open_logins,
     open_peer_login,
 )
-from ottla.broker.security.tokens import remove_expired
+from ottla.broker.security.upkeep import keep_security
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -242,7 +242,7 @@ class Broker:
         room_watch = RoomWatch(node, parts.replicas, parts.publisher, loading)
         housekeeping.every("room", LOOK_MS, lambda: LOOK_MS, room_watch.look)
         housekeeping.every("idle quotas", FORGET_MS, lambda: FORGET_MS, parts.quotas.forget_idle)
-        self._keep_security(housekeeping, parts)
+        keep_security(housekeeping, parts, self._tls)
         cleaning = Cleaning(node, parts.replicas, parts.checkpoints, parts.index_rebuilds, parts.counters.cleaner)
         cleaning.start()
         await settled_security(parts)
@@ -265,15 +265,6 @@ class Broker:
         await dispatcher.finish(DRAIN_SECONDS_MAX)
         await assembly.audit.stop()
         await self._end_stop(parts, connections)
-
-    def _keep_security(self, housekeeping: Housekeeping, parts: BrokerParts) -> None:
-        """Certificates that are replaced, tokens that expire."""
-        tls = self._tls
-        if tls is not None:
-            housekeeping.every("certificates", 0, lambda: tls.look_ms, tls.look)
-        if parts.tokens.is_enabled:
-            look_ms = self._file_settings.delegation_token_expiry_check_interval_ms
-            housekeeping.every("tokens", look_ms, lambda: look_ms, remove_expired(parts.controller, self._clock))
 
     def _follow_settings(self, parts: BrokerParts, connections: ConnectionSet, security: SecurityChanges) -> None:
         """What was set in the file, and what is changed while we run."""
