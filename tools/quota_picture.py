@@ -35,13 +35,13 @@ def picture(sent: list[float]) -> str:
         return TOP + plot_height * (1 - amount / TALLEST)
 
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
     for tick in TICKS_MB:
         y = y_of(tick * 1e6)
         lines.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        lines.append(f'<text font-size="12" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick} MB</text>')
+        lines.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick} MB</text>')
     for second, amount in enumerate(sent):
         x, y = LEFT + second * slot + 1, y_of(amount)
         height = TOP + plot_height - y
@@ -50,15 +50,13 @@ def picture(sent: list[float]) -> str:
     lines.append(
         f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{rule:.1f}" y2="{rule:.1f}" stroke="#c0392b" stroke-width="2"/>'
     )
-    lines.append(
-        f'<text font-size="12" x="{WIDTH - 24}" y="{rule - 6:.1f}" text-anchor="end" fill="#c0392b">the rule: 1 MB/s</text>'
-    )
+    lines.append(f'<text x="{WIDTH - 24}" y="{rule - 6:.1f}" text-anchor="end" fill="#c0392b">the rule: 1 MB/s</text>')
     for second in range(0, SECONDS + 1, 5):
         x = LEFT + second * slot
-        lines.append(f'<text font-size="12" x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{second}</text>')
+        lines.append(f'<text x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{second}</text>')
     average = sum(sent) / SECONDS / 1e6
     lines.append(
-        f'<text font-size="12" x="{LEFT}" y="{HEIGHT - 4}">seconds; {average:.2f} MB/s on the average of {SECONDS} seconds</text>'
+        f'<text x="{LEFT}" y="{HEIGHT - 4}">seconds; {average:.2f} MB/s on the average of {SECONDS} seconds</text>'
     )
     return "\n".join([*lines, "</svg>"])
 
