@@ -12,6 +12,8 @@ import pytest
 
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
+from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.handlers import alter_client_quotas, describe_client_quotas
 from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
@@ -21,6 +23,12 @@ from ottla.controller.decisions.config_changes import (
     decide_config_changes,
 )
 from ottla.protocol.batches import build_batch
+from ottla.protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+    QuotaEntity,
+)
+from ottla.protocol.messages.client_quotas import QuotaAlteration as WireAlteration
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.topics import (
@@ -32,6 +40,8 @@ from ottla.protocol.messages.topics import (
     DeleteTopicState,
 )
 from ottla.protocol.records import Record
+from unit.broker.handler_stand import Broker, with_broker
+from unit.broker.handler_stand import Client as Stranger
 from unit.broker.quota_stand import PRODUCE, Asker, set_quotas
 from unit.broker.whole_broker import WholeBroker, with_whole_broker
 
@@ -417,3 +427,19 @@ def test_followers_are_never_measured(tmp_path: Path) -> None:
         assert (await me.fetch()).throttle_time_ms > 0
 
     play(tmp_path, scene)
+
+
+def test_rules_are_changed_and_shown_only_to_who_may(tmp_path: Path) -> None:
+    async def scene(broker: Broker) -> None:
+        entity = [QuotaEntity(entity_type="user", entity_name="a")]
+        alteration = AlterClientQuotasRequest(entries=[WireAlteration(entity=entity)])
+        refused = Stranger(broker, (Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME))
+        answer = await refused.ask(alter_client_quotas.handle, alteration, 1)
+        assert [row.error_code for row in answer.entries] == [Error.CLUSTER_AUTHORIZATION_FAILED]
+        answer = await Stranger(broker).ask(alter_client_quotas.handle, alteration, 1)
+        assert [(row.error_code, row.entity) for row in answer.entries] == [(0, entity)]
+        refused = Stranger(broker, (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME))
+        answer = await refused.ask(describe_client_quotas.handle, DescribeClientQuotasRequest(), 1)
+        assert (answer.error_code, answer.entries) == (Error.CLUSTER_AUTHORIZATION_FAILED, None)
+
+    with_broker(tmp_path, scene)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
+from ottla.broker.slices import in_slices
 from ottla.controller.decisions.quota_changes import Parts, QuotaAlteration, QuotaOperation, decide_quota_changes
 from ottla.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
@@ -22,7 +23,7 @@ async def handle(request: AlterClientQuotasRequest, context: Context) -> AlterCl
             tuple((part.entity_type, part.entity_name) for part in each.entity),
             tuple(QuotaOperation(op.key, None if op.remove else op.value) for op in each.ops),
         )
-        for each in request.entries
+        async for each in in_slices(request.entries)
     ]
     try:
         results = await context.broker.controller.change(
@@ -34,7 +35,7 @@ async def handle(request: AlterClientQuotasRequest, context: Context) -> AlterCl
         return refuse(request, refusal.error, refusal.message, context.api_version)
     rows = [
         QuotaAlterationResult(error_code=each.error, error_message=each.message, entity=entity(each.parts))
-        for each in results
+        async for each in in_slices(results)
     ]
     return AlterClientQuotasResponse(entries=rows)
 
