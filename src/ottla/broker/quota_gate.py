@@ -23,6 +23,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.setting_types import LONG_MAX
 from ottla.base.topic_settings import TopicQuota
 from ottla.broker.context import Context
+from ottla.broker.mutations import Mutations
 from ottla.broker.node import Node
 from ottla.broker.topic_sharing import RATE_KEYS, TopicSharing
 from ottla.controller.image import MetadataImage
@@ -37,35 +38,12 @@ from ottla.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-QUOTA_EXCEEDED: Final = "The throttling quota has been exceeded."
 TOLD_MS: Final = 60_000
 FORGET_MS: Final = 60_000
+ADD_PARTITIONS_TO_TXN: Final = 24
+BROKERS_VERIFY_SINCE: Final = 4
 MANY_BYTES: Final = 2**31 - 1
 MESSAGE_FETCH_BYTES: Final = 1 << 20  # at most, for whom records are counted: their batches are looked at on the loop
-
-
-class Mutations:
-    """The changes of one request: partitions that are made or deleted (KIP-599).
-
-    Newer versions are refused what is beyond the quota; older ones do not know that error, and are only held up.
-    """
-
-    def __init__(self, gate: QuotaGate, context: Context, share: Share, is_strict: bool) -> None:
-        self._gate = gate
-        self._context = context
-        self._share = share
-        self._is_strict = is_strict and not gate.is_observing
-
-    def accepts(self, partitions: int) -> bool:
-        """Count one more change, or refuse it: THROTTLING_QUOTA_EXCEEDED."""
-        meter, now_ms = self._share.meter, self._gate.now_ms()
-        wait_ms = meter.wait_ms(now_ms)
-        is_refused = self._is_strict and wait_ms > 0
-        if not is_refused:
-            wait_ms = meter.note(partitions, now_ms)
-        if wait_ms > 0:
-            self._gate.hold(self._context, self._share, wait_ms)
-        return not is_refused
 
 
 class QuotaGate:
@@ -200,10 +178,15 @@ class QuotaGate:
                 if share.meter.free_ms > 0 and (seconds := self._seconds_to_hold(context.client, share)) > 0:
                     return seconds
         requests = shares.requests
-        if requests is not None:
+        if requests is not None and not self._is_of_broker(context):
             charge = context.responder.charge = Charge(lambda percent: self._settle(context, requests, percent))
             charge.begin()
         return 0.0
+
+    def _is_of_broker(self, context: Context) -> bool:
+        """Whether only brokers ask so: a quota of their time would hold up others' transactions."""
+        is_verifying = context.api_key == ADD_PARTITIONS_TO_TXN and context.api_version >= BROKERS_VERIFY_SINCE
+        return is_verifying or context.client.listener_name == self.brokers_listener
 
     def _settle(self, context: Context, share: Share, percent: float) -> None:
         now_ms = self._clock.monotonic_ms()

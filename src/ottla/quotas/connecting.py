@@ -28,8 +28,9 @@ class ConnectionRates:
         return iter([(host, share) for host, share in self._shares.items() if share is not None])
 
     def change_windows(self, windows: Windows) -> None:
-        self._windows = windows
-        self._shares.clear()
+        if windows != self._windows:
+            self._windows = windows
+            self._shares.clear()
 
     def forget_rules(self) -> None:
         """Another rule counts at once; what was opened stays counted."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.quotas.entities import (
     CONSUMER_BYTES,
@@ -82,14 +82,11 @@ class Shares:
         self.mutations: Share | None = None
 
 
-class Windows:
-    """Over which time rates are made: `num` windows of `ms`."""
+class Windows(NamedTuple):
+    """Over which time rates are made."""
 
-    __slots__ = ("ms", "num")
-
-    def __init__(self, num: int = 11, ms: int = 1000) -> None:
-        self.num = num
-        self.ms = ms
+    num: int = 11
+    ms: int = 1000
 
 
 class ShareBook:
@@ -153,6 +150,8 @@ class ShareBook:
         return found
 
     def change_windows(self, windows: Windows, controller_windows: Windows) -> None:
+        if (windows, controller_windows) == (self.windows, self.controller_windows):
+            return  # whoever is held up stays so
         self.windows, self.controller_windows = windows, controller_windows
         for share in self._shares.values():
             now = controller_windows if share.rule.key == MUTATIONS else windows

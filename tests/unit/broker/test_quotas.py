@@ -443,3 +443,15 @@ def test_rules_are_changed_and_shown_only_to_who_may(tmp_path: Path) -> None:
         assert (answer.error_code, answer.entries) == (Error.CLUSTER_AUTHORIZATION_FAILED, None)
 
     with_broker(tmp_path, scene)
+
+
+def test_a_setting_that_is_not_about_quotas_lets_nobody_go(tmp_path: Path) -> None:
+    async def scene(broker: WholeBroker, me: Asker) -> None:
+        await set_quotas(broker, *ME, producer_byte_rate=1000.0)
+        told_ms = (await me.produce(20_000)).throttle_time_ms
+        await set_settings(broker, ConfigResourceType.BROKER, "", log_retention_ms=1_000_000)
+        began = now()
+        await Asker(broker).produce(10)
+        assert now() - began > told_ms / 1000 - 1
+
+    play(tmp_path, scene)

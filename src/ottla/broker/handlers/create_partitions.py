@@ -8,7 +8,7 @@ from typing import Final
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.quota_gate import QUOTA_EXCEEDED
+from ottla.broker.mutations import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import MorePartitions, TopicResult
 from ottla.protocol.messages.topics import (

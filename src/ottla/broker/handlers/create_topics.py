@@ -10,7 +10,7 @@ from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.configs.entries import Wanted, topic_entries
 from ottla.broker.context import Context
-from ottla.broker.quota_gate import QUOTA_EXCEEDED
+from ottla.broker.mutations import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import NewTopic, TopicResult
 from ottla.protocol.messages.configs import DescribeConfigsResourceResult

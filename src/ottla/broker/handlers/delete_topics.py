@@ -9,7 +9,7 @@ from uuid import UUID
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.context import Context
-from ottla.broker.quota_gate import QUOTA_EXCEEDED
+from ottla.broker.mutations import QUOTA_EXCEEDED
 from ottla.broker.slices import in_slices
 from ottla.controller.decisions.machine import TopicResult
 from ottla.protocol.messages.topics import (
