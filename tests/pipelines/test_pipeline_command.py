@@ -103,7 +103,7 @@ def test_a_missing_topic_is_told_before_spark_is_started(shell: Shell) -> None:
 def test_check_tells_the_line_of_a_column_that_is_not_there(shell: Shell) -> None:
     text = (shell.folder / "p.yaml").read_text().replace("n % 2", "m % 2")
     (shell.folder / "wrong.yaml").write_text(text)
-    done = shell.run("check", "wrong.yaml", "--master", "local[2]")
+    done = shell.run("check", "wrong.yaml")
     assert done.returncode == 2
     assert "wrong.yaml:6: step 2, filter: there is no column 'm'" in done.stderr.replace(", where", "")
     assert "Exception" not in done.stderr

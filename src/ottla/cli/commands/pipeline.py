@@ -139,7 +139,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("--offline", action="store_true", help="do not ask brokers whether the topics exist")
-    parser.add_argument("--no-spark", action="store_true", help="do not start Spark to check columns and conditions")
+    parser.add_argument("--spark", action="store_true", help="have Spark plan it, too: all columns and conditions")
+    parser.add_argument("--no-spark", action="store_true", help=argparse.SUPPRESS)  # as it is without --spark
 
 
 def _add_test(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,7 @@ from ottla.pipelines.spark.settings import (
     default_settings,
     machine_memory,
 )
+from ottla.pipelines.spark.workers.starting import fork_server, is_ours, python_of_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,6 +135,8 @@ def _launch(
     name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
 ) -> SparkSession:
     spark, java = find_spark(), find_java()
+    if master.kind is Kind.LOCAL:
+        fork_server()  # it gets ready while Java starts
     for remark in java.remarks:
         say(remark)
     say(f"Java {java.version} ({java.origin})")
@@ -197,9 +200,9 @@ def _set_environment(master: Master, java: Java) -> None:
     """What Spark's scripts look at. It stays set: Python workers and later sessions need the same."""
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
-    if master.kind is Kind.LOCAL:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = python_of_workers() if master.kind is Kind.LOCAL else sys.executable
+    if master.kind is Kind.LOCAL or is_ours(os.environ.get("PYSPARK_PYTHON", "")):
+        os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_DRIVER_PYTHON"] = python
     if master.is_near:
         os.environ["SPARK_LOCAL_IP"] = HOST
