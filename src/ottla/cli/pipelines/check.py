@@ -1,8 +1,8 @@
 """`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
 
 Three looks, each only if the one before found nothing: the file itself and the columns that it declares, the topics (a
-broker is asked), and with --spark all columns and conditions (Spark is started and plans the queries, but runs nothing).
-What was checked, and what was not, is said at the end.
+broker is asked), and with --spark all columns and conditions (Spark plans the queries, but runs nothing). What was
+checked, and what was not, is said at the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def run_check(options: argparse.Namespace) -> int:
         return tell(loaded.placed(wrong) if checked else wrong)
     except (ClientError, SourceError) as problem:
         return fail("ottla pipeline check", f"{problem} (--offline checks without brokers)", EXIT_FAILED)
-    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{_not_checked(options, unknown)}")
+    left = _not_checked(options, unknown)
+    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{left}")
     for line in repeated_lines(loaded):
         say(line)
     return 0
@@ -65,14 +66,17 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
     from ottla.cli.pipelines.run import choices_of, start_spark  # noqa: PLC0415 (a second)
     from ottla.cli.pipelines.screen import PlainDisplay  # noqa: PLC0415
     from ottla.pipelines.running.builder import Builder  # noqa: PLC0415
+    from ottla.pipelines.spark.session import is_running  # noqa: PLC0415
 
     display = PlainDisplay(loaded.pipeline.name)
+    is_ours = not is_running()
     spark = start_spark(options, display, loaded.pipeline)
     try:
         for stream in loaded.pipeline.queries():
             Builder(spark, loaded.pipeline, choices=choices_of(options)).query(stream.name)
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
     return ["columns and conditions, with Spark"]
 
 

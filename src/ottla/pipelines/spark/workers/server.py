@@ -19,6 +19,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -64,10 +65,13 @@ class Wanted(NamedTuple):
 def main(listener: socket.socket) -> None:
     """Serves until standard input ends; a child runs the module that was asked for. Who comes while we import waits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in all that Spark's Java starts
+    folder = os.path.dirname(listener.getsockname())
     prepare()
     wanted = Server(listener).serve()
     if wanted is not None:
         run(wanted)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def prepare() -> None:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import weakref
 from pathlib import Path
 
 from ottla.pipelines.spark.workers import client
@@ -34,10 +32,11 @@ exec {python} -I -S {client} {python} "$@"
 class ForkServer:
     """A running server, its folder, and the program that Spark is to call instead of Python."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.program = folder / "python"
-        self.address = folder / "socket"
+    def __init__(self) -> None:
+        """Raises OSError. The server removes the folder at its end, however ours may be."""
+        self.folder = Path(tempfile.mkdtemp(prefix="ottla-workers-"))
+        self.program = self.folder / "python"
+        self.address = self.folder / "socket"
         self.program.write_text(
             SCRIPT.format(python=shlex.quote(sys.executable), client=shlex.quote(str(Path(client.__file__)))),
             encoding="utf-8",
@@ -55,7 +54,6 @@ class ForkServer:
                 pass_fds=[listener.fileno()],
                 process_group=0,
             )
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __repr__(self) -> str:
         return f"<ForkServer {self.process.pid} in {self.folder}>"
@@ -76,7 +74,7 @@ def fork_server() -> ForkServer | None:
         _servers.clear()
     if not _servers:
         try:
-            _servers.append(ForkServer(Path(tempfile.mkdtemp(prefix="ottla-workers-"))))
+            _servers.append(ForkServer())
         except OSError:
             return None
     return _servers[0]
