@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -51,9 +52,16 @@ def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
-    module = import_module(MODULES[options.command])
-    code: int = getattr(module, f"run_{options.command}")(options)
+    with _early_java(options) if options.command == "run" else nullcontext():
+        module = import_module(MODULES[options.command])
+        code: int = getattr(module, f"run_{options.command}")(options)
     return code
+
+
+def _early_java(options: argparse.Namespace) -> AbstractContextManager[None]:
+    from ottla.cli.pipelines.early import early_java  # noqa: PLC0415 (for those who run something)
+
+    return early_java(options)
 
 
 def parser() -> Parser:

@@ -16,14 +16,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.gateway import StartingJava
 from ottla.pipelines.spark.jars import PACKAGES, find_jars
 from ottla.pipelines.spark.java import find_java, option_text
-from ottla.pipelines.spark.launch import cause_in, default_log_file, launch, log_options
+from ottla.pipelines.spark.launch import cause_in, default_log_file, end_java, error_file, launch, log_options
 from ottla.pipelines.spark.masters import Kind, Master, parse_master
 from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark, pyspark_folder
 from ottla.pipelines.spark.settings import (
@@ -134,7 +136,53 @@ def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> Spar
 def _launch(
     name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
 ) -> SparkSession:
-    spark, java = find_spark(), find_java()
+    spark = find_spark()
+    chosen = _chosen(name, master, packages, given, spark, say, log)
+    end_java()
+    return launch(_early(chosen) or _started(spark, chosen, log, quiet), log)
+
+
+def start_early(name: str, settings: Mapping[str, str] | None = None) -> None:
+    """Start Java for a session that will be asked for soon: with this name, these settings, on this machine, with no
+    packages. Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
+    if _early_java or "pyspark.core.context" in sys.modules:
+        return
+    with suppress(SparkStartError):  # told when the session is asked for
+        spark, log = find_spark(), default_log_file(name)
+        chosen = _chosen(name, parse_master(None), [], dict(settings or {}), spark, lambda _line: None, log)
+        _early_java.append(_started(spark, chosen, log, quiet=True))
+
+
+def end_early() -> None:
+    """Nobody has asked for the session."""
+    while _early_java:
+        _early_java.pop().kill()
+
+
+_early_java: list[StartingJava] = []  # one, or none
+
+
+def _early(chosen: Mapping[str, str]) -> StartingJava | None:
+    """The Java that was started early, if it fits."""
+    java = _early_java.pop() if _early_java else None
+    if java is not None and (java.settings != chosen or java.process.poll() is not None):
+        java.kill()
+        return None
+    return java
+
+
+def _started(spark: Installed, chosen: Mapping[str, str], log: Path, quiet: bool) -> StartingJava:
+    try:
+        return StartingJava(spark, chosen, error_file(log) if quiet else None)
+    except OSError as problem:
+        raise SparkStartError(f"Spark did not start: {problem}") from None
+
+
+def _chosen(
+    name: str, master: Master, packages: list[str], given: dict[str, str], spark: Installed, say: Say, log: Path
+) -> dict[str, str]:
+    """All settings of a new session. What its Java and its workers need is put into the environment."""
+    java = find_java()
     if master.kind is Kind.LOCAL:
         fork_server()  # it gets ready while Java starts
     for remark in java.remarks:
@@ -152,7 +200,7 @@ def _launch(
     chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
     _set_environment(master, java)
-    return launch(chosen, log, quiet)
+    return chosen
 
 
 def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
