@@ -39,7 +39,6 @@ def test_what_needs_another_java_is_not_guessed(tmp_path: Path, text: str) -> No
 @pytest.mark.parametrize(
     "words",
     [
-        ["--master", "local[2]"],
         ["--env", "prod"],
         ["--connector", "jvm"],
         ["--set", "spark.driver.memory=2g"],

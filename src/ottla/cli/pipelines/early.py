@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 1 << 20
 def early_java(options: argparse.Namespace) -> Iterator[None]:
     name = likely_name(options)
     if name is not None:
-        start_early(name)
+        start_early(name, options.master)
     try:
         yield
     finally:
@@ -34,7 +34,7 @@ def likely_name(options: argparse.Namespace) -> str | None:
     """The name of the session that these options lead to, if it is an ordinary one."""
     file = Path(options.files[0])
     words = (*options.set, options.checkpoint or "", options.connector or "")
-    if options.master or options.env or len(options.files) > 1 or file.suffix not in (".yaml", ".yml"):
+    if options.env or len(options.files) > 1 or file.suffix not in (".yaml", ".yml"):
         return None
     try:
         with file.open("rb") as opened:

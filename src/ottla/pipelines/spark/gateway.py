@@ -34,14 +34,16 @@ LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 class StartingJava:
     """On its way. `settings` are what it was started with: a session with others needs another."""
 
-    def __init__(self, spark: Installed, settings: Mapping[str, str], errors: Path | None) -> None:
-        """What it says goes to `errors`, or to the terminal. Raises OSError."""
+    def __init__(
+        self, spark: Installed, settings: Mapping[str, str], more: Mapping[str, str], errors: Path | None
+    ) -> None:
+        """`more` goes into its environment; what it says to `errors`, or to the terminal. Raises OSError."""
         self.settings = dict(settings)
         self._folder = Path(tempfile.mkdtemp(prefix="ottla-java-"))
         self._told = self._folder / "port"
         words = [word for key, value in self.settings.items() for word in ("--conf", f"{key}={value}")]
         environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ}
-        environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        environment |= {**more, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
         with ExitStack() as open_files:
             output = None if errors is None else open_files.enter_context(errors.open("ab"))
             self.process = subprocess.Popen(  # noqa: S603 (Spark's own script)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
@@ -54,6 +54,15 @@ PATIENT_COMPILER = (
 )
 
 Say = Callable[[str], None]
+
+
+class Plan(NamedTuple):
+    """All settings of a new session, and what its Java and its workers must find in the environment."""
+
+    settings: dict[str, str]
+    environment: dict[str, str]
+
+
 Connector = Literal["ottla", "jvm"]
 
 
@@ -137,20 +146,25 @@ def _launch(
     name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
 ) -> SparkSession:
     spark = find_spark()
-    chosen = _chosen(name, master, packages, given, spark, say, log)
+    plan = _planned(name, master, packages, given, spark, say, log)
+    # It stays set: Python workers and later sessions need the same.
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
+    os.environ.update(plan.environment)
     end_java()
-    return launch(_early(chosen) or _started(spark, chosen, log, quiet), log)
+    return launch(_early(plan) or _started(spark, plan, log, quiet), log)
 
 
-def start_early(name: str, settings: Mapping[str, str] | None = None) -> None:
-    """Start Java for a session that will be asked for soon: with this name, these settings, on this machine, with no
-    packages. Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
-    if _early_java or "pyspark.core.context" in sys.modules:
+def start_early(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    """Start Java for a session that will be asked for soon with the same, on this machine alone, and with no packages.
+    Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
+    if _early_java or is_running():
         return
     with suppress(SparkStartError):  # told when the session is asked for
-        spark, log = find_spark(), default_log_file(name)
-        chosen = _chosen(name, parse_master(None), [], dict(settings or {}), spark, lambda _line: None, log)
-        _early_java.append(_started(spark, chosen, log, quiet=True))
+        target, spark, log = parse_master(master), find_spark(), default_log_file(name)
+        if target.kind is not Kind.LOCAL:
+            return
+        plan = _planned(name, target, [], dict(settings or {}), spark, lambda _line: None, log)
+        _early_java.append(_started(spark, plan, log, quiet=True))
 
 
 def end_early() -> None:
@@ -162,26 +176,25 @@ def end_early() -> None:
 _early_java: list[StartingJava] = []  # one, or none
 
 
-def _early(chosen: Mapping[str, str]) -> StartingJava | None:
+def _early(plan: Plan) -> StartingJava | None:
     """The Java that was started early, if it fits."""
     java = _early_java.pop() if _early_java else None
-    if java is not None and (java.settings != chosen or java.process.poll() is not None):
+    if java is not None and (java.settings != plan.settings or java.process.poll() is not None):
         java.kill()
         return None
     return java
 
 
-def _started(spark: Installed, chosen: Mapping[str, str], log: Path, quiet: bool) -> StartingJava:
+def _started(spark: Installed, plan: Plan, log: Path, quiet: bool) -> StartingJava:
     try:
-        return StartingJava(spark, chosen, error_file(log) if quiet else None)
+        return StartingJava(spark, plan.settings, plan.environment, error_file(log) if quiet else None)
     except OSError as problem:
         raise SparkStartError(f"Spark did not start: {problem}") from None
 
 
-def _chosen(
+def _planned(
     name: str, master: Master, packages: list[str], given: dict[str, str], spark: Installed, say: Say, log: Path
-) -> dict[str, str]:
-    """All settings of a new session. What its Java and its workers need is put into the environment."""
+) -> Plan:
     java = find_java()
     if master.kind is Kind.LOCAL:
         fork_server()  # it gets ready while Java starts
@@ -199,8 +212,7 @@ def _chosen(
     chosen |= _java_settings(master, java, spark, jars, log)
     chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
-    _set_environment(master, java)
-    return chosen
+    return Plan(chosen, _environment(master, java))
 
 
 def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -244,13 +256,12 @@ def _check_reachable(master: Master) -> None:
     raise SparkStartError(f"{master.url} cannot be reached ({', '.join(problems)}): is it running?")
 
 
-def _set_environment(master: Master, java: Java) -> None:
-    """What Spark's scripts look at. It stays set: Python workers and later sessions need the same."""
-    os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
-    python = python_of_workers() if master.kind is Kind.LOCAL else sys.executable
-    if master.kind is Kind.LOCAL or is_ours(os.environ.get("PYSPARK_PYTHON", "")):
-        os.environ["PYSPARK_PYTHON"] = python
-    os.environ["PYSPARK_DRIVER_PYTHON"] = python
+def _environment(master: Master, java: Java) -> dict[str, str]:
+    """What Spark's scripts look at."""
+    is_local = master.kind is Kind.LOCAL
+    program, found = python_of_workers() if is_local else (sys.executable, {})
+    if is_local or is_ours(os.environ.get("PYSPARK_PYTHON", "")):
+        found = {**found, "PYSPARK_PYTHON": program}
     if master.is_near:
-        os.environ["SPARK_LOCAL_IP"] = HOST
+        found = {**found, "SPARK_LOCAL_IP": HOST}
+    return {**found, "JAVA_HOME": str(java.home), "PYSPARK_DRIVER_PYTHON": program}

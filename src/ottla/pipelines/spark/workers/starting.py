@@ -80,13 +80,12 @@ def fork_server() -> ForkServer | None:
     return _servers[0]
 
 
-def python_of_workers() -> str:
-    """The program for PYSPARK_PYTHON; where the server is goes to the environment, which Java and its children have."""
+def python_of_workers() -> tuple[str, dict[str, str]]:
+    """The program for PYSPARK_PYTHON, and what it must find in the environment."""
     server = fork_server()
     if server is None:
-        return sys.executable
-    os.environ[client.ADDRESS] = str(server.address)
-    return str(server.program)
+        return sys.executable, {}
+    return str(server.program), {client.ADDRESS: str(server.address)}
 
 
 def is_ours(program: str) -> bool:
