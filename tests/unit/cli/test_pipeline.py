@@ -52,7 +52,7 @@ def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
         "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows (--spark)."
         in capsys.readouterr().out
     )
-    query = "steps:\n  - sql: SELECT value FROM input\n  - filter: a > 1\n"
+    query = "steps:\n  - sql: SELECT value FROM stream\n  - filter: a > 1\n"
     assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\n{query}to: console\n") == 0
     assert (
         "Not checked: topics, columns behind step 1, sql, what only Spark knows (--spark)." in capsys.readouterr().out

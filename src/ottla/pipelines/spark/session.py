@@ -52,6 +52,11 @@ PATIENT_COMPILER = (
     "-XX:Tier4CompileThreshold=250000",
     "-XX:Tier4BackEdgeThreshold=800000",
 )
+# With two cores, threads that collect while others work take from these, a tenth of all processor time of a start; the
+# heap is small, and the state of a stream is not in it. Java does not start with two collectors: the user's goes first.
+SMALL_CORES = 2
+SMALL_COLLECTOR = "-XX:+UseSerialGC"
+EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 
 Say = Callable[[str], None]
 
@@ -209,7 +214,7 @@ def _planned(
         say(found.sentence)
         jars += [path for path in found.jars if path not in jars]
         chosen |= joined(chosen, PACKAGES[package].settings)
-    chosen |= _java_settings(master, java, spark, jars, log)
+    chosen |= _java_settings(master, java, spark, jars, log, given.get(EXTRA_OPTIONS, ""))
     chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
     return Plan(chosen, _environment(master, java))
@@ -222,10 +227,14 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
     return dict(added)
 
 
-def _java_settings(master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path) -> dict[str, str]:
+def _java_settings(
+    master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path, extra: str
+) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
     near = list(jars) if master.kind is Kind.LOCAL else []
     options = [*log_options(log), *PATIENT_COMPILER, *archive_options(java, spark, near)]
+    if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
+        options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}
     if near:
         found["spark.driver.extraClassPath"] = ":".join(map(str, near))

@@ -45,6 +45,8 @@ MODULES = (
     "pyarrow",
     "ottla.pipelines.source.data_source",
     "ottla.pipelines.source.reading",
+    "ottla.pipelines.sinks.publishing",
+    "confluent_kafka",
 )
 # What an interpreter, or a library when it is loaded, looks at once: a child cannot change it any more.
 FIXED = ("PYTHONHASHSEED", "PYTHONHOME", "PYTHONOPTIMIZE", "OMP_NUM_THREADS", "LD_PRELOAD", "LD_LIBRARY_PATH")

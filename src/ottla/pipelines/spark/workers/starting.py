@@ -23,6 +23,8 @@ SWITCH = "OTTLA_SPARK_FORK_SERVER_ENABLED"  # 0 = every worker is a Python of it
 DISABLED = "0"
 # As Spark sets them for its workers: one thread a task, the same hash of a text everywhere.
 SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
+# A thread of an allocator that Arrow brings, and does not use: a process with two threads cannot be split.
+SETTINGS["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 SCRIPT = """\
 #!/bin/sh
 exec {python} -I -S {client} {python} "$@"
