@@ -81,16 +81,13 @@ class StartingJava:
         self.process.wait()
 
     def _wait(self) -> tuple[int, str]:
-        from pyspark.serializers import UTF8Deserializer, read_int  # noqa: PLC0415
-
         while not self._told.is_file():
             if self.process.poll() is not None:
                 raise SparkStartError("")
             time.sleep(LOOK_SECONDS)
-        with self._told.open("rb") as file:
-            port, secret = read_int(file), UTF8Deserializer().loads(file)
+        data = self._told.read_bytes()  # it appears as a whole: two numbers of four bytes, and the secret after them
         shutil.rmtree(self._folder, ignore_errors=True)
-        return port, str(secret)
+        return int.from_bytes(data[:4], "big"), data[8:].decode("utf-8")
 
 
 def end(gateway: JavaGateway) -> None:
