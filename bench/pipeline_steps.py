@@ -42,6 +42,7 @@ class Around:
     spark: SparkSession
     is_streaming: bool = True
     is_counting: bool = True
+    sends_late: bool = False
     folder: str = "."
     names: list[str] = field(default_factory=list)
 
@@ -54,6 +55,9 @@ class Around:
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         self.names.append(f"o{len(self.names)}")
         return self.names[-1], rows.observe(self.names[-1], *figures)
+
+    def collect_late(self, rows: DataFrame, _end_ms: Column, _passage: Any) -> DataFrame:
+        return rows
 
     def collect_marked(self, rows: DataFrame, marking: list[Any]) -> None:
         pass

@@ -83,6 +83,7 @@ SHORT_LIVED = (
     "--set=spark.sql.codegen.wholeStage=false",
 )
 
+FORK_SERVER = "pipelines.spark.workers.server"
 Victim = Literal["group", "driver", "java", "worker"]
 Count = tuple[int, str, str, int]  # start of the window, country, page, clicks
 Letter = tuple[str, int, int]  # topic, partition, offset
@@ -336,15 +337,15 @@ def strike(process: subprocess.Popen[bytes], victim: Victim) -> None:
         process.kill()
         return
     java = [pid for pid in children_of(process.pid) if "java" in command_of(pid)]
-    targets = java if victim == "java" else [pid for each in java for pid in python_workers(each)]
+    targets = java if victim == "java" else python_workers(process.pid)
     for pid in targets:
         _quietly(lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
 
 
-def python_workers(java: int) -> list[int]:
-    """The processes that work on tasks; their parents wait for orders."""
-    daemons = [pid for pid in children_of(java) if "pyspark.daemon" in command_of(pid)]
-    return [pid for daemon in daemons for pid in children_of(daemon)]
+def python_workers(driver: int) -> list[int]:
+    """The processes that work on tasks; their parents, split off from the fork server, wait for orders."""
+    servers = [pid for pid in children_of(driver) if FORK_SERVER in command_of(pid)]
+    return [pid for server in servers for daemon in children_of(server) for pid in children_of(daemon)]
 
 
 def _quietly(kill: Callable[[], None]) -> None:

@@ -13,17 +13,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Java's second compiler works for programs that run for hours: here it took a third of all processor time.
+# Java's second compiler works for programs that run for hours: here it took a third of all processor time. So do plans
+# that are compiled to run once (tests that start a Spark of their own have them compiled, as users do), and logs.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.log.level": "WARN",
+}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-    }
-    session = start_session("tests", master="local[2]", settings=settings)
+    session = start_session("tests", master="local[2]", settings=SETTINGS)
     yield session
     session.stop()

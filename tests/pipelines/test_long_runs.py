@@ -123,7 +123,8 @@ def test_two_pipelines_in_one_spark_are_saved_started_again_and_stopped_each_on_
     assert long.metric('ottla_pipeline_failed{pipeline="fragile"}') == 1
     assert "restarts 1, the last because of: Spark is gone" in long.command("status", "steady").stdout
 
-    assert long.command("stop", "steady").returncode == 0
+    done = long.command("stop", "steady")
+    assert (done.returncode, "steady is stopped: " in done.stdout) == (0, True), done
     assert long.process.wait(120) == 1  # one of the two has failed
     assert "fragile: Spark is gone" in (long.folder / "log").read_text()
     assert (long.rows("steady"), long.rows("fragile")) == (list(range(150)), list(range(100)))

@@ -103,7 +103,7 @@ def test_a_missing_topic_is_told_before_spark_is_started(shell: Shell) -> None:
 def test_check_tells_the_line_of_a_column_that_is_not_there(shell: Shell) -> None:
     text = (shell.folder / "p.yaml").read_text().replace("n % 2", "m % 2")
     (shell.folder / "wrong.yaml").write_text(text)
-    done = shell.run("check", "wrong.yaml", "--master", "local[2]")
+    done = shell.run("check", "wrong.yaml")
     assert done.returncode == 2
     assert "wrong.yaml:6: step 2, filter: there is no column 'm'" in done.stderr.replace(", where", "")
     assert "Exception" not in done.stderr
@@ -136,40 +136,37 @@ def test_a_run_can_be_watched_from_elsewhere_and_is_told_as_killed_when_it_was(s
     assert "command: killed" in done.stdout
 
 
-def test_it_goes_on_where_it_was_and_stops_when_asked(shell: Shell) -> None:
+def test_an_interrupt_while_it_starts_leaves_no_java_behind(shell: Shell) -> None:
+    running = shell.start("run", "p.yaml", "--master", "local[2]")
+    wait_for(lambda: bool(java_below(running.pid)), "Java")
+    interrupted(running, code=130)
+
+
+def test_it_goes_on_where_it_was_and_an_interrupt_leaves_no_java_behind(shell: Shell) -> None:
+    """The signal goes to the command alone, as a supervisor sends it: a terminal would send it to all of them."""
     running = shell.start("run", "p.yaml", "--master", "local[2]")
     shell.produce(200, 300)
     shell.wait_for_rows(running, 100)
-    stopped = shell.run("stop", "command")
-    assert stopped.returncode == 0
-    assert "command is stopped: " in stopped.stdout
-    assert running.wait(30) == 0
-    said = running.stdout.read() if running.stdout else ""
+    said = interrupted(running, code=0)
     assert "stream  step" in said
-    assert "Traceback" not in said
     with sqlite3.connect(shell.folder / "pages.db") as database:
         assert database.execute("SELECT count(*), count(DISTINCT n) FROM pages").fetchone() == (120, 120)
 
 
-@pytest.mark.parametrize("moment", ["starting", "running"])
-def test_an_interrupted_run_leaves_no_java_behind(shell: Shell, moment: str) -> None:
-    """The signal goes to the command alone, as a supervisor sends it: a terminal would send it to all of them."""
-    running = shell.start("run", "p.yaml", "--master", "local[2]")
-    wait_for(lambda: bool(java_below(running.pid)), "Java")
-    if moment == "running":
-        shell.produce(300, 310)
-        shell.wait_for_rows(running, 10)
+def interrupted(running: subprocess.Popen[str], code: int) -> str:
+    """What it said, when it has ended with this code and its Java is gone."""
     started = java_below(running.pid)
     running.send_signal(signal.SIGINT)
     try:
-        assert running.wait(WAIT_SECONDS_MAX) == (0 if moment == "running" else 130)
+        assert running.wait(WAIT_SECONDS_MAX) == code
         wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}")
     finally:
         for pid in started:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    assert running.stdout is not None
-    assert "Traceback" not in running.stdout.read()
+    said = running.stdout.read() if running.stdout else ""
+    assert "Traceback" not in said
+    return said
 
 
 def java_below(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""`ottla pipeline preview` and `infer`: a look at a real topic that leaves nothing behind."""
+"""`ottla pipeline preview`, `check` and `infer`: a look at a real topic that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -70,6 +70,27 @@ def test_a_preview_shows_each_step_and_leaves_nothing_behind(
     assert [topic for topic in admin.list_topics(timeout=10).topics if name in topic] == [name]
     groups = admin.list_consumer_groups().result().valid
     assert [group.group_id for group in groups if name in group.group_id] == []
+
+
+def test_what_the_file_does_not_declare_is_checked_by_spark(
+    spark: object, bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark is not None
+    name = f"check-{uuid.uuid4().hex[:8]}"
+    produce(bootstrap, name)
+    file = tmp_path / "p.yaml"
+    steps = 'steps: [{sql: "SELECT string(value) AS text FROM stream"}, {filter: "word = 1"}]'
+    file.write_text(f"name: p\nbootstrap.servers: {bootstrap}\nfrom: {{topic: {name}}}\n{steps}\nto: console\n")
+    capsys.readouterr()
+
+    assert main(["pipeline", "check", str(file)]) == 0
+    told = "Checked: the file, declared columns, topics. Not checked: columns behind step 1, sql, what only Spark knows"
+    assert told in capsys.readouterr().out
+    assert main(["pipeline", "check", str(file), "--spark"]) == 2
+    assert "p.yaml:4: step 2, filter: there is no column 'word'" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("word = 1", "text = 1"))
+    assert main(["pipeline", "check", str(file), "--spark"]) == 0
+    assert "topics, columns and conditions, with Spark." in capsys.readouterr().out
 
 
 def test_a_schema_is_inferred_without_spark(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from pipelines.processes import run_python
 
 JOB = """
@@ -38,6 +40,18 @@ with StandaloneCluster(Path(sys.argv[1]), workers=2) as cluster:
 print("gone", not any(worker.is_running for worker in cluster.workers))
 """
 
+SMALL_JOB = """
+import sys
+from pathlib import Path
+from ottla.pipelines.spark.session import start_session
+from ottla.pipelines.spark.standalone import StandaloneCluster
+
+with StandaloneCluster(Path(sys.argv[1]), workers=1) as cluster:
+    spark = start_session("job", cluster.master, settings={"spark.executor.memory": "512m"})
+    print("sum", spark.sparkContext.parallelize(range(100), 2).map(lambda number: number + 1).sum())
+    spark.stop()
+print("gone", not any(worker.is_running for worker in cluster.workers))
+"""
 
 ORPHANS = """
 import os, sys
@@ -66,6 +80,13 @@ def test_what_we_have_started_does_not_outlive_us(tmp_path: Path) -> None:
         time.sleep(0.01)
 
 
+def test_a_job_runs_on_a_cluster_of_this_machine(tmp_path: Path) -> None:
+    done = run_python(SMALL_JOB, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["sum 5050", "gone True"]
+
+
+@pytest.mark.faults
 def test_a_job_survives_the_death_of_a_worker(tmp_path: Path) -> None:
     done = run_python(JOB, str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -128,7 +128,7 @@ def test_an_upsert_without_order_is_refused_before_anything_starts(
     text = JOINED.replace("{name}", "x").replace("{bootstrap}", "127.0.0.1:1").replace("newest_of: customers", "{}")
     file = tmp_path / "p.yaml"
     file.write_text(text.replace("{}", "with_stream: customers, within: 1 hour"))
-    for command in (["check", str(file), "--offline", "--no-spark"], ["run", str(file), "--once"]):
+    for command in (["check", str(file), "--offline"], ["run", str(file), "--once"]):
         assert main(["pipeline", *command]) == 2
         _, errors = capsys.readouterr()
         (line,) = errors.splitlines()

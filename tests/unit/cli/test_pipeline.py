@@ -41,7 +41,7 @@ def state(tmp_path: Path) -> Path:
 def check(tmp_path: Path, text: str) -> int:
     file = tmp_path / "p.yaml"
     file.write_text(text)
-    return main(["pipeline", "check", str(file), "--offline", "--no-spark"])
+    return main(["pipeline", "check", str(file), "--offline"])
 
 
 def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
@@ -49,8 +49,13 @@ def test_a_right_pipeline_is_said_to_be_right_and_what_was_checked(
 ) -> None:
     assert check(tmp_path, "name: p\nfrom: {topic: t}\nto: console\n") == 0
     assert (
-        "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows."
+        "p is right. Checked: the file, declared columns. Not checked: topics, what only Spark knows (--spark)."
         in capsys.readouterr().out
+    )
+    query = "steps:\n  - sql: SELECT value FROM stream\n  - filter: a > 1\n"
+    assert check(tmp_path, f"name: p\nfrom: {{topic: t}}\n{query}to: console\n") == 0
+    assert (
+        "Not checked: topics, columns behind step 1, sql, what only Spark knows (--spark)." in capsys.readouterr().out
     )
 
 

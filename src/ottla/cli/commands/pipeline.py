@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -51,9 +52,16 @@ def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
-    module = import_module(MODULES[options.command])
-    code: int = getattr(module, f"run_{options.command}")(options)
+    with _early_java(options) if options.command == "run" else nullcontext():
+        module = import_module(MODULES[options.command])
+        code: int = getattr(module, f"run_{options.command}")(options)
     return code
+
+
+def _early_java(options: argparse.Namespace) -> AbstractContextManager[None]:
+    from ottla.cli.pipelines.early import early_java  # noqa: PLC0415 (for those who run something)
+
+    return early_java(options)
 
 
 def parser() -> Parser:
@@ -139,7 +147,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_file(parser)
     parser.add_argument("--offline", action="store_true", help="do not ask brokers whether the topics exist")
-    parser.add_argument("--no-spark", action="store_true", help="do not start Spark to check columns and conditions")
+    parser.add_argument("--spark", action="store_true", help="have Spark plan it, too: all columns and conditions")
+    parser.add_argument("--no-spark", action="store_true", help=argparse.SUPPRESS)  # as it is without --spark
 
 
 def _add_test(parser: argparse.ArgumentParser) -> None:

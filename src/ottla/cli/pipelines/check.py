@@ -1,19 +1,20 @@
 """`ottla pipeline check`: what is wrong with a pipeline, as far as it can be known without running it.
 
-Four looks, each only if the one before found nothing: the file itself and the columns that it declares (at once), the
-topics (a broker is asked), all columns and conditions (Spark is started and plans the queries, but runs nothing). What
-was checked is said at the end.
+Three looks, each only if the one before found nothing: the file itself and the columns that it declares, the topics (a
+broker is asked), and with --spark all columns and conditions (Spark plans the queries, but runs nothing). What was
+checked, and what was not, is said at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.pipelines.files import load, tell
 from ottla.cli.terminal import EXIT_FAILED, fail, say
 from ottla.client.errors import ClientError
-from ottla.pipelines.model.problems import PipelineError, Problem
+from ottla.pipelines.model.problems import Path, PipelineError, Problem, place_name
 from ottla.pipelines.model.sinks import is_repeated
 from ottla.pipelines.running.column_flow import check_columns
 from ottla.pipelines.running.sink_factory import check_places
@@ -30,18 +31,19 @@ def run_check(options: argparse.Namespace) -> int:
         loaded = load(options)
         checked.append("the file")
         check_places(loaded.pipeline)
-        check_columns(loaded.pipeline)
+        unknown = check_columns(loaded.pipeline)
         checked.append("declared columns")
         if not options.offline:
             check_topics(loaded.pipeline)
             checked.append("topics")
-        if not options.no_spark:
+        if options.spark:
             checked += _check_plans(options, loaded)
     except PipelineError as wrong:
         return tell(loaded.placed(wrong) if checked else wrong)
     except (ClientError, SourceError) as problem:
         return fail("ottla pipeline check", f"{problem} (--offline checks without brokers)", EXIT_FAILED)
-    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{_not_checked(options)}")
+    left = _not_checked(options, unknown)
+    say(f"{options.file}: {loaded.pipeline.name} is right. Checked: {', '.join(checked)}.{left}")
     for line in repeated_lines(loaded):
         say(line)
     return 0
@@ -64,21 +66,24 @@ def _check_plans(options: argparse.Namespace, loaded: Loaded) -> list[str]:
     from ottla.cli.pipelines.run import choices_of, start_spark  # noqa: PLC0415 (a second)
     from ottla.cli.pipelines.screen import PlainDisplay  # noqa: PLC0415
     from ottla.pipelines.running.builder import Builder  # noqa: PLC0415
+    from ottla.pipelines.spark.session import is_running  # noqa: PLC0415
 
     display = PlainDisplay(loaded.pipeline.name)
+    is_ours = not is_running()
     spark = start_spark(options, display, loaded.pipeline)
     try:
         for stream in loaded.pipeline.queries():
             Builder(spark, loaded.pipeline, choices=choices_of(options)).query(stream.name)
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
     return ["columns and conditions, with Spark"]
 
 
-def _not_checked(options: argparse.Namespace) -> str:
-    left = [
-        words
-        for is_left, words in ((options.offline, "topics"), (options.no_spark, "what only Spark knows"))
-        if is_left
-    ]
+def _not_checked(options: argparse.Namespace, unknown: Sequence[Path]) -> str:
+    """Steps behind which the columns are not declared are named: there a mistake may wait."""
+    left = ["topics"] if options.offline else []
+    if not options.spark:
+        behind = [f"columns behind {place_name(path)}" for path in unknown]
+        left.append(f"{', '.join([*behind, 'what only Spark knows'])} (--spark)")
     return f" Not checked: {', '.join(left)}." if left else ""

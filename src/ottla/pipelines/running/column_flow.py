@@ -90,6 +90,7 @@ class ColumnCheck:
 
     pipeline: Pipeline
     problems: list[Problem] = field(default_factory=list)
+    unknown: list[Path] = field(default_factory=list)  # the steps behind which nobody knows the columns
     known: dict[str, Columns | None] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -120,11 +121,12 @@ class ColumnCheck:
             follow = STEPS.get(type(spec))
             path = (*stream.path, "steps", number, name)
             if follow is None:
-                columns = None
+                flow.columns = None
             elif not self._try(path, partial(follow, spec, flow)):
                 return None
-            else:
-                columns = flow.columns
+            if columns is not None and flow.columns is None:
+                self.unknown.append(path)
+            columns = flow.columns
         return columns
 
     def _try(self, path: Path, work: Callable[[], None]) -> bool:
@@ -137,9 +139,11 @@ class ColumnCheck:
         return True
 
 
-def check_columns(pipeline: Pipeline) -> None:
-    """Raises PipelineError."""
-    ColumnCheck(pipeline).run()
+def check_columns(pipeline: Pipeline) -> list[Path]:
+    """The steps behind which only Spark knows the columns. Raises PipelineError."""
+    check = ColumnCheck(pipeline)
+    check.run()
+    return check.unknown
 
 
 def _parse(step: Parse, flow: Flow) -> None:

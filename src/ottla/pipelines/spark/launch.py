@@ -3,33 +3,27 @@
 Rules:
 1. What Spark logs goes to a file of bounded size, what Java and Python workers say on standard error to one beside it:
    the terminal belongs to the pipeline.
-2. No Java is left behind, whenever the start is interrupted: it ends with its standard input, and until it reads that
-   it is killed.
-3. When something fails, the one line that says why is picked out of exceptions and files.
+2. When something fails, the one line that says why is picked out of exceptions and files.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.pipelines.spark.gateway import StartingJava, end
 from ottla.pipelines.spark.places import SparkStartError, cache_folder
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
-    from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 
 LOG_BYTES_MAX = 10 << 20
 LOGS_MAX = 20
 TAIL_BYTES = 16_000
 CAUSE_CHARACTERS_MAX = 400
-DIED = "JAVA_GATEWAY_EXITED"  # PySpark knows no more than this; the rest is in the file
 THROWN = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ |: )?[\w.$]+(?:Exception|Error): +(?P<words>\S.*)$", re.MULTILINE
 )
@@ -53,23 +47,35 @@ appender.file.strategy.max = 1
 """
 
 
-def launch(settings: Mapping[str, str], log: Path, quiet: bool) -> SparkSession:
-    """A session in a Java process of its own. Raises SparkStartError."""
+def launch(java: StartingJava, log: Path) -> SparkSession:
+    """A session in this Java. Raises SparkStartError."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 (takes time; those who check a file go without)
     from pyspark.conf import SparkConf  # noqa: PLC0415
+    from pyspark.core.context import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    end_java()
     conf = SparkConf(loadDefaults=False)
-    for key, value in settings.items():
+    for key, value in java.settings.items():
         conf.set(key, value)
-    errors = log.with_suffix(".err")
+    errors = error_file(log)
     try:
-        return _launch(conf, errors if quiet else None)
-    except (Py4JError, Py4JNetworkError, PySparkException, ValueError, OSError) as problem:
-        words = _tail(errors) if DIED in str(problem) else str(problem)
+        gateway = java.connect()
+        try:
+            return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        except BaseException:
+            end_java()
+            end(gateway)  # it may not be Spark's yet
+            raise
+    except (SparkStartError, Py4JError, Py4JNetworkError, PySparkException, ValueError, OSError) as problem:
+        words = _tail(errors) if isinstance(problem, SparkStartError) else str(problem)
         cause = cause_in(words) or cause_in(str(problem))
         raise SparkStartError(f"Spark did not start: {cause} (all of it is in {log} and {errors.name})") from None
+
+
+def error_file(log: Path) -> Path:
+    """For what Java says before it logs, and after."""
+    return log.with_suffix(".err")
 
 
 def log_options(log: Path) -> list[str]:
@@ -116,7 +122,7 @@ def end_java() -> None:
     if gateway is not None and SparkContext._active_spark_context is None:
         SparkContext._gateway = None
         SparkContext._jvm = None
-        _end(gateway)
+        end(gateway)
 
 
 def abandon_java() -> None:
@@ -129,50 +135,7 @@ def abandon_java() -> None:
     SparkSession._instantiatedSession = None
     if gateway is not None:
         with suppress(Exception):  # it is gone already
-            _end(gateway)
-
-
-def _launch(conf: SparkConf, errors: Path | None) -> SparkSession:
-    from pyspark.core.context import SparkContext  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    with _ending_new_children():
-        if errors is None:
-            gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
-        else:
-            with errors.open("ab") as file:
-                gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
-    try:
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
-    except BaseException:
-        end_java()
-        _end(gateway)  # it may not be Spark's yet
-        raise
-
-
-@contextmanager
-def _ending_new_children() -> Iterator[None]:
-    """Whoever is interrupted in here ends what was started: a Java that cannot tell PySpark its port never ends."""
-    from ottla.pipelines.spark.processes import children_of  # noqa: PLC0415 (it needs this file)
-
-    before = children_of(os.getpid())
-    try:
-        yield
-    except BaseException:
-        for child in children_of(os.getpid()):
-            if child not in before:
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-        raise
-
-
-def _end(gateway: JavaGateway) -> None:
-    """Java ends when its standard input does; writing an archive of classes may take it some seconds, without us."""
-    gateway.shutdown()
-    process = getattr(gateway, "proc", None)
-    if process is not None and process.stdin is not None:
-        process.stdin.close()
+            end(gateway)
 
 
 def _tail(file: Path) -> str:

@@ -16,14 +16,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ottla.base.java import Java
 from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.gateway import StartingJava
 from ottla.pipelines.spark.jars import PACKAGES, find_jars
 from ottla.pipelines.spark.java import find_java, option_text
-from ottla.pipelines.spark.launch import cause_in, default_log_file, launch, log_options
+from ottla.pipelines.spark.launch import cause_in, default_log_file, end_java, error_file, launch, log_options
 from ottla.pipelines.spark.masters import Kind, Master, parse_master
 from ottla.pipelines.spark.places import Installed, SparkStartError, find_spark, pyspark_folder
 from ottla.pipelines.spark.settings import (
@@ -34,6 +36,7 @@ from ottla.pipelines.spark.settings import (
     default_settings,
     machine_memory,
 )
+from ottla.pipelines.spark.workers.starting import fork_server, is_ours, python_of_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +52,22 @@ PATIENT_COMPILER = (
     "-XX:Tier4CompileThreshold=250000",
     "-XX:Tier4BackEdgeThreshold=800000",
 )
+# With two cores, threads that collect while others work take from these, a tenth of all processor time of a start; the
+# heap is small, and the state of a stream is not in it. Java does not start with two collectors: the user's goes first.
+SMALL_CORES = 2
+SMALL_COLLECTOR = "-XX:+UseSerialGC"
+EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 
 Say = Callable[[str], None]
+
+
+class Plan(NamedTuple):
+    """All settings of a new session, and what its Java and its workers must find in the environment."""
+
+    settings: dict[str, str]
+    environment: dict[str, str]
+
+
 Connector = Literal["ottla", "jvm"]
 
 
@@ -133,7 +150,59 @@ def _connect(name: str, master: Master, given: dict[str, str], say: Say) -> Spar
 def _launch(
     name: str, master: Master, packages: list[str], given: dict[str, str], quiet: bool, say: Say, log: Path
 ) -> SparkSession:
-    spark, java = find_spark(), find_java()
+    spark = find_spark()
+    plan = _planned(name, master, packages, given, spark, say, log)
+    # It stays set: Python workers and later sessions need the same.
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
+    os.environ.update(plan.environment)
+    end_java()
+    return launch(_early(plan) or _started(spark, plan, log, quiet), log)
+
+
+def start_early(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+    """Start Java for a session that will be asked for soon with the same, on this machine alone, and with no packages.
+    Python may import meanwhile. What is asked for instead gets a Java of its own, and this one ends."""
+    if _early_java or is_running():
+        return
+    with suppress(SparkStartError):  # told when the session is asked for
+        target, spark, log = parse_master(master), find_spark(), default_log_file(name)
+        if target.kind is not Kind.LOCAL:
+            return
+        plan = _planned(name, target, [], dict(settings or {}), spark, lambda _line: None, log)
+        _early_java.append(_started(spark, plan, log, quiet=True))
+
+
+def end_early() -> None:
+    """Nobody has asked for the session."""
+    while _early_java:
+        _early_java.pop().kill()
+
+
+_early_java: list[StartingJava] = []  # one, or none
+
+
+def _early(plan: Plan) -> StartingJava | None:
+    """The Java that was started early, if it fits."""
+    java = _early_java.pop() if _early_java else None
+    if java is not None and (java.settings != plan.settings or java.process.poll() is not None):
+        java.kill()
+        return None
+    return java
+
+
+def _started(spark: Installed, plan: Plan, log: Path, quiet: bool) -> StartingJava:
+    try:
+        return StartingJava(spark, plan.settings, plan.environment, error_file(log) if quiet else None)
+    except OSError as problem:
+        raise SparkStartError(f"Spark did not start: {problem}") from None
+
+
+def _planned(
+    name: str, master: Master, packages: list[str], given: dict[str, str], spark: Installed, say: Say, log: Path
+) -> Plan:
+    java = find_java()
+    if master.kind is Kind.LOCAL:
+        fork_server()  # it gets ready while Java starts
     for remark in java.remarks:
         say(remark)
     say(f"Java {java.version} ({java.origin})")
@@ -145,11 +214,10 @@ def _launch(
         say(found.sentence)
         jars += [path for path in found.jars if path not in jars]
         chosen |= joined(chosen, PACKAGES[package].settings)
-    chosen |= _java_settings(master, java, spark, jars, log)
+    chosen |= _java_settings(master, java, spark, jars, log, given.get(EXTRA_OPTIONS, ""))
     chosen |= {**given, "spark.master": master.url, "spark.app.name": name}
     say(f"starting Spark {spark.version} on {master.kind.value}{f' with {master.cores} cores' if master.cores else ''}")
-    _set_environment(master, java)
-    return launch(chosen, log, quiet)
+    return Plan(chosen, _environment(master, java))
 
 
 def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -159,10 +227,14 @@ def joined(chosen: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str
     return dict(added)
 
 
-def _java_settings(master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path) -> dict[str, str]:
+def _java_settings(
+    master: Master, java: Java, spark: Installed, jars: Sequence[Path], log: Path, extra: str
+) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
     near = list(jars) if master.kind is Kind.LOCAL else []
     options = [*log_options(log), *PATIENT_COMPILER, *archive_options(java, spark, near)]
+    if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
+        options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}
     if near:
         found["spark.driver.extraClassPath"] = ":".join(map(str, near))
@@ -193,13 +265,12 @@ def _check_reachable(master: Master) -> None:
     raise SparkStartError(f"{master.url} cannot be reached ({', '.join(problems)}): is it running?")
 
 
-def _set_environment(master: Master, java: Java) -> None:
-    """What Spark's scripts look at. It stays set: Python workers and later sessions need the same."""
-    os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)  # left behind by an earlier session of Spark Connect
-    if master.kind is Kind.LOCAL:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def _environment(master: Master, java: Java) -> dict[str, str]:
+    """What Spark's scripts look at."""
+    is_local = master.kind is Kind.LOCAL
+    program, found = python_of_workers() if is_local else (sys.executable, {})
+    if is_local or is_ours(os.environ.get("PYSPARK_PYTHON", "")):
+        found = {**found, "PYSPARK_PYTHON": program}
     if master.is_near:
-        os.environ["SPARK_LOCAL_IP"] = HOST
+        found = {**found, "SPARK_LOCAL_IP": HOST}
+    return {**found, "JAVA_HOME": str(java.home), "PYSPARK_DRIVER_PYTHON": program}

@@ -37,6 +37,7 @@ STREAMING = {
 STARTING = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.ui.explainMode": "simple",  # every batch of a stream is described, for nobody: there is no UI
     "spark.python.worker.reuse": "true",
     "spark.log.structuredLogging.enabled": "false",
     "spark.log.level": "INFO",  # to a file; without it Spark would set WARN, and say so

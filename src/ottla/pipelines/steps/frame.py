@@ -168,10 +168,7 @@ class Frame:
         return self._marked_rows(self.rows.drop(name))
 
     def _marked(self, columns: dict[str, Column]) -> Frame:
-        rows = self.rows
-        for name, value in columns.items():  # the reason must be set while the fate is still that of before
-            rows = rows.withColumn(name, value)
-        return self._marked_rows(rows)
+        return self._marked_rows(self.rows.withColumns(columns))  # all of them see the row as it was before
 
     def _marked_rows(self, rows: DataFrame) -> Frame:
         return replace(self, rows=rows)
@@ -222,8 +219,8 @@ class Frame:
     def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
         that the step has made itself."""
-        made = rows.select(*(F.col(f"`{name}`") for name in rows.columns if name not in HIDDEN or name in carried))
-        made = made.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
+        kept = [F.col(f"`{name}`") for name in rows.columns if name not in HIDDEN or name in carried]
+        made = rows.select(*kept, *(value.alias(name) for name, value in _unmarked().items()))
         return replace(self, rows=made, has_origin=False, event_time=event_time, needs_count=True)
 
     def joined(
@@ -255,18 +252,20 @@ class Frame:
         if keeps_letters and LETTER in rows.columns:
             has_letter = (F.col(FATE) < ALIVE) & F.col(LETTER).isNotNull()
             return replace(self, rows=rows.filter((F.col(FATE) == ALIVE) | has_letter))
-        living = rows.filter(F.col(FATE) == ALIVE)
-        clean = living.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
-        return replace(self, rows=clean)
+        return replace(self, rows=rows.filter(F.col(FATE) == ALIVE).withColumns(_unmarked()))
 
 
 def source_frame(rows: DataFrame, around: Surroundings, stream: str = "") -> Frame:
     """A frame from the columns of a Kafka source: what it said is visible, and kept as origin."""
-    for name in ("topic", "partition", "offset", "timestamp", "key", "value", "headers"):
-        if name in rows.columns:
-            rows = rows.withColumn(f"_{name}", F.col(name))
-    rows = rows.withColumn(FATE, F.lit(ALIVE)).withColumn(REASON, F.lit(None).cast("string"))
-    return Frame(rows, around, source=stream)
+    there = set(rows.columns)
+    origin = {name: F.col(name.removeprefix("_")) for name in ORIGIN if name.removeprefix("_") in there}
+    # Every call is a plan that Spark analyses anew, as long as it has become: one for all of them.
+    return Frame(rows.withColumns(origin | _unmarked()), around, source=stream)
+
+
+def _unmarked() -> dict[str, Column]:
+    """The marks of a living row."""
+    return {FATE: F.lit(ALIVE), REASON: F.lit(None).cast("string")}
 
 
 def _counted(passage: Passage, name: str, before: tuple[str, ...]) -> Passage:

@@ -91,7 +91,7 @@ def test_an_environment_may_not_set_what_a_file_may_not(file: Path) -> None:
 
 
 def test_the_command_line_takes_an_environment(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["pipeline", "check", str(file), "--offline", "--no-spark"]
+    arguments = ["pipeline", "check", str(file), "--offline"]
 
     assert main(arguments) == 0
     assert main([*arguments, "--env", "prod"]) == 2

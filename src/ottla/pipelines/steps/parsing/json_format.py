@@ -24,6 +24,7 @@ from ottla.pipelines.steps.parsing.times import Times, to_time
 BAD = "_bad"
 OPTIONS = {"columnNameOfCorruptRecord": BAD, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 BLANKS = " \t\r\n"
+SIZE_MAX = 1 << 30
 ANOTHER_OBJECT = r"\}[\s,]*\{"  # a second object, or a list of objects: worth a second look
 
 
@@ -117,10 +118,10 @@ def _has_more(source: Column) -> Column:
 def _has_company(source: Column) -> Column:
     """`{…}{…}` and `{…}, {…}`: as a list they have another length than 1, or are none."""
     length = F.json_array_length(F.concat(F.lit("["), source, F.lit("]")))
-    is_suspect = reduce(
-        Column.__or__, [source.contains(f"}}{after}") for after in "{, \n\r\t"]
-    )  # costs next to nothing
-    return is_suspect & source.rlike(ANOTHER_OBJECT) & (F.coalesce(length, F.lit(0)) != 1)
+    # Most objects have no other one inside: to look for a second brace, in bytes, is a tenth of what the rest costs.
+    has_brace = F.contains(F.substring(source.cast("binary"), 2, SIZE_MAX), F.lit(bytearray(b"{")))
+    is_suspect = reduce(Column.__or__, [source.contains(f"}}{after}") for after in "{, \n\r\t"])
+    return has_brace & is_suspect & source.rlike(ANOTHER_OBJECT) & (F.coalesce(length, F.lit(0)) != 1)
 
 
 def _step(name: str) -> str:

@@ -1,0 +1,102 @@
+"""The Java process of a session, from its start to the connection that PySpark speaks through.
+
+PySpark can start one itself, but then nothing else happens meanwhile: here the start and the connection are two steps.
+
+Rules:
+1. No Java is left behind: it ends with its standard input, which is ours, and until it reads that it is killed.
+2. Java tells its port in a file, as it would tell PySpark.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.pipelines.spark.places import Installed, SparkStartError
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+
+LOOK_SECONDS = 0.01
+PORT_VARIABLE, SECRET_VARIABLE = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+# The program that makes Java's command line is a Java as well, and needs none of what long runs need.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+class StartingJava:
+    """On its way. `settings` are what it was started with: a session with others needs another."""
+
+    def __init__(
+        self, spark: Installed, settings: Mapping[str, str], more: Mapping[str, str], errors: Path | None
+    ) -> None:
+        """`more` goes into its environment; what it says to `errors`, or to the terminal. Raises OSError."""
+        self.settings = dict(settings)
+        self._folder = Path(tempfile.mkdtemp(prefix="ottla-java-"))
+        self._told = self._folder / "port"
+        words = [word for key, value in self.settings.items() for word in ("--conf", f"{key}={value}")]
+        environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ}
+        environment |= {**more, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        with ExitStack() as open_files:
+            output = None if errors is None else open_files.enter_context(errors.open("ab"))
+            self.process = subprocess.Popen(  # noqa: S603 (Spark's own script)
+                [str(spark.home / "bin" / "spark-submit"), *words, "pyspark-shell"],
+                stdin=subprocess.PIPE,
+                stderr=output,
+                env=environment,
+                preexec_fn=_ignore_interrupts,  # noqa: PLW1509 (as PySpark does: Ctrl-C is for Python)
+            )
+
+    def __repr__(self) -> str:
+        return f"<StartingJava {self.process.pid}>"
+
+    def connect(self) -> JavaGateway:
+        """Wait until it is there. Raises SparkStartError if it ends before; whoever is interrupted leaves no Java."""
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 (takes time)
+
+        try:
+            port, secret = self._wait()
+            os.environ |= {PORT_VARIABLE: str(port), SECRET_VARIABLE: secret}
+            try:
+                gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+            finally:
+                for name in (PORT_VARIABLE, SECRET_VARIABLE):
+                    os.environ.pop(name, None)
+        except BaseException:
+            self.kill()
+            raise
+        gateway.proc = self.process
+        return gateway
+
+    def kill(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.process.kill()
+        self.process.wait()
+
+    def _wait(self) -> tuple[int, str]:
+        while not self._told.is_file():
+            if self.process.poll() is not None:
+                raise SparkStartError("")
+            time.sleep(LOOK_SECONDS)
+        data = self._told.read_bytes()  # it appears as a whole: two numbers of four bytes, and the secret after them
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return int.from_bytes(data[:4], "big"), data[8:].decode("utf-8")
+
+
+def end(gateway: JavaGateway) -> None:
+    """Java ends when its standard input does; writing an archive of classes may take it some seconds, without us."""
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

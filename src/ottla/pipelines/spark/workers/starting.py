@@ -1,0 +1,95 @@
+"""The driver's side of the fork server: starts it, and tells Spark which Python to call.
+
+Rules:
+1. One server serves all sessions of a process, and ends with it. It is started as early as somebody knows that Spark
+   will be needed: it gets ready while Java does.
+2. Only where workers run on this machine as our own children, and only on Linux, where a process can be split safely.
+   Whatever fails here costs time, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ottla.pipelines.spark.workers import client
+
+SWITCH = "OTTLA_SPARK_FORK_SERVER_ENABLED"  # 0 = every worker is a Python of its own
+DISABLED = "0"
+# As Spark sets them for its workers: one thread a task, the same hash of a text everywhere.
+SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
+# A thread of an allocator that Arrow brings, and does not use: a process with two threads cannot be split.
+SETTINGS["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+SCRIPT = """\
+#!/bin/sh
+exec {python} -I -S {client} {python} "$@"
+"""
+
+
+class ForkServer:
+    """A running server, its folder, and the program that Spark is to call instead of Python."""
+
+    def __init__(self) -> None:
+        """Raises OSError. The server removes the folder at its end, however ours may be."""
+        self.folder = Path(tempfile.mkdtemp(prefix="ottla-workers-"))
+        self.program = self.folder / "python"
+        self.address = self.folder / "socket"
+        self.program.write_text(
+            SCRIPT.format(python=shlex.quote(sys.executable), client=shlex.quote(str(Path(client.__file__)))),
+            encoding="utf-8",
+        )
+        self.program.chmod(0o700)
+        with socket.socket(socket.AF_UNIX) as listener:  # open before anybody can ask
+            listener.bind(str(self.address))
+            listener.listen()
+            self.process = subprocess.Popen(  # noqa: S603 (our own module)
+                [sys.executable, "-m", f"{__package__}.server", str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=SETTINGS | os.environ,
+                pass_fds=[listener.fileno()],
+                process_group=0,
+            )
+
+    def __repr__(self) -> str:
+        return f"<ForkServer {self.process.pid} in {self.folder}>"
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+
+_servers: list[ForkServer] = []  # of this process: one, or none
+
+
+def fork_server() -> ForkServer | None:
+    """The one of this process, started if need be; None where there is none."""
+    if sys.platform != "linux" or os.environ.get(SWITCH) == DISABLED:
+        return None
+    if _servers and not _servers[0].is_running:
+        _servers.clear()
+    if not _servers:
+        try:
+            _servers.append(ForkServer())
+        except OSError:
+            return None
+    return _servers[0]
+
+
+def python_of_workers() -> tuple[str, dict[str, str]]:
+    """The program for PYSPARK_PYTHON, and what it must find in the environment."""
+    server = fork_server()
+    if server is None:
+        return sys.executable, {}
+    return str(server.program), {client.ADDRESS: str(server.address)}
+
+
+def is_ours(program: str) -> bool:
+    """Whether nobody has chosen this PYSPARK_PYTHON: it is empty, or left by a session on this machine alone."""
+    return not program or program == sys.executable or program in [str(server.program) for server in _servers]

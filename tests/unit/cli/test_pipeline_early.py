@@ -1,0 +1,55 @@
+"""Which Java may be started before a pipeline's file is read: only that of an ordinary one."""
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.commands.pipeline import parser
+from ottla.cli.pipelines.early import likely_name
+
+PLAIN = "name: orders-by-day\nfrom: {topic: orders}\nto: console\n"
+
+
+def name_for(tmp_path: Path, text: str, *words: str, file: str = "p.yaml") -> str | None:
+    (tmp_path / file).write_text(text)
+    return likely_name(parser().parse_args(["run", str(tmp_path / file), *words]))
+
+
+def test_an_ordinary_pipeline_is_known_by_its_name(tmp_path: Path) -> None:
+    assert name_for(tmp_path, PLAIN) == "orders-by-day"
+    assert name_for(tmp_path, PLAIN, "--once", "--set", "every=5 seconds") == "orders-by-day"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from: {topic: orders}\nto: console\n",
+        "name: ${NAME}\nfrom: {topic: orders}\nto: console\n",
+        PLAIN.replace("to: console", "to: {delta: rows}"),
+        PLAIN.replace("to: console", "to: {parquet: 's3a://bucket/rows'}"),
+        PLAIN.replace("orders}", "orders, connector: jvm}"),
+        f"{PLAIN}latency: realtime\n",
+        f"{PLAIN}spark: {{spark.driver.memory: 2g}}\n",
+    ],
+)
+def test_what_needs_another_java_is_not_guessed(tmp_path: Path, text: str) -> None:
+    assert name_for(tmp_path, text) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--env", "prod"],
+        ["--connector", "jvm"],
+        ["--set", "spark.driver.memory=2g"],
+        ["--checkpoint", "s3a://bucket/checkpoints"],
+        ["another.yaml"],
+    ],
+)
+def test_so_are_options_that_change_it(tmp_path: Path, words: list[str]) -> None:
+    assert name_for(tmp_path, PLAIN, *words) is None
+
+
+def test_a_python_file_and_one_that_is_not_there_tell_nothing(tmp_path: Path) -> None:
+    assert name_for(tmp_path, PLAIN, file="p.py") is None
+    assert likely_name(parser().parse_args(["run", str(tmp_path / "missing.yaml")])) is None
