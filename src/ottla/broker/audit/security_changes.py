@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from ottla.base.errors import Error
+from ottla.base.errors import Error, KafkaError
 from ottla.base.security import Operation, PatternType, Permission, ResourceType, word_of
 from ottla.broker.audit.changes import CLUSTER, Asked
 from ottla.broker.audit.event import Change
+from ottla.controller.decisions.quota_changes import Parts, current_config
+from ottla.quotas.entities import KEYS, read_entity
 from ottla.security.scram import MECHANISMS
 
 USER: Final = "user"
@@ -87,14 +89,29 @@ def mechanisms_of(config: Mapping[str, str]) -> dict[str, int | None]:
 
 
 def quotas_altered(asked: Asked) -> Iterator[Change]:
-    """What a request asks for; null is a quota that it takes away."""
+    """The quotas that a request names; null is one that there was not, or that it takes away."""
     if asked.request.validate_only:
         return
-    for alteration, row in zip(asked.request.entries, asked.response.entries, strict=False):
-        entity = {each.entity_type: each.entity_name or DEFAULT_ENTITY for each in alteration.entity}
-        name = ",".join(f"{kind}={name}" for kind, name in entity.items())
-        after = {operation.key: None if operation.remove else operation.value for operation in alteration.ops}
-        yield Change("quota", name, None, after, row.error_code, row.error_message)
+    answers = {frozenset(entity_parts(row.entity)): row for row in asked.response.entries}
+    for alteration in asked.request.entries:
+        parts = entity_parts(alteration.entity)
+        row = answers.get(frozenset(parts))  # of an entity that is named twice there is one
+        if row is not None:
+            name = ",".join(f"{kind}={name or DEFAULT_ENTITY}" for kind, name in parts)
+            after = {operation.key: None if operation.remove else operation.value for operation in alteration.ops}
+            yield Change("quota", name, quotas_before(asked, parts, after), after, row.error_code, row.error_message)
+
+
+def quotas_before(asked: Asked, parts: Parts, keys: Iterable[str]) -> dict[str, float | None] | None:
+    try:
+        config = current_config(asked.before, read_entity(parts))
+    except KafkaError:  # nobody has quotas under such a name
+        return None
+    return {key: float(config[key]) if key in KEYS and key in config else None for key in keys}
+
+
+def entity_parts(entity: Iterable[Any]) -> Parts:
+    return tuple((each.entity_type, each.entity_name) for each in entity)
 
 
 # ---- delegation tokens
