@@ -24,7 +24,7 @@ from pathlib import Path
 from ottla.base.java import Java
 from ottla.pipelines.spark.places import Installed, cache_folder
 
-ARCHIVES_MAX = 3  # of some 160 MB each: the oldest go
+ARCHIVES_MAX = 3  # of some 160 MB each, with those that nobody has tried yet: the oldest go
 QUIET_SECONDS = 30  # a file that was changed more recently may still be written
 TRY_SECONDS_MAX = 60
 SWITCH = "OTTLA_SPARK_CLASS_ARCHIVE"  # 0 = no archives
@@ -87,6 +87,8 @@ def _options(java: Java, spark: Installed, jars: Sequence[Path], folder: Path, b
             unfinished.unlink(missing_ok=True)  # of a session that ran at the same time as the first
         return [*SILENT, f"-XX:SharedArchiveFile={base}:{archive}"]
     recording = [] if unfinished.exists() else [f"{RECORDING}{unfinished}"]
+    if recording:
+        _remove_oldest(folder)
     return [*SILENT, f"-XX:SharedArchiveFile={base}", *recording]
 
 
@@ -105,9 +107,10 @@ def _adopt(unfinished: Path, archive: Path, java: Java, spark: Installed, jars: 
 
 
 def _remove_oldest(folder: Path) -> None:
-    archives = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime)
-    for path in archives[:-ARCHIVES_MAX]:
-        path.unlink(missing_ok=True)
+    changed = {path: path.stat().st_mtime for path in folder.glob("spark-*")}
+    for path in sorted(changed, key=changed.__getitem__)[:-ARCHIVES_MAX]:
+        if time.time() - changed[path] >= QUIET_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def _run(command: Sequence[str]) -> bool:

@@ -89,6 +89,15 @@ def test_old_archives_are_removed(java: Java, spark: Installed, folder: Path) ->
     assert len(list(folder.iterdir())) == ARCHIVES_MAX
 
 
+def test_what_nobody_came_back_for_is_removed_too(java: Java, spark: Installed, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for number in range(5):
+        (folder / f"spark-old-{number}.unfinished").write_bytes(b"x")
+        os.utime(folder / f"spark-old-{number}.unfinished", (number, number))
+    archive_options(java, spark, ())
+    assert len(list(folder.iterdir())) == ARCHIVES_MAX
+
+
 def test_archives_can_be_switched_off(java: Java, spark: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_SPARK_CLASS_ARCHIVE", "0")
     assert archive_options(java, spark, ()) == []
