@@ -44,9 +44,9 @@ class Scene(NamedTuple):
         ]
 
 
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder, address = tmp_path_factory.mktemp("refused"), f"127.0.0.1:{free_port()}"
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    folder, address = tmp_path, f"127.0.0.1:{free_port()}"
     config = folder / "bob.properties"
     config.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"

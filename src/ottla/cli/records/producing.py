@@ -19,6 +19,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_BLOCK_MS = 60_000
 FAILURES_SHOWN_MAX = 10
 POLL_SECONDS = 0.2  # Python hears signals only between calls of the library
+REASON_SECONDS = 1.0
 FLUSH_SECONDS_ON_STOP = 5.0
 TRANSACTION_TIMEOUT_MS = 60_000
 TOPIC_PATIENCE_MS = 3_000  # a topic that is made by asking for it appears a moment later
@@ -140,6 +141,8 @@ class Sender:
             except BufferError:
                 self._listen(self.producer.poll, POLL_SECONDS)
             except self.library.KafkaException as problem:
+                if problem.args[0].name() == "_FATAL":  # why, it tells to those who listen
+                    self._listen(self.producer.poll, REASON_SECONDS)
                 self._report(number, line, problem.args[0])
                 break
         self._listen(self.producer.poll, 0)
