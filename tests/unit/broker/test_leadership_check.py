@@ -114,6 +114,22 @@ def test_without_the_store_doubt_ends_after_a_session(monkeypatch: pytest.Monkey
     play(monkeypatch, scene)
 
 
+@pytest.mark.parametrize("registered", [None, me(9)])
+def test_whom_the_store_has_given_up_stays_in_doubt(monkeypatch: pytest.MonkeyPatch, registered: Any) -> None:
+    """A broker that stops registers no more: it would tell old offsets after a session."""
+
+    async def scene(stand: Stand) -> None:
+        stand.registered = registered
+        stand.now_ms += 20_000
+        assert stand.check.is_pending()
+        for _ in range(10):
+            stand.now_ms += 3000
+            await asyncio.sleep(0.02)
+            assert stand.check.is_pending()
+
+    play(monkeypatch, scene)
+
+
 def led(topic: str, *fetched_ms: int) -> dict[TopicPartition, Any]:
     """A partition that this broker leads, and when its followers have fetched."""
     followers = [SimpleNamespace(broker_id=2 + place, fetched_ms=at) for place, at in enumerate(fetched_ms)]

@@ -82,12 +82,17 @@ class LeadershipCheck:
     async def _find_out(self) -> None:
         """If the store cannot be reached for a whole session, nobody else could be elected through it either.
 
-        Unless we are cut off: then the session begins to count when we are not any more.
+        Unless we are cut off: then the session begins to count when we are not any more. And unless the store says that
+        our registration is gone, or another one: who stops, and was given up by the others meanwhile, has none to wait
+        for, and never knows better.
         """
         clock = self._node.clock
         deadline_ms = clock.monotonic_ms() + self._session_ms
-        while clock.monotonic_ms() < deadline_ms and not await self._is_known():
-            if self._is_cut_off():
+        while clock.monotonic_ms() < deadline_ms:
+            is_known = await self._is_known()
+            if is_known:
+                break
+            if is_known is False or self._is_cut_off():
                 deadline_ms = clock.monotonic_ms() + self._session_ms
             await asyncio.sleep(RETRY_SECONDS)
         await self._settled()
@@ -103,11 +108,12 @@ class LeadershipCheck:
         )
         return any(is_left_alone(partition, since_ms) for partition in coordinated)
 
-    async def _is_known(self) -> bool:
+    async def _is_known(self) -> bool | None:
+        """Whether the store has the registration that our image knows; None: it does not answer."""
         try:
             registered = await self._membership.locate(self._node.id)
         except StoreError:
-            return False
+            return None
         known = self._node.image.brokers.get(self._node.id)
         return registered is not None and known is not None and registered.epoch == known.epoch
 
