@@ -61,16 +61,16 @@ def create_token(
 def renew_token(client: Client, hmac: bytes, period_ms: int = -1) -> int:
     """Until when the token is good now."""
     request = wire.RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=period_ms)
-    answer = client.call(request, wire.RenewDelegationTokenResponse)
-    if answer.error_code:
-        raise refusal(answer.error_code)
-    return answer.expiry_timestamp_ms
+    return _expiry_of(client.call(request, wire.RenewDelegationTokenResponse))
 
 
 def expire_token(client: Client, hmac: bytes, period_ms: int = -1) -> int:
     """The same; with a negative period the token is gone at once."""
     request = wire.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=period_ms)
-    answer = client.call(request, wire.ExpireDelegationTokenResponse)
+    return _expiry_of(client.call(request, wire.ExpireDelegationTokenResponse))
+
+
+def _expiry_of(answer: wire.RenewDelegationTokenResponse | wire.ExpireDelegationTokenResponse) -> int:
     if answer.error_code:
         raise refusal(answer.error_code)
     return answer.expiry_timestamp_ms

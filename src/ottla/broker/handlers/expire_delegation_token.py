@@ -11,7 +11,7 @@ from typing import Any
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.forwarding import passed_on
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
+from ottla.broker.security.tokens import NO_TIME, change_token, may_ask_for_tokens
 from ottla.controller.decisions.token_changes import decide_expire_token
 from ottla.protocol.messages.delegation_tokens import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
@@ -24,16 +24,10 @@ async def handle(request: ExpireDelegationTokenRequest, context: Context) -> Any
     answer = await passed_on(request, context)
     if answer is not None:
         return answer
-    broker, hmac = context.broker, bytes(request.hmac)
-    now_ms = broker.clock.now_ms()
+    now_ms = context.broker.clock.now_ms()
+    period_ms = request.expiry_time_period_ms
     try:
-        check_enabled(broker.tokens)
-        period_ms = request.expiry_time_period_ms
-        token_id = await broker.tokens.id_of(hmac)
-        token = await broker.controller.change(
-            lambda image: decide_expire_token(image, token_id, context.principal, period_ms, now_ms),
-            size=len(broker.image.delegation_tokens),
-        )
+        token = await change_token(context, bytes(request.hmac), decide_expire_token, period_ms, now_ms)
     except KafkaError as refusal:
         return ExpireDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
     said = "Updated expiry time for token" if period_ms >= 0 else "Token expired for token"

@@ -11,7 +11,7 @@ from typing import Any
 from ottla.base.errors import Error, KafkaError
 from ottla.broker.cluster.forwarding import passed_on
 from ottla.broker.context import Context
-from ottla.broker.security.tokens import NO_TIME, check_enabled, may_ask_for_tokens
+from ottla.broker.security.tokens import NO_TIME, change_token, may_ask_for_tokens
 from ottla.controller.decisions.token_changes import decide_renew_token
 from ottla.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
@@ -24,18 +24,12 @@ async def handle(request: RenewDelegationTokenRequest, context: Context) -> Any:
     answer = await passed_on(request, context)
     if answer is not None:
         return answer
-    broker, hmac = context.broker, bytes(request.hmac)
-    now_ms = broker.clock.now_ms()
+    now_ms = context.broker.clock.now_ms()
+    period_ms = context.broker.settings.delegation_token_expiry_time_ms
+    if request.renew_period_ms > 0:
+        period_ms = min(period_ms, request.renew_period_ms)
     try:
-        check_enabled(broker.tokens)
-        period_ms = broker.settings.delegation_token_expiry_time_ms
-        if request.renew_period_ms > 0:
-            period_ms = min(period_ms, request.renew_period_ms)
-        token_id = await broker.tokens.id_of(hmac)
-        token = await broker.controller.change(
-            lambda image: decide_renew_token(image, token_id, context.principal, period_ms, now_ms),
-            size=len(broker.image.delegation_tokens),
-        )
+        token = await change_token(context, bytes(request.hmac), decide_renew_token, period_ms, now_ms)
     except KafkaError as refusal:
         return RenewDelegationTokenResponse(error_code=refusal.error, expiry_timestamp_ms=0)  # as in Kafka
     logger.info("Delegation token renewed for token: %s for owner: %s", token.token_id, token.owner)

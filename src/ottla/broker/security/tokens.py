@@ -18,6 +18,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import ANONYMOUS
 from ottla.broker.slices import in_slices
+from ottla.controller.decisions.machine import Decision
 from ottla.controller.decisions.token_changes import REMOVED_AT_ONCE, decide_remove_expired
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 CREDENTIALS_MAX: Final = 10_000
 NO_TIME: Final = -1  # what the answer to somebody who may not ask has for all times
+
+DecideToken = Callable[[MetadataImage, str | None, str, int, int], Decision[DelegationToken]]
+"""With the id of a token, who asks, a period and the time now: how the token changes."""
 
 
 class Tokens:
@@ -126,6 +130,19 @@ def may_ask_for_tokens(context: Context) -> bool:
     protocols = {listener.name: listener.protocol for listener in context.broker.settings.listeners}
     protocol = protocols.get(client.listener_name, "PLAINTEXT")
     return protocol != "PLAINTEXT" and not (protocol == "SSL" and client.principal == ANONYMOUS)
+
+
+async def change_token(
+    context: Context, hmac: bytes, decide: DecideToken, period_ms: int, now_ms: int
+) -> DelegationToken:
+    """Have the controller change the token with this password. Raises KafkaError."""
+    broker = context.broker
+    check_enabled(broker.tokens)
+    token_id = await broker.tokens.id_of(hmac)
+    return await broker.controller.change(
+        lambda image: decide(image, token_id, context.principal, period_ms, now_ms),
+        size=len(broker.image.delegation_tokens),
+    )
 
 
 def check_enabled(tokens: Tokens) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ottla.base.security import OPERATIONS_OF, Operation, PatternType, Permission, ResourceType
+from ottla.base.security import OPERATIONS_OF, Operation, PatternType, Permission
 from ottla.cli.acls.wishes import (
     CLUSTER,
     CONSUMER,
     IDEMPOTENT,
     PRODUCER,
+    RESOURCES,
     Wishes,
     entries_of,
     filter_of,
@@ -41,13 +42,6 @@ from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Resou
 TOOL: Final = "kafka-acls.sh"
 SUMMARY: Final = "This tool helps to manage acls on kafka."
 EXAMPLE: Final = "--add --allow-principal User:alice --consumer --topic orders --group billing"
-RESOURCES: Final = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    "delegation-token": ResourceType.DELEGATION_TOKEN,
-    "user-principal": ResourceType.USER,
-}
 OPTIONS: Final = (
     BOOTSTRAP,
     Option("bootstrap-controller", "Controllers to connect to instead of brokers.", "servers"),

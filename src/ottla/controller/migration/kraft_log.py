@@ -34,7 +34,7 @@ from ottla.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 from ottla.protocol.primitives import read_uvarint
-from ottla.security.acls import AccessControlEntry, AclBinding, Entries, ResourcePattern
+from ottla.security.acls import AccessControlEntry, AclBinding, Acls, ResourcePattern, acls_of
 from ottla.security.delegation_tokens import DelegationToken
 from ottla.security.scram import MECHANISMS, ScramCredential
 from ottla.storage import files
@@ -132,11 +132,8 @@ class KraftMetadata:
             self.not_understood.append(f"{type(record).__name__}: {problem}")
 
     @property
-    def acls(self) -> dict[ResourcePattern, Entries]:
-        found: dict[ResourcePattern, set[AccessControlEntry]] = {}
-        for pattern, entry in self.rules.values():
-            found.setdefault(pattern, set()).add(entry)
-        return {pattern: frozenset(entries) for pattern, entries in found.items()}
+    def acls(self) -> Acls:
+        return acls_of(self.rules.values())
 
     def configs_of(self, topic: str) -> dict[str, str]:
         return self.configs.get(topic, {})
