@@ -1,0 +1,1 @@
+"""The web console: see and steer a cluster in the browser. See docs/console.md."""
