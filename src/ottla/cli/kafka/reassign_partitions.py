@@ -44,6 +44,7 @@ from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.log_dirs import PlacedReplica
 from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
+from ottla.operations.errors import OperationError
 
 TOOL = "kafka-reassign-partitions.sh"
 SUMMARY = "This tool helps to move topic partitions between replicas."
@@ -122,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(f"Error: {problem.message}")
     except ClientError as problem:
         return _failed(f"Error: {java_text(problem)}")
-    except ToolError as problem:
+    except OperationError as problem:
         return _failed(f"Error: {problem}")
     return 0
 

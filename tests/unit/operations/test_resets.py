@@ -9,8 +9,15 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.groups import reset as group_reset
-from ottla.cli.groups.reset import (
+from ottla.cli.groups.report import reset_remarks, reset_warnings
+from ottla.client.admin import Partition, Topic
+from ottla.client.errors import RefusedError, refusal
+from ottla.client.groups import Committed
+from ottla.client.offsets import EARLIEST, LATEST, Found
+from ottla.operations import resets as group_reset
+from ottla.operations.errors import OperationError
+from ottla.operations.reset_file import UnreadableError, export_text, parse_plans, read_plans
+from ottla.operations.resets import (
     BY_DURATION,
     FROM_FILE,
     SHIFT_BY,
@@ -26,12 +33,6 @@ from ottla.cli.groups.reset import (
     named_partitions,
     parse_partitions,
 )
-from ottla.cli.groups.reset_file import UnreadableError, export_text, parse_plans, read_plans
-from ottla.cli.terminal import ToolError
-from ottla.client.admin import Partition, Topic
-from ottla.client.errors import RefusedError, refusal
-from ottla.client.groups import Committed
-from ottla.client.offsets import EARLIEST, LATEST, Found
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
 STARTS, ENDS = {A0: 2, A1: 0, A2: 0}, {A0: 9, A1: 5, A2: 0}
@@ -63,9 +64,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def reset(scenario: Scenario, *places: TopicPartition) -> tuple[dict[TopicPartition, int], list[str]]:
-    said: list[str] = []
-    resetter = Resetter(None, scenario, said.append, said.append)  # type: ignore[arg-type]
-    return resetter.offsets_of("g", places), said
+    plan = Resetter(None, scenario).plan("g", places)  # type: ignore[arg-type]
+    return plan.offsets, [*reset_remarks("g", plan), *reset_warnings(plan)]
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,17 @@ def test_a_file_has_plans_for_some_groups() -> None:
 
 
 def test_offsets_stay_inside_of_the_log() -> None:
-    found, lines = in_range({A0: 1, A1: 5}, STARTS, ENDS)
-    assert found == {A0: 2, A1: 5}
-    assert lines == ["New offset (1) is lower than earliest offset for topic partition a-0. Value will be set to 2"]
+    plan = in_range({A0: 1, A1: 5}, STARTS, ENDS)
+    assert (plan.offsets, plan.outside) == ({A0: 2, A1: 5}, {A0: 1})
+    assert reset_warnings(plan) == [
+        "New offset (1) is lower than earliest offset for topic partition a-0. Value will be set to 2"
+    ]
 
 
 def test_partitions_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ToolError, match='The partitions "a-7,a-8" do not exist'):
+    with pytest.raises(OperationError, match='The partitions "a-7,a-8" do not exist'):
         check_partitions(None, [A0, TopicPartition("a", 7), TopicPartition("a", 8)])  # type: ignore[arg-type]
-    with pytest.raises(ToolError, match='The partitions "a-3" have no leader'):
+    with pytest.raises(OperationError, match='The partitions "a-3" have no leader'):
         check_partitions(None, [TopicPartition("a", 3)])  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="topic b does not exist"):
         named_partitions(None, ["a", "b"])  # type: ignore[arg-type]
@@ -148,7 +150,7 @@ def test_files_are_read_with_and_without_groups() -> None:
 
 @pytest.mark.parametrize("data", ["", "\n\n", "a,x,y", "a,0,1\n\na,1,2", "a,0,1,2,3", "g,a,99999999999,1", '"a,0,1'])
 def test_files_that_make_no_sense_are_refused(data: str) -> None:
-    with pytest.raises(ToolError, match="line"):
+    with pytest.raises(OperationError, match="line"):
         parse_plans(data, "g")
 
 

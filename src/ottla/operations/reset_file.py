@@ -9,16 +9,16 @@ import csv
 from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition
-from ottla.cli.groups.reset import Plans
-from ottla.cli.java.options import INTEGER_MAX, LONG_MAX
-from ottla.cli.terminal import ToolError
+from ottla.base.setting_types import INT_MAX, LONG_MAX
+from ottla.operations.errors import OperationError
+from ottla.operations.resets import Plans
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 UNQUOTED_MAX = 24  # Kafka's writer does not look into longer words: it quotes them
 SAFE = ord("-")  # so that commas, quotes and blanks are below it
 
 
-class UnreadableError(ToolError):
+class UnreadableError(OperationError):
     """A file that is not there or may not be read."""
 
 
@@ -39,7 +39,7 @@ def read_plans(path: str, group_id: str | None) -> Plans:
     except (OSError, ValueError):
         raise UnreadableError(f"Unable to read file {path}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise ToolError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
+        raise OperationError(f"{path} is larger than {FILE_BYTES_MAX} bytes")
     return parse_plans(data.decode("utf-8", "replace"), group_id, path)
 
 
@@ -50,7 +50,7 @@ def parse_plans(data: str, group_id: str | None, path: str = "the file") -> Plan
     for number, line in enumerate(lines, 1):
         record = _record(line, 3 if is_short else 4)
         if record is None:
-            raise ToolError(f"{path}, line {number}: this is not group,topic,partition,offset")
+            raise OperationError(f"{path}, line {number}: this is not group,topic,partition,offset")
         group, topic, partition, offset = (group_id or "", *record) if is_short else record
         plans.setdefault(str(group), {})[TopicPartition(str(topic), int(partition))] = int(offset)
     return plans
@@ -69,7 +69,7 @@ def _record(line: str, columns: int) -> tuple[str | int, ...] | None:
         partition, offset = (int(cell or 0) for cell in texts[-2:])
     except ValueError:
         return None
-    if abs(partition) > INTEGER_MAX or abs(offset) > LONG_MAX:
+    if abs(partition) > INT_MAX or abs(offset) > LONG_MAX:
         return None
     return (*texts[:-2], partition, offset)
 
