@@ -16,26 +16,33 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.cli.commands import elect
 from ottla.cli.kafka.reassign_partitions import folder_line, is_moving, move_line, partition_line
-from ottla.cli.reassignment.balance import plan_drain, plan_factor, plan_fill
-from ottla.cli.reassignment.elections import ElectionFileError, parse_partitions
-from ottla.cli.reassignment.plan import (
+from ottla.cli.reassignment.progress import bar
+from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
+from ottla.client.admin import Admin, Partition, Topic
+from ottla.client.log_dirs import PlacedReplica
+from ottla.client.reassignments import Reassignment
+from ottla.operations.reassignment.balance import plan_drain, plan_factor, plan_fill
+from ottla.operations.reassignment.elections import ElectionFileError, parse_partitions
+from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
-    Throttles,
     check_plan,
     make_plan,
     parse_brokers,
     parse_plan,
     parse_topics,
     plan_text,
-    throttles,
 )
-from ottla.cli.reassignment.progress import MoveProgress, bar, move_progress
-from ottla.cli.reassignment.steps import FolderState, Progress, check_brokers, check_holders, check_known, progress
-from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, UsageError
-from ottla.client.admin import Admin, Partition, Topic
-from ottla.client.log_dirs import PlacedReplica
-from ottla.client.reassignments import Reassignment
+from ottla.operations.reassignment.progress import MoveProgress, move_progress
+from ottla.operations.reassignment.steps import (
+    FolderState,
+    Progress,
+    check_brokers,
+    check_holders,
+    check_known,
+    progress,
+)
+from ottla.operations.reassignment.throttles import Throttles, throttles
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

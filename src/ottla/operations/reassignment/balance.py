@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import INTERNAL_TOPICS, TopicPartition
-from ottla.cli.reassignment.plan import PlanError
+from ottla.operations.reassignment.plan import PlanError
 
 Rows = Mapping[TopicPartition, Sequence[int]]
 Racks = Mapping[int, str | None]

@@ -8,21 +8,13 @@ from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.reassignment.plan import Plan, PlanError, Throttles
 from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
-from ottla.client.configs import Resource, alter_configs
 from ottla.client.errors import ClientError, RefusedError, refusal
 from ottla.client.log_dirs import PlacedReplica, alter_replica_log_dirs, describe_log_dirs
 from ottla.client.reassignments import Reassignment
+from ottla.operations.reassignment.plan import Plan, PlanError
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-FOLDER_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-BROKER_KEYS = (LEADER_RATE, FOLLOWER_RATE, FOLDER_RATE)
-TOPIC_KEYS = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
 FOLDER_RETRY_MS = 100
 
 
@@ -119,39 +111,6 @@ def progress(
         else:
             found[partition] = Progress.DONE if list(now.get(partition, ())) == row else Progress.NOT_ASKED
     return found
-
-
-# ---- throttles
-
-
-def set_throttles(client: Client, wanted: Throttles, rate: int) -> None:
-    """Slow down copying between brokers, for the replicas that move."""
-    for topic in sorted({*wanted.leaders, *wanted.followers}):
-        values = {LEADER_REPLICAS: wanted.leaders.get(topic, ""), FOLLOWER_REPLICAS: wanted.followers.get(topic, "")}
-        alter_configs(client, Resource.TOPIC, topic, {key: value for key, value in values.items() if value}, ())
-    for broker in wanted.brokers:
-        alter_configs(client, Resource.BROKER, str(broker), {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}, ())
-
-
-def set_folder_throttle(client: Client, brokers: Collection[int], rate: int) -> None:
-    """Slow down copying between the folders of brokers."""
-    for broker in sorted(brokers):
-        alter_configs(client, Resource.BROKER, str(broker), {FOLDER_RATE: str(rate)}, ())
-
-
-def throttled_brokers(admin: Admin, plan: Plan) -> list[int]:
-    """On whom a throttle may have been left."""
-    return sorted({*admin.live_brokers(), *plan.brokers})
-
-
-def clear_broker_throttles(client: Client, brokers: Collection[int]) -> None:
-    for broker in sorted(brokers):
-        alter_configs(client, Resource.BROKER, str(broker), {}, BROKER_KEYS)
-
-
-def clear_topic_throttles(client: Client, topics: Collection[str]) -> None:
-    for topic in topics:
-        alter_configs(client, Resource.TOPIC, topic, {}, TOPIC_KEYS)
 
 
 # ---- folders

@@ -15,11 +15,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.cli.terminal import ToolError
+from ottla.base.placement import place_replicas
 from ottla.client.admin import Topic
 from ottla.client.log_dirs import PlacedReplica
-from ottla.client.reassignments import Reassignment
-from ottla.controller.decisions.placement import place_replicas
+from ottla.operations.errors import OperationError
 
 ANY_FOLDER = "any"
 VERSION = 1
@@ -29,7 +28,7 @@ WORD_LENGTH_MAX = 60
 Rows = Mapping[TopicPartition, Sequence[int]]
 
 
-class PlanError(ToolError):
+class PlanError(OperationError):
     """A plan that makes no sense, in Kafka's words."""
 
 
@@ -47,14 +46,6 @@ class Plan(NamedTuple):
     @property
     def topics(self) -> list[str]:
         return sorted({partition.topic for partition in self.replicas})
-
-
-class Throttles(NamedTuple):
-    """What has to be set so that moves are slowed down: brokers, and replicas by topic as Kafka's keys want them."""
-
-    brokers: list[int]
-    leaders: dict[str, str]
-    followers: dict[str, str]
 
 
 def parse_topics(text: str) -> list[str]:
@@ -228,28 +219,3 @@ def make_plan(
         for partition, row in zip(topic.partitions, rows, strict=True):
             plan[TopicPartition(topic.name, partition.number)] = list(row)
     return plan
-
-
-# ---- throttles
-
-
-def throttles(under_way: Mapping[TopicPartition, Reassignment], wanted: Rows, now: Rows) -> Throttles:
-    """Whom to slow down: replicas that are copied from, and those that are copied to, also of moves under way."""
-    sources: dict[TopicPartition, set[int]] = {}
-    targets: dict[TopicPartition, set[int]] = {}
-    for partition, move in under_way.items():
-        sources[partition] = set(move.replicas) - set(move.adding)
-        targets[partition] = set(move.adding)
-    for partition, row in wanted.items():
-        sources.setdefault(partition, set(now[partition]))
-        targets[partition] = set(row) - sources[partition]
-    brokers = {broker for row in (*sources.values(), *targets.values()) for broker in row}
-    return Throttles(sorted(brokers), by_topic(sources), by_topic(targets))
-
-
-def by_topic(rows: Mapping[TopicPartition, Collection[int]]) -> dict[str, str]:
-    """`0:1,0:2,1:3` for each topic: partition and broker, in the order of their letters as Kafka has it."""
-    words: dict[str, list[str]] = {}
-    for partition, brokers in rows.items():
-        words.setdefault(partition.topic, []).extend(f"{partition.partition}:{broker}" for broker in brokers)
-    return {topic: ",".join(sorted(found)) for topic, found in sorted(words.items())}

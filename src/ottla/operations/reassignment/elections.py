@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 
 from ottla.base.names import TopicPartition
-from ottla.cli.reassignment.plan import doubled, list_in, partition_in
-from ottla.cli.terminal import ToolError
+from ottla.operations.errors import OperationError
+from ottla.operations.reassignment.plan import doubled, list_in, partition_in
 
 
-class ElectionFileError(ToolError):
+class ElectionFileError(OperationError):
     """What is wrong with the file, in Kafka's words."""
 
 
