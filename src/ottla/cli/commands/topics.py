@@ -15,17 +15,15 @@ from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, confirm, is_terminal, shown
 from ottla.cli.topics.report import (
     Filter,
-    Moves,
     describe_lines,
     id_text,
-    is_under_replicated,
     overrides,
-    replication_factor,
     shown_partitions,
 )
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import Reassignment, moves_of
+from ottla.operations.topic_replicas import Moves, is_under_replicated, replication_factor
 
 EXAMPLES = """
 ottla topics create orders --partitions 3 --config retention.ms=86400000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ottla.cli.pipelines.fitting import Cell, FittingTable, Layout
 from ottla.cli.terminal import escape, say, warn
-from ottla.cli.top.figures import History
+from ottla.cli.top.history import History
 from ottla.cli.top.screen import duration, short
 from ottla.pipelines.running.progress import Snapshot
 from ottla.pipelines.running.progress_text import (

@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 
 from ottla.base.names import TopicPartition
-from ottla.cli.tables import size_text
 from ottla.cli.terminal import is_terminal
 from ottla.client.client import Client
 from ottla.client.reassignments import Reassignment, list_reassignments
 from ottla.operations.reassignment.progress import look
+from ottla.operations.sizes import size_text
 
 BAR_WIDTH = 32
 LOOK_SECONDS = 0.5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -15,14 +15,12 @@ from ottla.base.names import TopicPartition
 from ottla.cli.java.order import hash_map_order
 from ottla.client.admin import Partition, Topic
 from ottla.client.reassignments import Reassignment
+from ottla.operations.topic_replicas import Moves, is_under_replicated, min_isr, replication_factor
 
 if TYPE_CHECKING:
     from ottla.client.configs import Config
 
 
-Moves = Mapping[TopicPartition, Reassignment]
-
-MIN_ISR = "min.insync.replicas"
 NO_TOPIC_ID = UUID(int=0)
 _BASE64 = frozenset(string.ascii_letters + string.digits + "-_")
 
@@ -112,18 +110,6 @@ def shown_partitions(
     return [partition for partition in topic.partitions if is_shown(partition)]
 
 
-def is_under_replicated(name: str, partition: Partition, moves: Moves) -> bool:
-    """Whether replicas are missing that it should have by now: those that a move is about to add are not."""
-    return len(partition.isr) < _replica_count(name, partition, moves)
-
-
-def _replica_count(name: str, partition: Partition, moves: Moves) -> int:
-    move = moves.get(TopicPartition(name, partition.number))
-    if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
-        return len(partition.replicas)  # a move of which nothing is left has ended since it was asked for
-    return len(move.replicas) - len(move.adding)
-
-
 def overrides(settings: list[Config]) -> list[str]:
     """The settings that are not Kafka's defaults, as Kafka's tool lists them."""
     by_name = {config.name: config for config in settings}
@@ -133,18 +119,6 @@ def overrides(settings: list[Config]) -> list[str]:
 
 def has_overrides(settings: list[Config]) -> bool:
     return any(not config.is_default for config in settings)
-
-
-def min_isr(settings: list[Config]) -> int:
-    for config in settings:
-        if config.name == MIN_ISR and config.value is not None and config.value.isdecimal():
-            return int(config.value)
-    return 1
-
-
-def replication_factor(topic: Topic, moves: Moves | None = None) -> int:
-    """Without `moves` those count, too, that are yet to come."""
-    return _replica_count(topic.name, topic.partitions[0], moves or {}) if topic.partitions else 0
 
 
 def kafka_order(topics: Sequence[Topic]) -> list[Topic]:

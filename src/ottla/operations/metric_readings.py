@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 import time
 import urllib.error
@@ -14,7 +12,7 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from ottla.cli.terminal import ToolError
+from ottla.operations.errors import OperationError
 
 METRICS_PORT: Final = 9404
 DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
@@ -60,29 +58,19 @@ class Reading:
         return f"<Reading {len(self.samples)} names>"
 
 
-def add_metrics_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url", metavar="URL", help=f"the broker's metrics endpoint (default: ${VARIABLE} or {DEFAULT_URL})"
-    )
-
-
-def metrics_url_of(options: argparse.Namespace) -> str:
-    return options.url or os.environ.get(VARIABLE) or DEFAULT_URL
-
-
 def read_metrics(url: str) -> Reading:
     """What an ottla broker's endpoint tells now."""
     reading = parse_metrics(read_page(url), time.monotonic())
     if "ottla_info" not in reading.samples:
-        raise ToolError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
+        raise OperationError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
     return reading
 
 
 def read_page(url: str) -> str:
-    """Ask the endpoint; ToolError says what is in the way, and the cure. A password in the URL is never told."""
+    """Ask the endpoint; OperationError says what is in the way, and the cure. A password in the URL is never told."""
     scheme, separator, rest = url.rpartition("://")
     if not separator or scheme not in ("http", "https"):
-        raise ToolError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
+        raise OperationError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
     login, _, place = rest.rpartition("@")
     bare = f"{scheme}://{place}"
     address = bare.rstrip("/") if bare.rstrip("/").endswith(PATH) else bare.rstrip("/") + PATH
@@ -94,12 +82,14 @@ def read_page(url: str) -> str:
             return answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")  # type: ignore[no-any-return]
     except urllib.error.HTTPError as problem:
         if problem.code == HTTPStatus.UNAUTHORIZED:
-            raise ToolError(f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}") from None
-        raise ToolError(f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint") from None
+            raise OperationError(f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}") from None
+        raise OperationError(
+            f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint"
+        ) from None
     except (OSError, ValueError) as problem:
         cause = getattr(problem, "reason", problem)
         cause = getattr(cause, "strerror", None) or cause
-        raise ToolError(
+        raise OperationError(
             f"nobody answers at {address} ({str(cause).lower()}). `ottla up` opens a metrics endpoint by itself; any "
             "other broker needs ottla.metrics.port=9404 in its settings. Another address: --url URL"
         ) from None

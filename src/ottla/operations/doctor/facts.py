@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.transactions.hanging import OpenTransaction, SearchError, find_hanging
 from ottla.client.addresses import Address
 from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.client import Client
@@ -24,6 +23,7 @@ from ottla.client.offsets import list_offsets
 from ottla.client.reassignments import Reassignment, list_reassignments
 from ottla.client.versions import offered_versions
 from ottla.operations.group_lag import committed_lags
+from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
 from ottla.operations.lag import total_lag
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -1,15 +1,12 @@
-"""What `ottla top` shows: figures made from two readings of a broker's metrics. Pure."""
+"""What a broker does, in figures made from two readings of its metrics. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import Final, NamedTuple
 
-from ottla.cli.top.reading import Reading
+from ottla.operations.metric_readings import Reading
 
-HISTORY: Final = 60
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
 STATES: Final = {1: "starting", 2: "recovering", 3: "running", 6: "stopping"}
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
 REQUESTS: Final = "kafka_network_requestmetrics_"
@@ -63,24 +60,6 @@ class Figures(NamedTuple):
     disk_size_bytes: float
     by_topic: list[TopicLine]
     by_request: list[RequestLine]
-
-
-class History:
-    """The last values of a rate, for a sparkline."""
-
-    def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=HISTORY)
-
-    def add(self, value: float) -> None:
-        self._values.append(value)
-
-    def line(self, width: int) -> str:
-        values = list(self._values)[-width:]
-        largest = max(values, default=0.0) or 1.0
-        return "".join(BLOCKS[min(7, int(value / largest * 8))] for value in values).rjust(width)
-
-    def __repr__(self) -> str:
-        return f"<History of {len(self._values)}>"
 
 
 def figures(before: Reading, now: Reading, now_s: float) -> Figures:

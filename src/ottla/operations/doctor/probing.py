@@ -10,12 +10,12 @@ import ssl
 from collections.abc import Mapping
 
 from ottla.base.errors import Error
-from ottla.cli.doctor.findings import Finding, Severity, login_failure
-from ottla.cli.doctor.logins import LOGIN_CASE, MECHANISM
 from ottla.client.addresses import Address, parse_bootstrap
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError
 from ottla.client.versions import offered_versions
+from ottla.operations.doctor.findings import Finding, Severity, login_failure
+from ottla.operations.doctor.logins import LOGIN_CASE, MECHANISM
 from ottla.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.security.client_protocol import client_protocol
 from ottla.security.sasl.client_logins import mechanism_of

@@ -7,15 +7,15 @@ is seen in its answer to the heartbeat of a member that it does not have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.security import Operation
-from ottla.cli.acls.explaining import quoted
-from ottla.cli.doctor.findings import Finding, Severity
 from ottla.client.client import Client
 from ottla.client.coordinators import KeyType, ask_coordinator
 from ottla.client.errors import RETRIABLE, ClientError, error_of, refusal
+from ottla.operations.doctor.findings import Finding, Severity
 from ottla.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -75,9 +75,9 @@ def _group_problem(client: Client, name: str) -> ClientError | None:
 def topic_findings(rights: Sequence[TopicRights], principal: str | None, *, are_named: bool) -> Iterator[Finding]:
     """`are_named`: somebody has asked for just these."""
     for topic in rights:
-        who, name = principal or THIS_LOGIN, quoted(topic.name)
+        who, name = principal or THIS_LOGIN, quote(topic.name)
         grant = (
-            f"ottla acls add --allow {quoted(principal or SOMEBODY)} --producer --topic {name} lets it write, "
+            f"ottla acls add --allow {quote(principal or SOMEBODY)} --producer --topic {name} lets it write, "
             "--consumer --group GROUP read; ottla acls explain names the rule that decides"
         )
         if topic.error is Error.TOPIC_AUTHORIZATION_FAILED:
@@ -126,7 +126,7 @@ def group_findings(rights: Sequence[GroupRights], principal: str | None) -> Iter
                 FORBIDDEN,
                 f"{principal or THIS_LOGIN} may not read as group {group.name}: its consumers get no partitions",
                 "no rule allows it to READ the group, or one denies it",
-                f"ottla acls add --allow {quoted(principal or SOMEBODY)} --operation read --group {quoted(group.name)}",
+                f"ottla acls add --allow {quote(principal or SOMEBODY)} --operation read --group {quote(group.name)}",
             )
         else:
             yield Finding(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ottla.cli.doctor import cluster, inside
-from ottla.cli.doctor.facts import Facts
-from ottla.cli.doctor.findings import Finding, Severity
+from ottla.operations.doctor import cluster, inside
+from ottla.operations.doctor.facts import Facts
+from ottla.operations.doctor.findings import Finding, Severity
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     cluster.check_controller,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ottla.base.errors import Error
-from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.facts import BROKER_TOPICS, Facts
-from ottla.cli.doctor.findings import Finding, Severity, known, some
-from ottla.cli.tables import size_text
-from ottla.cli.topics.report import min_isr, replication_factor
 from ottla.client.admin import Topic
+from ottla.operations.doctor.cases import CASES
+from ottla.operations.doctor.facts import BROKER_TOPICS, Facts
+from ottla.operations.doctor.findings import Finding, Severity, known, some
+from ottla.operations.sizes import size_text
+from ottla.operations.topic_replicas import min_isr, replication_factor
 
 FREE_SHARE_MIN, FREE_SHARE_LOW = 0.05, 0.15
 LAG_MAX = 10_000

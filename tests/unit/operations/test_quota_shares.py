@@ -2,9 +2,9 @@
 
 import pytest
 
-from ottla.cli.quotas.report import command, suggested_words, top_rows, top_screen
-from ottla.cli.quotas.shares import Share, Suggestion, is_observing, rounded_up, shares_of, suggestions
-from ottla.cli.top.reading import Reading, parse_metrics
+from ottla.cli.quotas.report import suggested_words, top_rows, top_screen
+from ottla.operations.metric_readings import Reading, parse_metrics
+from ottla.operations.quota_shares import Share, Suggestion, command, is_observing, rounded_up, shares_of, suggestions
 
 ALICE = 'key="producer_byte_rate",user="alice",client_id="",rule="user=alice"'
 TOPIC = 'key="consumer_byte_rate",user="",client_id="",rule="topic=orders"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.cli.doctor.logins import HINTS
+from ottla.operations.doctor.logins import HINTS
 
 
 class Case(NamedTuple):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final, NamedTuple
 
-from ottla.cli.top.reading import Reading
+from ottla.client.quota_words import number_text
+from ottla.operations.metric_readings import Reading
 from ottla.quotas.entities import FRACTIONAL
 
 PREFIX: Final = "ottla_quota_"
@@ -137,6 +139,16 @@ def suggestions(shares: Iterable[Share], headroom: float, by: str = PAIR) -> lis
         )
         for (user, client_id), by_key in sorted(seen.items())
     ]
+
+
+def command(suggestion: Suggestion) -> str:
+    """The command that sets what is suggested."""
+    words = ["ottla quotas set"]
+    if suggestion.user:
+        words.append(f"--user {quote(suggestion.user)}")
+    if suggestion.client_id:
+        words.append(f"--client {quote(suggestion.client_id)}")
+    return " ".join([*words, *(f"{key}={number_text(limit)}" for key, limit in suggestion.limits.items())])
 
 
 def _place(share: Share, by: str) -> tuple[str, str] | None:

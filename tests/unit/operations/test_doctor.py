@@ -13,17 +13,7 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.base.security import Operation
 from ottla.cli.commands import doctor
-from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.checks import diagnose
-from ottla.cli.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
-from ottla.cli.doctor.findings import Finding, Severity, some
-from ottla.cli.doctor.held_up import check_held_up
-from ottla.cli.doctor.logins import login_fault
-from ottla.cli.doctor.logs import signs_in
-from ottla.cli.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
 from ottla.cli.doctor.store import StoreFacts, compare_store
-from ottla.cli.quotas.shares import Share
-from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.addresses import Address
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
@@ -31,6 +21,16 @@ from ottla.client.errors import refusal
 from ottla.client.groups import Group, Member
 from ottla.client.log_dirs import Folder
 from ottla.client.reassignments import Reassignment
+from ottla.operations.doctor.cases import CASES
+from ottla.operations.doctor.checks import diagnose
+from ottla.operations.doctor.facts import Asking, BrokerFacts, Facts, GroupFacts
+from ottla.operations.doctor.findings import Finding, Severity, some
+from ottla.operations.doctor.held_up import check_held_up
+from ottla.operations.doctor.logins import login_fault
+from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.rights import GroupRights, TopicRights, group_findings, topic_findings
+from ottla.operations.hanging_transactions import OpenTransaction
+from ottla.operations.quota_shares import Share
 from ottla.protocol.messages.transactions import ProducerState
 
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ottla.cli.doctor.cases import CASES
+from ottla.operations.doctor.cases import CASES
 
 LINE_LENGTH_MAX = 300
 SHRUNK = "F3"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ottla.cli.doctor.facts import Facts
-from ottla.cli.doctor.findings import Finding, Severity, some
-from ottla.cli.quotas.report import command
-from ottla.cli.quotas.shares import Share, Suggestion
 from ottla.client.quota_words import number_text
+from ottla.operations.doctor.facts import Facts
+from ottla.operations.doctor.findings import Finding, Severity, some
+from ottla.operations.quota_shares import Share, Suggestion, command
 from ottla.quotas.entities import CONSUMER_BYTES, CONSUMER_MESSAGES, REQUEST_SHARE
 
 HELD_SHARE_MIN: Final = 0.05  # of the time: less is nobody's reason to be behind

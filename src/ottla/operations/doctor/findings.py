@@ -7,8 +7,8 @@ from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.logins import LOGIN_CASE, login_fault
+from ottla.operations.doctor.cases import CASES
+from ottla.operations.doctor.logins import LOGIN_CASE, login_fault
 
 NAMES_MAX = 5  # that a finding names before it says how many more there are
 

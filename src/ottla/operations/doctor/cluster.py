@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ottla.cli.doctor.facts import BROKER_TOPICS, Facts
-from ottla.cli.doctor.findings import Finding, Severity, brokers_text, is_local, known, some
-from ottla.cli.topics.report import min_isr
+from ottla.operations.doctor.facts import BROKER_TOPICS, Facts
+from ottla.operations.doctor.findings import Finding, Severity, brokers_text, is_local, known, some
+from ottla.operations.topic_replicas import min_isr
 
 IMBALANCE_PERCENTAGE_MAX = 10
 SLOW_MS, SLOW_MS_MAX = 100.0, 1000.0
