@@ -9,17 +9,12 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition, topic_name_problem
+from ottla.base.topic_ids import id_text
 from ottla.cli.arguments import Parser, add_connection, positive
 from ottla.cli.client_settings import client_of, parse_pairs
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, confirm, is_terminal, shown
-from ottla.cli.topics.report import (
-    Filter,
-    describe_lines,
-    id_text,
-    overrides,
-    shown_partitions,
-)
+from ottla.cli.topics.report import Filter, describe_lines, overrides, shown_partitions
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import Reassignment, moves_of

@@ -5,13 +5,12 @@ Pure: everything comes in as values and goes out as lines.
 
 from __future__ import annotations
 
-import base64
-import string
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
+from ottla.base.topic_ids import id_text
 from ottla.cli.java.order import hash_map_order
 from ottla.client.admin import Partition, Topic
 from ottla.client.reassignments import Reassignment
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 NO_TOPIC_ID = UUID(int=0)
-_BASE64 = frozenset(string.ascii_letters + string.digits + "-_")
 
 
 class Filter(NamedTuple):
@@ -125,30 +123,6 @@ def kafka_order(topics: Sequence[Topic]) -> list[Topic]:
     """The topics in the order in which Kafka's tool prints them."""
     by_name = {topic.name: topic for topic in topics}
     return [by_name[name] for name in hash_map_order(by_name, capacity=len(by_name))]
-
-
-def id_text(topic_id: UUID) -> str:
-    """A topic id as Kafka writes it: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def parse_id(text: str) -> UUID:
-    """The reverse; raises ValueError with Kafka's sentence."""
-    if len(text) > 24:
-        raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID")
-    for letter in text.rstrip("="):
-        if letter not in _BASE64:
-            raise ValueError(f"Illegal base64 character {ord(letter):x}")
-    try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raise ValueError(f"Input string `{text}` is not a base64-encoded UUID") from None
-    if len(data) != 16:
-        raise ValueError(
-            f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes "
-            "of a base64-encoded UUID"
-        )
-    return UUID(bytes=data)
 
 
 def _brokers(ids: list[int] | None) -> str:

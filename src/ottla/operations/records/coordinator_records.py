@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.cli.topics.report import id_text
+from ottla.base.topic_ids import id_text
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.layout import fields_in
 from ottla.protocol.messages import consumer_protocol

@@ -1,4 +1,4 @@
-"""How `kafka-dump-log.sh` shows keys and values: Kafka's decoder classes and the decoders of internal topics."""
+"""Keys and values as `kafka-dump-log.sh` shows them: by Kafka's decoder classes, and records of internal topics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ottla.cli.records.coordinator_records import (
+from ottla.operations.errors import OperationError
+from ottla.operations.records.coordinator_records import (
     TRANSACTION_RECORDS,
     Kinds,
     UnknownRecordError,
@@ -14,8 +15,7 @@ from ottla.cli.records.coordinator_records import (
     read_record,
     with_readable_members,
 )
-from ottla.cli.records.deserializers import DeserializationError, deserializer
-from ottla.cli.terminal import ToolError
+from ottla.operations.records.deserializers import DeserializationError, deserializer
 from ottla.protocol.codec import ProtocolError
 from ottla.protocol.messages.group_records import GROUP_RECORDS
 from ottla.protocol.records import Record
@@ -57,7 +57,7 @@ def by_class(key_class: str, value_class: str) -> Decoder:
 def decode_internal(kinds: Kinds, record: Record) -> Shown:
     """A record of a coordinator's topic as JSON."""
     if record.key is None:
-        raise ToolError(
+        raise OperationError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "
             "(message had a missing key)"
         )
@@ -84,12 +84,12 @@ def _field(name: str) -> Field:
     simple = name.rpartition(".")[2]
     found = deserializer(DECODERS.get(simple, simple.removesuffix("Decoder")))
     if found is None:
-        raise ToolError(f"the decoder {name} is not known: there are {', '.join(DECODERS)}")
+        raise OperationError(f"the decoder {name} is not known: there are {', '.join(DECODERS)}")
 
     def field(data: bytes) -> str:
         try:
             return found(data).decode("utf-8", "replace")
         except DeserializationError as problem:
-            raise ToolError(str(problem)) from None
+            raise OperationError(str(problem)) from None
 
     return field

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from ottla.cli.records.deserializers import DeserializationError, Deserializer, deserializer
+from ottla.operations.records.deserializers import DeserializationError, Deserializer, deserializer
 
 NAMES = ("string", "short", "int", "long", "float", "double", "boolean", "uuid", "bytes", "hex", "base64", "json")
 HELP = f"{', '.join(NAMES)} or struct:name=type,..."

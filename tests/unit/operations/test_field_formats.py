@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.records.deserializers import DeserializationError
-from ottla.cli.records.field_formats import NAMES, FieldError, make_format
+from ottla.operations.records.deserializers import DeserializationError
+from ottla.operations.records.field_formats import NAMES, FieldError, make_format
 
 UUID_TEXT = "12345678-1234-5678-1234-567812345678"
 EXAMPLES: dict[str, tuple[str, bytes, Any]] = {

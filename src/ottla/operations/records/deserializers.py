@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla.cli.java.numbers import java_float
+from ottla.operations.records.java_numbers import java_float
 
 Deserializer = Callable[[bytes], bytes]
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ottla.cli.records.deserializers import DeserializationError, deserializer
+from ottla.operations.records.deserializers import DeserializationError, deserializer
 
 PACKAGE = "org.apache.kafka.common.serialization."
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ottla.cli.java.numbers import java_float, parse_double
+from ottla.operations.records.java_numbers import java_float, parse_double
 
 
 @pytest.mark.parametrize(
