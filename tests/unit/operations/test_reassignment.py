@@ -27,6 +27,7 @@ from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
     check_plan,
+    fits,
     make_plan,
     parse_brokers,
     parse_plan,
@@ -249,6 +250,17 @@ def test_topics_are_spread_over_brokers_and_racks() -> None:
         make_plan([topic("a", [1, 2])], [1, 2, 3], {1: "x", 2: None, 3: "x"}, Random(5))
     with pytest.raises(KafkaError):
         make_plan([topic("a", [1, 2])], [1], {}, Random(5))
+
+
+def test_a_topic_that_fits_is_left_where_it_is() -> None:
+    assert fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 2)
+    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 3), "too few replicas"
+    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2], 2), "a broker that it should not lie on"
+    assert not fits(topic("a", [1, 2], [1, 2], [1, 2]), [1, 2, 3], 2), "a broker that has nothing of it"
+    assert not fits(topic("a", [1, 2], [1, 3], [3, 2]), [1, 2, 3], 2), "a broker that leads too much of it"
+    plan = make_plan([topic("a", [1, 2], [1, 2], [1, 2])], [1, 2, 3], {}, Random(5), 3)
+    assert fits(topic("a", *plan.values()), [1, 2, 3], 3)
+    assert {frozenset(row) for row in plan.values()} == {frozenset({1, 2, 3})}
 
 
 ROWS = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(12)}
