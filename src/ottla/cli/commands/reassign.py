@@ -17,6 +17,7 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, 
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
+from ottla.client.errors import RefusedError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
 from ottla.operations.reassignment.balance import plan_drain, plan_factor, plan_fill
 from ottla.operations.reassignment.plan import (
@@ -28,10 +29,12 @@ from ottla.operations.reassignment.plan import (
     parse_plan,
     parse_topics,
     plan_text,
+    waves,
 )
 from ottla.operations.reassignment.progress import look
 from ottla.operations.reassignment.steps import (
     Progress,
+    Start,
     begin,
     check_brokers,
     check_holders,
@@ -114,6 +117,9 @@ def _parser() -> Parser:
     execute.add_argument("--additional", action="store_true", help="although other moves are under way")
     execute.add_argument("--rollback", metavar="FILE", help="write to this file how it is now")
     execute.add_argument("--wait", action="store_true", help="until everything is moved, then take the throttle away")
+    execute.add_argument(
+        "--at-once", type=positive, metavar="N", help="with --wait: at most so many copies a broker at a time"
+    )
     execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
     execute.add_argument("--disallow-replication-factor-change", action="store_true", help="refuse other numbers")
     execute.set_defaults(action=_execute)
@@ -211,6 +217,8 @@ def _read(path: str) -> str:
 
 
 def _execute(client: Client, options: argparse.Namespace) -> int:
+    if options.at_once is not None and not options.wait:
+        raise UsageError("--at-once needs --wait: the next part is begun when the one before is done")
     plan = _read_plan(options.plan)
     start = prepare(client, plan, is_additional=options.additional)
     if options.rollback is not None:
@@ -219,20 +227,29 @@ def _execute(client: Client, options: argparse.Namespace) -> int:
     if options.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.folders}
         set_folder_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
-    may_change = not options.disallow_replication_factor_change
-    refused = begin(client, plan, start, options.throttle, may_change_factor=may_change)
-    for partition, problem in sorted(refused.items()):
-        warn(f"{partition}: {problem}")
-    begun = set(plan.replicas) - set(refused)
-    print(f"Moving {_count(len(begun), 'partition')}.")
+    parts = [plan.replicas] if options.at_once is None else waves(plan.replicas, start.now, options.at_once)
+    refused: dict[TopicPartition, RefusedError] = {}
+    for part in parts:
+        refused |= _begin(client, plan._replace(replicas=part), start, options)
+        if options.wait and part is not parts[-1]:
+            wait_for_moves(client, set(part) - set(refused))
     if plan.folders:
         move_folders(client, plan.folders, options.timeout, lambda replica: say(f"{replica} changes its folder."))
     if options.wait:
-        wait_for_moves(client, begun)
+        wait_for_moves(client, set(plan.replicas) - set(refused))
         return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
     if options.throttle is not None:
         print("The throttle stays until you run: ottla reassign verify")
     return EXIT_FAILED if refused else 0
+
+
+def _begin(client: Client, plan: Plan, start: Start, options: argparse.Namespace) -> dict[TopicPartition, RefusedError]:
+    may_change = not options.disallow_replication_factor_change
+    refused = begin(client, plan, start, options.throttle, may_change_factor=may_change)
+    for partition, problem in sorted(refused.items()):
+        warn(f"{partition}: {problem}")
+    print(f"Moving {_count(len(plan.replicas) - len(refused), 'partition')}.")
+    return refused
 
 
 def _verify(client: Client, options: argparse.Namespace) -> int:

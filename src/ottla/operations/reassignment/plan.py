@@ -184,6 +184,32 @@ def plan_text(rows: Rows, folders: Mapping[PlacedReplica, str]) -> str:
 # ---- making a plan
 
 
+def waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
+    """The same plan in parts: in none of them has a broker more than so many copies to make or to serve.
+
+    A copy is served by the leader, which is mostly the first replica. A partition that alone is more than that is moved
+    all the same.
+    """
+    parts: list[dict[TopicPartition, list[int]]] = []
+    busy: list[Counter[int]] = []
+    full: Counter[int] = Counter()  # so many parts, from the first one on, have no place for a broker
+    for partition, row in sorted(wanted.items()):
+        copies = Counter(set(row) - set(now[partition]))
+        copies.update(dict.fromkeys(now[partition][:1], len(copies)) if copies else {})
+        place = max((full[broker] for broker in copies), default=0)
+        while place < len(parts) and any(busy[place][broker] + count > copies_max for broker, count in copies.items()):
+            place += 1
+        if place == len(parts):
+            parts.append({})
+            busy.append(Counter())
+        parts[place][partition] = list(row)
+        busy[place].update(copies)
+        for broker in copies:
+            while full[broker] < len(parts) and busy[full[broker]][broker] >= copies_max:
+                full[broker] += 1
+    return parts
+
+
 def parse_brokers(text: str) -> list[int]:
     brokers = []
     for part in text.split(","):
