@@ -22,8 +22,8 @@ from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 
 NAMES_VERSION = 12  # the last version of Fetch that names topics; later ones have ids
 PARTITIONS_PER_FETCH = 64
-PARTITION_BYTES_MAX = 16 << 10  # a larger batch comes when its partition stands first
-FETCH_BYTES_MAX = 2 << 20
+PARTITION_BYTES_MAX = 64 << 10  # a larger batch comes when its partition stands first
+FETCH_BYTES_MAX = 4 << 20
 ROUNDS_MAX = 8
 TOO_FAR = refusal(Error.UNKNOWN_SERVER_ERROR, "no record was found behind many markers of transactions")
 
