@@ -13,7 +13,6 @@ from ottla.client.errors import RefusedError
 from ottla.client.groups import Committed, Group, Member, committed_offsets, committed_offsets_of
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 from ottla.operations.lag import PartitionLag, seconds_behind
-from ottla.operations.record_times import record_times
 
 Lags = dict[TopicPartition, PartitionLag]
 
@@ -74,6 +73,8 @@ def with_seconds(client: Client, lags: Mapping[TopicPartition, PartitionLag], no
 
     Costs a broker one record batch for each partition that is behind: for pages and alerts, not for every commit.
     """
+    from ottla.operations.record_times import record_times  # noqa: PLC0415 (start-up of tools that need no time)
+
     starts, _ = list_offsets(client, lags, EARLIEST) if lags else ({}, {})
     started = {
         place: lag._replace(start=starts[place].offset if place in starts else lag.start) for place, lag in lags.items()

@@ -13,6 +13,7 @@ from ottla.client.errors import refusal
 from ottla.client.groups import Committed
 from ottla.client.offsets import EARLIEST, LATEST, Found
 from ottla.operations import group_lag
+from ottla.operations import record_times as module
 from ottla.operations.group_lag import committed_lags, with_seconds
 from ottla.operations.lag import PartitionLag
 
@@ -41,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return {name: offsets.get(name, refusal(Error.GROUP_AUTHORIZATION_FAILED)) for name in groups}
 
     monkeypatch.setattr(group_lag, "list_offsets", list_offsets)
-    monkeypatch.setattr(group_lag, "record_times", record_times)
+    monkeypatch.setattr(module, "record_times", record_times)
     monkeypatch.setattr(group_lag, "committed_offsets_of", committed_offsets_of)
     return found
 
@@ -66,7 +67,7 @@ def test_only_records_that_wait_are_fetched_from_where_the_log_begins(asked: lis
 
 
 def test_only_markers_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_lag, "record_times", lambda _client, offsets: (dict.fromkeys(offsets), {}))
+    monkeypatch.setattr(module, "record_times", lambda _client, offsets: (dict.fromkeys(offsets), {}))
     found = with_seconds(None, {A: PartitionLag(9, 10)}, NOW_MS)  # type: ignore[arg-type]
     assert (found[A].records, found[A].seconds) == (1, 0.0)
 
