@@ -21,10 +21,8 @@ from ottla.cli.groups.actions import (
     say_error,
     say_lines,
 )
-from ottla.cli.groups.offsets import partition_rows
 from ottla.cli.groups.regex_check import regex_problem
 from ottla.cli.groups.report import list_lines, member_lines, offset_lines, state_lines, state_problem
-from ottla.cli.groups.reset import SCENARIOS, WrongPlaceError
 from ottla.cli.java.errors import java_text, wrapped_refusals
 from ottla.cli.java.options import (
     BOOTSTRAP,
@@ -41,6 +39,9 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.groups import DEAD, Group, describe_groups
+from ottla.operations.errors import OperationError
+from ottla.operations.group_lag import group_partitions
+from ottla.operations.resets import SCENARIOS, WrongPlaceError
 
 TOOL = "kafka-consumer-groups.sh"
 SUMMARY = "List, describe and delete consumer groups, and set their offsets."
@@ -113,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     except ClientError as problem:
         _failed(str(problem))
         return EXIT_FAILED
-    except ToolError as problem:
+    except OperationError as problem:
         return _failed(str(problem))
 
 
@@ -208,7 +209,7 @@ def _describe(client: Client, options: KafkaOptions) -> None:
 
 def _show_offsets(client: Client, group: Group, is_verbose: bool) -> None:
     with wrapped_refusals():
-        rows = partition_rows(client, group)
+        rows = group_partitions(client, group)
     if _is_alive(group) and rows:
         say_lines(offset_lines(rows, is_verbose))
 
