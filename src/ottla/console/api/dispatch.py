@@ -20,6 +20,7 @@ from ottla.console.api.errors import ApiError
 from ottla.console.api.routing import DELETE, GET, Route, Table
 from ottla.console.people import rights
 from ottla.console.store import Entry, Tables
+from ottla.operations.errors import OperationError, WrongInputError
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -142,6 +143,10 @@ async def _run(call: Call) -> object:
         return await call.route.handler(call)
     except ClientError as problem:
         raise errors.of_cluster(problem) from None
+    except WrongInputError as problem:
+        raise errors.bad_request(str(problem)) from None
+    except OperationError as problem:
+        raise ApiError(409, "NOT_POSSIBLE", str(problem)) from None
 
 
 async def read_body(request: Request, route: Route) -> Any:
