@@ -29,6 +29,7 @@ class Console:
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
         self.news = asyncio.Event()
+        self.is_stopping = False
 
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
@@ -71,6 +72,10 @@ class Console:
         """Something is new: wake the streams."""
         self.news.set()
         self.news = asyncio.Event()
+
+    def end_streams(self) -> None:
+        self.is_stopping = True
+        self.tell()
 
     def stop(self) -> None:
         for cluster in self.clusters.values():

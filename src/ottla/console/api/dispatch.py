@@ -73,12 +73,12 @@ class Dispatcher:
         if route.needs is None:
             return
         cluster = parameters.get("cluster")
-        name = next((parameters[key] for key in NAMED if key in parameters), None)
-        is_allowed = rights.may(caller.grants, route.needs, cluster, name)
+        names = [parameters[key] for key in NAMED if key in parameters]
+        is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names or [None])
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
         if is_allowed and route.reads_messages:
-            is_allowed = rights.may_read_messages(caller.grants, cluster or "", name or "")
+            is_allowed = rights.may_read_messages(caller.grants, cluster or "", parameters["topic"])
         if not caller.grants:
             raise self.console.signing_in.refusal()
         if not is_allowed:
@@ -120,6 +120,8 @@ class Dispatcher:
     async def _note(self, call: Call, outcome: str) -> None:
         action = f"{call.route.method} {call.route.path}"
         path = call.request.url.path
+        if not call.route.is_change:
+            return
         for note in call.notes or ([] if call.route.needs is None else [Note(path)]):
             entry = Entry(
                 self.console.clock.now_ms(),

@@ -1,8 +1,7 @@
-"""Where a group goes on reading: a plan first, which changes nothing; then exactly that plan, unless the group has moved."""
+"""Where a group goes on reading: a plan first, which changes nothing; then exactly that, unless the group has moved."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -142,7 +141,7 @@ def _scenario(body: PlanBody, group_id: str, now_ms: int) -> Scenario:
 
 
 def _rows(found: ResetPlan, committed: dict[TopicPartition, int]) -> list[PlanRow]:
-    late: Sequence[TopicPartition] = found.late
+    late = set(found.late)
     return [
         PlanRow(
             place.topic,

@@ -134,6 +134,7 @@ ROUTES = [
         "where a reset would lead",
         group_offsets.PlanAnswer,
         group_offsets.PlanBody,
+        is_change=False,
     ),
     Route(
         POST,
