@@ -81,11 +81,11 @@ class HistoryAnswer(msgspec.Struct, frozen=True):
     backlog: list[float]
 
 
-async def list_brokers(call: Call) -> BrokerList:
+def list_brokers(call: Call) -> BrokerList:
     return BrokerList(broker_rows(call.snapshot))
 
 
-async def show_broker(call: Call) -> BrokerAnswer:
+def show_broker(call: Call) -> BrokerAnswer:
     row = _row_of(call)
     folders = [
         FolderRow(
@@ -106,7 +106,7 @@ async def list_settings(call: Call) -> SettingList:
     return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
 
 
-async def overview(call: Call) -> Overview:
+def overview(call: Call) -> Overview:
     snapshot = call.snapshot
     topics = [topic for topic in snapshot.topics.values() if call.sees(topic.name)]
     partitions = [partition for topic in topics for partition in topic.partitions]

@@ -119,7 +119,7 @@ class Outcomes(msgspec.Struct, frozen=True):
     results: list[Outcome]
 
 
-async def list_topics(call: Call) -> TopicList:
+def list_topics(call: Call) -> TopicList:
     snapshot = call.snapshot
     readers = readers_of(snapshot)
     return TopicList(
@@ -131,7 +131,7 @@ async def list_topics(call: Call) -> TopicList:
     )
 
 
-async def show_topic(call: Call) -> TopicAnswer:
+def show_topic(call: Call) -> TopicAnswer:
     topic, snapshot = call.topic(), call.snapshot
     names = sorted(name for name in readers_of(snapshot)[topic.name] if call.sees(name))
     return TopicAnswer(
