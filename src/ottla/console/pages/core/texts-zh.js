@@ -289,4 +289,5 @@ export const chinese = {
   "minutes": "分钟",
   "{0} goes on from there": "{0} 将从那里继续",
   "{0} is not in the log": "{0} 不在日志内",
+  "Collecting: the first points come in half a minute": "正在收集：半分钟后出现首批数据",
 };

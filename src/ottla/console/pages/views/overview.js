@@ -26,6 +26,8 @@ function Attention({ data, cluster }) {
   return items.map(([kind, words, link]) => html`<${Note} key=${words} kind=${kind}>${words} <${Link} to=${link}>${t("Show")}</${Link}></${Note}>`);
 }
 
+const Waiting = () => html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first points come in half a minute")}</div>`;
+
 function Traffic({ cluster }) {
   const [hours, setHours] = useQuery("hours", "1");
   const { data } = useLive(`${path`/api/clusters/${cluster}/history`}?hours=${encodeURIComponent(hours)}`, ["commits"], cluster);
@@ -37,11 +39,11 @@ function Traffic({ cluster }) {
         <label><span class="hidden-text">${t("Period")}</span><select value=${hours} onChange=${(event) => setHours(event.target.value)}>
           ${HOURS.map((each) => html`<option key=${each} value=${each} selected=${each === hours}>${t("{0} h", each)}</option>`)}
         </select></label></h2>
-      ${traffic ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : null}
+      ${traffic?.[0].length > 1 ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : html`<${Waiting} />`}
     </div>
     <div class="card">
       <h2>${t("Backlog of all groups")}</h2>
-      ${backlog ? html`<${Plot} label=${t("Backlog of all groups")} columns=${backlog} series=${[{ title: t("records"), colour: "--plot-3" }]} />` : null}
+      ${backlog?.[0].length > 1 ? html`<${Plot} label=${t("Backlog of all groups")} columns=${backlog} series=${[{ title: t("records"), colour: "--plot-3" }]} />` : html`<${Waiting} />`}
     </div>
   </section>`;
 }
@@ -76,7 +78,7 @@ export default function Overview({ cluster }) {
             <${Figure} label=${t("On disk")} value=${bytes(data.size_bytes)} />
           </div>
           <${Traffic} cluster=${cluster} />
-          <section class="cards">
+          <section class="cards four">
             <div class="card">
               <h2>${t("Brokers")} <${Link} to=${path`/c/${cluster}/brokers`}>${t("All")}</${Link}></h2>
               <ul class="list">${data.brokers.slice(0, 8).map((broker) => html`<li key=${broker.broker}>
