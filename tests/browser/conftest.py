@@ -13,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from conftest import ottla_command
+from ottla.client.admin import Admin
+from ottla.client.client import Client
 
 CHROMIUM = "/usr/bin/chromium"
 READY = re.compile(r"^ottla console ready on (\S+)$", re.MULTILINE)
@@ -96,3 +98,25 @@ def page(browser: Browser) -> Iterator[Page]:
     yield page
     context.close()
     assert problems == []
+
+
+@pytest.fixture(scope="module")
+def console(make_console: MakeConsole, bootstrap: str) -> ConsoleProcess:
+    return make_console("--bootstrap-server", bootstrap)
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[Client]:
+    with Client(bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: Client) -> str:
+    """A topic with three partitions and some records in the first one."""
+    from browser.outside import new_name, produce  # noqa: PLC0415 (it knows this file)
+
+    name = new_name("topic")
+    Admin(client).create_topic(name, partitions=3, replication_factor=1)
+    produce(client, name, 10)
+    return name
