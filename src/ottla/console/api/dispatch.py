@@ -76,7 +76,7 @@ class Dispatcher:
         if route.needs is None:
             return
         cluster = parameters.get("cluster")
-        names = [parameters[key] for key in NAMED if key in parameters]
+        names: list[str | None] = [parameters[key] for key in NAMED if key in parameters]
         is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names or [None])
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
