@@ -2,8 +2,10 @@
 
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.operations.lag import PartitionLag
 
-def lag(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+
+def lag(bootstrap: str, group: str, topic: str) -> dict[int, int | None]:
     """Messages that the group has not read, for each partition. It only looks: it does not join the group."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
@@ -13,6 +15,7 @@ def lag(bootstrap: str, group: str, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def behind(consumer: Consumer, committed: TopicPartition) -> int:
+def behind(consumer: Consumer, committed: TopicPartition) -> int | None:
     start, end = consumer.get_watermark_offsets(committed)
-    return end - max(committed.offset, start)  # without a commit the offset is negative: all of it is to be read
+    place = committed.offset if committed.offset >= 0 else start  # without a commit all of it is to be read
+    return PartitionLag(place, end, start).records

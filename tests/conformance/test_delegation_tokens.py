@@ -20,8 +20,8 @@ from ottla.base.properties import read_properties
 from ottla.client.admin import Admin
 from ottla.client.opening import open_client
 from ottla.client.tokens import KnownToken, create_token, describe_tokens
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.reading import read_range
 from ottla.testing.broker import Broker

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from conformance.kerberos_realm import SERVICE, living_in, noted, settings
+from ottla.operations.fetching import Range
 from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.reading import read_range
 from ottla.testing.broker import Broker

@@ -29,11 +29,11 @@ from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram
+from ottla.operations.fetching import Range
 from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
 from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import read_options
 from ottla.pipelines.source.reading import read_range
 from ottla.security.sasl.client_logins import client_login

@@ -417,6 +417,32 @@ def test_groups_are_shown_and_moved_under_our_own_name(bootstrap: str, scene: Sc
 
 
 @pytest.mark.usefixtures("open_transaction")
+def test_time_behind_is_the_age_of_the_first_record_that_was_not_read(
+    bootstrap: str, topic_names: Callable[[], str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", bootstrap)
+    topic = topic_names()
+    assert run_here("ottla", "topics", "create", topic, "--partitions", "3").code == 0
+    now_ms = int(time.time() * 1000)
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "gzip", "linger.ms": 100})
+    for age_ms in (7_200_000, 3_600_000, 60_000):
+        producer.produce(topic, b"old", partition=0, timestamp=now_ms - age_ms)
+    producer.produce(topic, b"read", partition=1, timestamp=now_ms - 60_000)
+    producer.flush()
+    transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    transactional.init_transactions()
+    transactional.begin_transaction()
+    transactional.produce(topic, b"read", partition=2)
+    transactional.commit_transaction()
+    commit(bootstrap, topic, {(topic, 0): 1, (topic, 1): 1, (topic, 2): 1})
+    shown = run_here("ottla", "groups", "describe", topic, "--time")
+    first, second, third = (line.split("\t")[2:] for line in shown.out.splitlines())
+    assert first[:5] == ["0", "1", "0", "3", "2"]
+    assert 3_600 <= float(first[5]) < 3_700
+    assert second == ["1", "1", "0", "1", "0", "0.0"]
+    assert third == ["2", "1", "0", "2", "1", "0.0"], "only the marker of a transaction is left"
+
+
 def test_transactions_are_shown_under_our_own_name(bootstrap: str, scene: Scene, monkeypatch: Any) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVER", bootstrap)
     name = f"{scene.transactional_id}-done"

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from conftest import BrokerFactory
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.pipelines.source import fetching
+from ottla.operations import fetching
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.cluster import WireCluster, open_cluster
 from ottla.pipelines.source.losses import DataLossError, SourceError
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
 from ottla.pipelines.source.reading import read_range

@@ -1,1 +1,1 @@
-"""One way to reckon, for every tool, page and monitor: lag, resets, plans and progress of moves, findings, rates, search."""
+"""One way to reckon, for every tool, page and monitor: lag, resets, moves of replicas, findings, rates, search."""

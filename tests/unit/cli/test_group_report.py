@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ottla.base.names import TopicPartition
 from ottla.cli.groups.report import (
-    PartitionRow,
     assignment_text,
     deletion_lines,
     list_lines,
@@ -15,6 +14,8 @@ from ottla.cli.groups.report import (
     state_problem,
 )
 from ottla.client.groups import Group, Listing, Member
+from ottla.operations.group_lag import GroupPartition
+from ottla.operations.lag import PartitionLag
 
 T0, T1, U0 = TopicPartition("i-t", 0), TopicPartition("i-t", 1), TopicPartition("i-u", 0)
 NEW = Member("PaPbWJ1qR3e+je07Sx4lAg", None, "n1", "/127.0.0.1", [T1, T0, U0], [T0, T1, U0], 2, True)
@@ -35,7 +36,10 @@ def test_groups_are_listed_with_the_columns_that_were_asked_for() -> None:
 
 
 def test_a_partition_that_nobody_reads_has_dashes() -> None:
-    rows = [PartitionRow("i-empty", T0, 2, None, 5, None), PartitionRow("i-empty", T1, 5, 0, None, None)]
+    rows = [
+        GroupPartition("i-empty", T0, PartitionLag(2, 5), None, None),
+        GroupPartition("i-empty", T1, PartitionLag(5, None), 0, None),
+    ]
     assert offset_lines(rows, is_verbose=False) == [
         "",
         (
@@ -69,7 +73,7 @@ def test_a_partition_that_nobody_reads_has_dashes() -> None:
 
 
 def test_long_names_widen_their_columns() -> None:
-    (_, head, row) = offset_lines([PartitionRow("i-new", T0, None, None, 0, NEW)], is_verbose=False)
+    (_, head, row) = offset_lines([GroupPartition("i-new", T0, PartitionLag(None, 0), None, NEW)], is_verbose=False)
     assert head.endswith("CONSUMER-ID            HOST            CLIENT-ID")
     assert row.endswith("-               0               -               PaPbWJ1qR3e+je07Sx4lAg /127.0.0.1      n1")
 

@@ -18,9 +18,8 @@ from ottla.cli.groups.actions import (
     parse_states,
     parse_types,
 )
-from ottla.cli.groups.offsets import partition_rows
 from ottla.cli.groups.regex_check import regex_problem
-from ottla.cli.groups.report import EMPTY, NONE, assignment_text, state_problem, text
+from ottla.cli.groups.report import EMPTY, NONE, assignment_text, offset_row, state_problem, text
 from ottla.cli.groups.reset import (
     BY_DURATION,
     FROM_FILE,
@@ -49,11 +48,13 @@ from ottla.client.groups import (
     delete_groups,
     describe_groups,
 )
+from ottla.operations.group_lag import group_partitions, with_seconds
 
 EXAMPLES = """
 ottla groups list
 ottla groups describe orders-app
 ottla groups describe orders-app --members
+ottla groups describe orders-app --time
 ottla groups reset-offsets orders-app orders --to-earliest --execute
 ottla groups reset-offsets orders-app orders:0,1 --by-duration PT2H
 ottla groups delete-offsets orders-app orders
@@ -61,6 +62,7 @@ ottla groups delete orders-app
 """
 OFFSET_COLUMNS = ("Group", "Topic", "Partition", "Offset", "End", "Lag", "Member", "Host", "Client")
 OFFSET_NUMBERS = ("Partition", "Offset", "End", "Lag")
+TIME_COLUMNS = ("Group", "Topic", "Partition", "Offset", "Start", "End", "To read", "Seconds behind")
 MEMBER_COLUMNS = ("Group", "Member", "Instance", "Host", "Client", "Epoch", "Partitions", "Target")
 STATE_COLUMNS = ("Group", "State", "Assignor", "Coordinator", "Epoch", "Assignment epoch", "Members")
 
@@ -86,6 +88,7 @@ def _parser() -> Parser:
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--members", action="store_true", help="the members and their partitions")
     what.add_argument("--state", action="store_true", help="state, coordinator and assignor")
+    what.add_argument("--time", action="store_true", help="how old the first record is that was not read")
     describe.set_defaults(action=_describe)
     delete = commands.add_parser("delete", help="delete groups that have no members")
     delete.add_argument("groups", nargs="+", metavar="GROUP")
@@ -153,7 +156,8 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
         problem = state_problem(answer)
         if problem is not None and not options.state:
             warn(problem)
-    show = _show_members if options.members else _show_states if options.state else _show_offsets
+    asked = {"members": _show_members, "state": _show_states, "time": _show_times}
+    show = next((show for name, show in asked.items() if getattr(options, name)), _show_offsets)
     show(client, groups)
     return code
 
@@ -161,11 +165,25 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
 def _show_offsets(client: Client, groups: Sequence[Group]) -> None:
     rows = []
     for group in groups:
-        for row in partition_rows(client, group):
-            name, topic, partition, _, *rest = row.columns
+        for row in group_partitions(client, group):
+            name, topic, partition, _, *rest = offset_row(row)
             rows.append((name, topic, partition, *rest))
     if rows:
         print_table(OFFSET_COLUMNS, rows, OFFSET_NUMBERS)
+
+
+def _show_times(client: Client, groups: Sequence[Group]) -> None:
+    rows = []
+    for group in groups:
+        found = group_partitions(client, group)
+        lags = with_seconds(client, {row.partition: row.lag for row in found})
+        for row in found:
+            lag = lags[row.partition]
+            seconds = NONE if lag.seconds is None else f"{lag.seconds:.1f}"
+            cells = map(text, (lag.committed, lag.start, lag.end, lag.records))
+            rows.append((group.group_id, *_place(row.partition), *cells, seconds))
+    if rows:
+        print_table(TIME_COLUMNS, rows, TIME_COLUMNS[2:])
 
 
 def _show_members(_client: Client, groups: Sequence[Group]) -> None:

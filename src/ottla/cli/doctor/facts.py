@@ -18,16 +18,18 @@ from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, describe_configs
 from ottla.client.errors import ClientError
-from ottla.client.groups import Group, committed_offsets, describe_groups, list_groups
+from ottla.client.groups import Group, describe_groups, list_groups
 from ottla.client.log_dirs import Folder, describe_log_dirs
 from ottla.client.offsets import list_offsets
 from ottla.client.reassignments import Reassignment, list_reassignments
 from ottla.client.versions import offered_versions
+from ottla.operations.group_lag import committed_lags
+from ottla.operations.lag import total_lag
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 CONNECT_TIMEOUT_MS = 3_000
 ROUNDS = 5  # of the measurement how long a broker needs to answer
-LATEST, MAX_TIMESTAMP = -1, -3
+MAX_TIMESTAMP = -3
 HANGING_MS = 15 * 60 * 1000
 GROUPS_MAX = 200
 FORBIDDEN = frozenset(error for error in Error if error.name.endswith("AUTHORIZATION_FAILED"))
@@ -54,7 +56,7 @@ class GroupFacts(NamedTuple):
     """One group, and how far it is behind."""
 
     group: Group
-    lag: int
+    lag: int | None  # None: nobody knows
 
 
 @dataclass
@@ -186,10 +188,8 @@ def look_at_groups(client: Client) -> list[GroupFacts]:
     for answer in answers.values():
         if not isinstance(answer, Group):
             continue
-        committed = committed_offsets(client, answer.group_id)
-        ends, _ = list_offsets(client, committed, LATEST)
-        lag = sum(max(0, ends[name].offset - at.offset) for name, at in committed.items() if name in ends)
-        found.append(GroupFacts(answer, lag))
+        lags = committed_lags(client, answer.group_id)
+        found.append(GroupFacts(answer, total_lag(lags.values()).records))
     return found
 
 

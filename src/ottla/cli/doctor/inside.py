@@ -166,7 +166,7 @@ def check_groups(facts: Facts) -> Iterator[Finding]:
     behind = [
         f"{item.group.group_id} ({item.lag} records)"
         for item in facts.groups
-        if item.group.members and item.lag > LAG_MAX
+        if item.group.members and item.lag is not None and item.lag > LAG_MAX
     ]
     restless = [item.group.group_id for item in facts.groups if item.group.state in REBALANCING]
     if idle:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
 from ottla.client.groups import DEAD, Group, Listing, Member
+from ottla.operations.group_lag import GroupPartition
 
 NONE = "-"  # what stands in a column without a value
 WIDTH = 15  # of most columns, at least
@@ -31,37 +31,6 @@ OFFSET_COLUMNS = (
     "CLIENT-ID",
 )
 EPOCH_COLUMN = 3  # only in a verbose report
-
-
-class PartitionRow(NamedTuple):
-    """A partition that a group reads or has read; `member` is None where nobody reads it now."""
-
-    group_id: str
-    partition: TopicPartition
-    offset: int | None
-    leader_epoch: int | None
-    end: int | None
-    member: Member | None
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.offset is None or self.end is None else self.end - self.offset
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        member = self.member
-        return (
-            self.group_id,
-            self.partition.topic,
-            str(self.partition.partition),
-            text(self.leader_epoch),
-            text(self.offset),
-            text(self.end),
-            text(self.lag),
-            NONE if member is None else member.member_id,
-            NONE if member is None else member.host,
-            NONE if member is None else member.client_id,
-        )
 
 
 def text(value: object) -> str:
@@ -88,9 +57,9 @@ def list_lines(groups: Sequence[Listing], with_type: bool, with_state: bool) -> 
     ]
 
 
-def offset_lines(rows: Sequence[PartitionRow], is_verbose: bool) -> list[str]:
+def offset_lines(rows: Sequence[GroupPartition], is_verbose: bool) -> list[str]:
     """The partitions of one group; an empty line first, as Kafka's tool has it."""
-    table = [OFFSET_COLUMNS, *(row.columns for row in rows)]
+    table = [OFFSET_COLUMNS, *map(offset_row, rows)]
     widths = [WIDTH] * len(OFFSET_COLUMNS)
     widths[2], widths[-1] = 10, 0
     for place in (0, 1, 7, 8):
@@ -99,6 +68,22 @@ def offset_lines(rows: Sequence[PartitionRow], is_verbose: bool) -> list[str]:
         del widths[EPOCH_COLUMN]
         table = [row[:EPOCH_COLUMN] + row[EPOCH_COLUMN + 1 :] for row in table]
     return ["", *(_line(row, widths) for row in table)]
+
+
+def offset_row(row: GroupPartition) -> tuple[str, ...]:
+    member = row.member
+    return (
+        row.group_id,
+        row.partition.topic,
+        str(row.partition.partition),
+        text(row.leader_epoch),
+        text(row.lag.committed),
+        text(row.lag.end),
+        text(row.lag.offsets),
+        NONE if member is None else member.member_id,
+        NONE if member is None else member.host,
+        NONE if member is None else member.client_id,
+    )
 
 
 def member_lines(group: Group, is_verbose: bool) -> list[str]:

@@ -21,7 +21,6 @@ from ottla.cli.groups.actions import (
     say_error,
     say_lines,
 )
-from ottla.cli.groups.offsets import partition_rows
 from ottla.cli.groups.regex_check import regex_problem
 from ottla.cli.groups.report import list_lines, member_lines, offset_lines, state_lines, state_problem
 from ottla.cli.groups.reset import SCENARIOS, WrongPlaceError
@@ -41,6 +40,7 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.groups import DEAD, Group, describe_groups
+from ottla.operations.group_lag import group_partitions
 
 TOOL = "kafka-consumer-groups.sh"
 SUMMARY = "List, describe and delete consumer groups, and set their offsets."
@@ -208,7 +208,7 @@ def _describe(client: Client, options: KafkaOptions) -> None:
 
 def _show_offsets(client: Client, group: Group, is_verbose: bool) -> None:
     with wrapped_refusals():
-        rows = partition_rows(client, group)
+        rows = group_partitions(client, group)
     if _is_alive(group) and rows:
         say_lines(offset_lines(rows, is_verbose))
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from ottla.operations.lag import PartitionLag
 from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.growth import Growth
 from ottla.pipelines.running.query_state import QueryState
@@ -193,7 +194,10 @@ def partition_lags(report: Report) -> list[int]:
     found: list[int] = []
     for source in map(_mapping, _list(report.get("sources"))):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-        found += [max(0, at - end.get(partition, 0)) for partition, at in latest.items()]
+        lags = (
+            PartitionLag(end.get(partition, 0), at) for partition, at in latest.items()
+        )  # a new one: from its start
+        found += [lag.records for lag in lags if lag.records is not None]
     return found
 
 

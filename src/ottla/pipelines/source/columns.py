@@ -7,12 +7,13 @@ gap…; taking every second entry is then one call of Arrow's own, and no object
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from librt.strings import BytesWriter
 
+from ottla.operations.batches import Span
 from ottla.pipelines.source.schema import arrow_schema
 from ottla.protocol.record_columns import RecordColumns
 
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
-
-
-class Span(NamedTuple):
-    """The records of one batch inside the bytes that are walked."""
-
-    start: int
-    end: int
-    records: int
-    base_offset: int
-    timestamp: int  # of the first record, or of all when the log has stamped them
-    is_log_append_time: bool
 
 
 class ColumnBuilder:

@@ -27,10 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.client.errors import ClientError
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.losses import SourceError
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options, read_options
 from ottla.pipelines.source.planner import Planner
 from ottla.pipelines.source.progress import commit_progress

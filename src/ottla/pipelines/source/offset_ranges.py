@@ -7,26 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import Offsets
-
-
-class Range(NamedTuple):
-    """What one task reads: the offsets start … end - 1 of one partition."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return max(0, self.end - self.start)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} offsets {self.start} to {self.end}"
 
 
 def limit_offsets(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], offsets_max: int) -> Offsets:

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from ottla.base.names import TopicPartition
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import EARLIEST, LATEST, Bound, Offsets, OptionError
 from ottla.pipelines.source.cluster import Cluster
 from ottla.pipelines.source.losses import SourceError, report_loss
-from ottla.pipelines.source.offset_ranges import Range, available, limit_offsets, split
+from ottla.pipelines.source.offset_ranges import available, limit_offsets, split
 from ottla.pipelines.source.options import Options
 from ottla.pipelines.source.topic_ids import TopicIds
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import KafkaError
 from ottla.client.client import Client
 from ottla.client.opening import open_client
-from ottla.pipelines.source.batches import FetchedDataError, pieces
+from ottla.operations.batches import FetchedDataError, pieces
+from ottla.operations.fetching import FetchError, Range, RangeFetcher
 from ottla.pipelines.source.cluster import CLIENT_ID, PATIENCE_MS
 from ottla.pipelines.source.columns import ColumnBuilder
-from ottla.pipelines.source.fetching import RangeFetcher
-from ottla.pipelines.source.offset_ranges import Range
+from ottla.pipelines.source.losses import SourceError, report_loss
 from ottla.pipelines.source.options import Options
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     )
     is_finished = False
     try:
-        for records, aborted, first in RangeFetcher(client, wanted, options):
+        for records, aborted, first in RangeFetcher(client, wanted, options, partial(report_loss, options)):
             for piece in pieces(records, name, first, wanted.end, aborted):
                 try:
                     batch = builder.build(piece.data, piece.spans, first, wanted.end)
@@ -43,6 +44,8 @@ def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
                 if batch.num_rows:
                     yield batch
         is_finished = True
+    except FetchError as problem:
+        raise SourceError(str(problem)) from None
     finally:
         # a reader that stops early leaves a fetch under way: its connection is of no use any more
         if is_finished and len(_clients) < CLIENTS_MAX:

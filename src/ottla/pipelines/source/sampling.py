@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ottla.base.names import TopicPartition
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import Offsets
 from ottla.pipelines.source.cluster import open_cluster
 from ottla.pipelines.source.losses import SourceError
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Options
 from ottla.pipelines.source.reading import read_range
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipelines.source.batches import pieces
+from ottla.operations.batches import pieces
 from ottla.pipelines.source.columns import ColumnBuilder
 from ottla.pipelines.source.schema import COLUMNS
 from ottla.protocol.batches import build_batch, read_batch_header, read_records, write_log_append_time

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.names import TopicPartition
-from ottla.pipelines.source.offset_ranges import Range, limit_offsets, split
+from ottla.operations.fetching import Range
+from ottla.pipelines.source.offset_ranges import limit_offsets, split
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=6)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ottla.base.names import TopicPartition
+from ottla.operations.fetching import Range
 from ottla.pipelines.source.bounds import Offsets, OptionError, offsets_json, offsets_of
 from ottla.pipelines.source.cluster import chosen
 from ottla.pipelines.source.losses import DataLossError, SourceError, collect_losses
-from ottla.pipelines.source.offset_ranges import Range
 from ottla.pipelines.source.options import Subscription, read_options
 from ottla.pipelines.source.planner import Planner
 

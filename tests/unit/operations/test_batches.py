@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from ottla.pipelines.source import batches
-from ottla.pipelines.source.batches import FetchedDataError, offset_after, pieces
+from ottla.operations import batches
+from ottla.operations.batches import FetchedDataError, offset_after, pieces
 from ottla.protocol.batches import ABORT_MARKER, COMMIT_MARKER, assemble_batch, build_batch, read_batch_header
 from ottla.protocol.messages.fetch import AbortedTransaction
 from ottla.protocol.records import Record

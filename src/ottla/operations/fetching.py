@@ -4,14 +4,14 @@ Rules:
 1. The next fetch is on its way while the answer to the one before is worked on.
 2. A leader that moves or a broker that restarts costs time, not the query: new metadata, another try, until nothing
    has come for `poll_timeout_ms`.
-3. Offsets that are not there any more are a loss (losses.py), never skipped in silence.
+3. Offsets that are not there any more are a loss: `on_loss` is told in a sentence, and raises if that must not be.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
@@ -20,10 +20,7 @@ from ottla.client.connection import Connection
 from ottla.client.errors import ClientError, refusal
 from ottla.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets, partitions_by_leader
 from ottla.client.versions import best_version
-from ottla.pipelines.source.batches import offset_after
-from ottla.pipelines.source.losses import SourceError, report_loss
-from ottla.pipelines.source.offset_ranges import Range
-from ottla.pipelines.source.options import Options
+from ottla.operations.batches import offset_after
 from ottla.protocol.codec import ProtocolError, decode
 from ottla.protocol.messages.fetch import (
     AbortedTransaction,
@@ -45,6 +42,37 @@ FIRST_GUESS_BYTES = 1024  # of a record, until we know better
 MARGIN = 1.1  # records differ in size
 
 
+class FetchError(Exception):
+    """A range that cannot be read; str() is a sentence with the cause."""
+
+
+class FetchOptions(Protocol):
+    """How to read: at most so many bytes at once, with or without open transactions, and when to give up."""
+
+    @property
+    def fetch_bytes(self) -> int: ...
+    @property
+    def is_committed_only(self) -> bool: ...
+    @property
+    def poll_timeout_ms(self) -> int: ...
+
+
+class Range(NamedTuple):
+    """What is read in one go: the offsets start … end - 1 of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offsets {self.start} to {self.end}"
+
+
 class Fetched(NamedTuple):
     """One answer: whole batches, the first of which may begin before `first` and the last end after the range."""
 
@@ -56,10 +84,11 @@ class Fetched(NamedTuple):
 class RangeFetcher:
     """Iterates over the answers for one range; everything in start … end - 1 that exists is in one of them."""
 
-    def __init__(self, client: Client, wanted: Range, options: Options) -> None:
+    def __init__(self, client: Client, wanted: Range, options: FetchOptions, on_loss: Callable[[str], None]) -> None:
         self.client = client
         self.wanted = wanted
         self.options = options
+        self.on_loss = on_loss
         self.partition = TopicPartition(wanted.topic, wanted.partition)
         self.position = wanted.start
         self.bytes_per_offset = float(FIRST_GUESS_BYTES)
@@ -112,7 +141,7 @@ class RangeFetcher:
         try:
             response, _ = decode(FetchResponse, self.version, body)
         except ProtocolError as problem:
-            raise SourceError(f"{self.connection.address} sent an answer that makes no sense: {problem}") from None
+            raise FetchError(f"{self.connection.address} sent an answer that makes no sense: {problem}") from None
         if response.error_code:
             raise refusal(response.error_code)
         for topic in response.responses:
@@ -120,7 +149,7 @@ class RangeFetcher:
                 if answer.error_code:
                     raise refusal(answer.error_code)
                 return answer
-        raise SourceError(f"{self.connection.address} did not answer for {self.partition}")
+        raise FetchError(f"{self.connection.address} did not answer for {self.partition}")
 
     def _find_leader(self) -> Connection:
         by_leader, failures = partitions_by_leader(self.client, [self.partition])
@@ -129,7 +158,7 @@ class RangeFetcher:
         connection = self.client.connection_to(next(iter(by_leader)))
         version = best_version(layout_of(FetchRequest), connection.versions)
         if version is None:
-            raise SourceError(f"the broker {connection.address} does not offer Fetch in a version that we know")
+            raise FetchError(f"the broker {connection.address} does not offer Fetch in a version that we know")
         self.version = min(version, NAMES_VERSION)
         return connection
 
@@ -171,9 +200,9 @@ class RangeFetcher:
                 self._lose(f"{self.wanted}: the topic or partition does not exist any more", self.wanted.end)
                 return
         elif not (problem.is_retriable or problem.error is Error.BROKER_NOT_AVAILABLE):
-            raise SourceError(f"{self.wanted}: {problem}")
+            raise FetchError(f"{self.wanted}: {problem}")
         if now - self.quiet_since > self.options.poll_timeout_ms / 1000:
-            raise SourceError(f"{self.wanted}: {problem} (tried for {now - self.quiet_since:.0f} s)")
+            raise FetchError(f"{self.wanted}: {problem} (tried for {now - self.quiet_since:.0f} s)")
         self.client.sleep(self.backoff_s)
         self.backoff_s = min(2 * self.backoff_s, BACKOFF_S_MAX)
 
@@ -201,7 +230,7 @@ class RangeFetcher:
         return found[self.partition].offset
 
     def _lose(self, sentence: str, target: int) -> None:
-        report_loss(self.options, sentence)
+        self.on_loss(sentence)
         self.position = target
         self._forget_connection()
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.base.errors import KafkaError
-from ottla.pipelines.source.columns import Span
 from ottla.protocol.batches import (
     ABORT_MARKER,
     DECOMPRESSED_BYTES_CEILING,
@@ -33,6 +32,17 @@ PIECE_BYTES_MAX = 64 << 20
 
 class FetchedDataError(Exception):
     """The bytes that a broker sent are not what they should be; str() is a sentence for a person."""
+
+
+class Span(NamedTuple):
+    """The records of one batch inside the bytes that are walked."""
+
+    start: int
+    end: int
+    records: int
+    base_offset: int
+    timestamp: int  # of the first record, or of all when the log has stamped them
+    is_log_append_time: bool
 
 
 class Piece(NamedTuple):
