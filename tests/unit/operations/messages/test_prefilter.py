@@ -61,7 +61,24 @@ def found(expression: str, messages: list[Plain]) -> tuple[list[int], list[int]]
 letters = st.sampled_from('ab420.-e"\\/ü😀\n\té{}[]:, nulltrue')
 words = st.text(letters, max_size=6)
 names = st.sampled_from(["id", "a", "ü", "user", "0", 'q"q', "x.y", "😀"])
-numbers = st.sampled_from(["42", "42.0", "4.2e1", "420e-1", "0.42E2", "0.0042e4", "-42", "0", "-0", "0e7", "4200", "1e999999999999999999999", "41.99999999999999999999999", "NaN"])  # fmt: skip
+numbers = st.sampled_from(
+    [
+        "42",
+        "42.0",
+        "4.2e1",
+        "420e-1",
+        "0.42E2",
+        "0.0042e4",
+        "-42",
+        "0",
+        "-0",
+        "0e7",
+        "4200",
+        "1e999999999999999999999",
+        "41.99999999999999999999999",
+        "NaN",
+    ]
+)
 
 
 @st.composite
@@ -107,8 +124,28 @@ messages = st.lists(st.builds(Plain, contents, contents, headers), max_size=6)
 @st.composite
 def terms(draw: st.DrawFn) -> str:
     quoted = json.dumps(draw(words.filter(bool)), ensure_ascii=draw(st.booleans()))
-    literal = draw(st.one_of(numbers, st.sampled_from(["null", "true", '"x"', "x", '"42"', '""', '"Müller"']), st.just(quoted)))
-    field = draw(st.sampled_from(["key", "value", "header.id", 'header."ü"', "value.id", "value.user.id", "key.a", "value.a.0", "value.0.id", 'value."q\\"q"', 'value."x.y".id', 'value."😀"', "value.ü"]))  # fmt: skip
+    literal = draw(
+        st.one_of(numbers, st.sampled_from(["null", "true", '"x"', "x", '"42"', '""', '"Müller"']), st.just(quoted))
+    )
+    field = draw(
+        st.sampled_from(
+            [
+                "key",
+                "value",
+                "header.id",
+                'header."ü"',
+                "value.id",
+                "value.user.id",
+                "key.a",
+                "value.a.0",
+                "value.0.id",
+                'value."q\\"q"',
+                'value."x.y".id',
+                'value."😀"',
+                "value.ü",
+            ]
+        )
+    )
     sign = draw(st.sampled_from(["=", "=", "=", "!=", "<", ">="]))
     if literal in ("null", "true"):
         sign = "="

@@ -23,7 +23,6 @@ from ottla.operations.messages.expressions.syntax import (
     OFFSET,
     PARTITION,
     PLACES,
-    TIMESTAMP,
     And,
     Compare,
     Expression,
