@@ -105,9 +105,10 @@ class Cluster:
                 offset = log.stable
             if wanted.timestamp >= 0:
                 offset = next((at for at in range(log.start, log.end) if 1000 * at >= wanted.timestamp), -1)
+            newest = max((read_batch_header(batch).max_timestamp for batch in log.batches), default=-1)
             found.append(
                 offsets.ListOffsetsPartitionResponse(
-                    partition_index=wanted.partition_index, offset=offset, timestamp=-1
+                    partition_index=wanted.partition_index, offset=offset, timestamp=newest
                 )
             )
         return offsets.ListOffsetsResponse(topics=[offsets.ListOffsetsTopicResponse(name=self.topic, partitions=found)])
