@@ -13,11 +13,11 @@ from confluent_kafka import Producer
 from faults.loads import LIBRDKAFKA, read_everything
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
-from ottla.cli.reassignment.progress import look
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs
 from ottla.client.elections import Election, elect_leaders
 from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.operations.reassignment.progress import look
 from ottla.testing.cluster import Cluster
 
 WAIT_SECONDS = 30.0

@@ -107,7 +107,8 @@ def test_the_doctor_sees_a_dead_broker(cluster: Cluster, tmp_path: Path) -> None
     store = f"ottla doctor --json --zookeeper {cluster.zookeeper.connect}"
     assert '"problem"' not in shell.run(store), "whatever other tests have left in the cluster"
     cluster.broker(3).kill()
-    cluster.wait_for_isr("watched", 0, [1, 2])
+    for partition in range(3):
+        cluster.wait_for_isr("watched", partition, [1, 2])
     problems: list[dict[str, str]] = []
 
     def is_missed() -> bool:
@@ -120,3 +121,8 @@ def test_the_doctor_sees_a_dead_broker(cluster: Cluster, tmp_path: Path) -> None
     cluster.wait_for(is_missed, "the doctor to miss broker 3, when its session is over")
     assert not any("watched" in finding["what"] for finding in problems), "two of its three replicas are enough"
     assert shell.run("ottla doctor > /dev/null 2>&1; echo $?") == "1\n"
+    (summary,) = json.loads(shell.run("ottla topics describe watched --summary --json"))
+    figures = summary["figures"]
+    assert (figures["Total number of Brokers"], figures["Number of Brokers for Topic"]) == (3, 3), "it stores some"
+    assert (figures["Under-replicated %"], summary["levels"]["Under-replicated %"]) == (100, "red")
+    assert [(row["broker"], row["partitions"]) for row in summary["brokers"]] == [(n, [0, 1, 2]) for n in (1, 2, 3)]

@@ -430,6 +430,15 @@ def test_ottla_topics_do_the_same_in_other_words(bootstrap: str, topic_name: str
     assert ottla("create", topic_name, "--partitions", "2").out == f"Created topic {topic_name} (2 partitions).\n"
     assert topic_name in ottla("list").out.splitlines()
     assert ottla("describe", topic_name).out.count("\n") == 3
+    run(PRODUCER, "--bootstrap-server", bootstrap, "--topic", topic_name, stdin=b"a\nb\nc\n")
+    summary = ottla("describe", topic_name, "--summary").out
+    assert f"{topic_name}\tSum of partition offsets\t3\tok\n" in summary
+    assert f"{topic_name}\tBrokers Spread %\t100\tok\n" in summary
+    assert summary.endswith("\t2\t2\t(0,1)\tfalse\tfalse\n")
+    (told,) = json.loads(ottla("describe", topic_name, "--summary", "--json").out)
+    assert told["figures"]["Preferred Replicas %"] == 100
+    for words in (("--json",), ("--summary", "--problems")):
+        assert ottla("describe", topic_name, *words).code == 2
     assert ottla("alter", topic_name, "--partitions", "3").out == f"Topic {topic_name} has 3 partitions now.\n"
     assert ottla("delete", topic_name).out == f"Deleted topic {topic_name}.\n"
     missing = ottla("describe", topic_name)

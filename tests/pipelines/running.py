@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from ottla.operations.pipeline_runs.snapshots import StepCount
 from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
-from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.builder import Choices
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.steps.table import STEPS

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from conformance.recipes import running_postgresql
+from ottla.operations.pipeline_runs.snapshots import StepCount
 from ottla.pipelines.demo.generating import Plan, Record, first
-from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.loading import load_pipeline
 from pipelines.running import produce, read_all, run_batch
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from ottla.cli.terminal import escape, is_terminal
 
-STEP = 1024
-
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
     """Print rows under their headings; the columns named in `numbers` stand right."""
@@ -45,15 +43,3 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
     for row in rows:
         table.add_row(*(Text(escape(cell)) for cell in row))
     Console().print(table)
-
-
-def size_text(size_bytes: int) -> str:
-    """Bytes as people read them."""
-    if size_bytes < 0:
-        return "?"
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < STEP:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= STEP
-    return f"{size:.1f} TiB"

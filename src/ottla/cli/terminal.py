@@ -18,6 +18,7 @@ from io import BytesIO
 from typing import BinaryIO, TextIO
 
 from ottla.client.errors import ClientError
+from ottla.operations.errors import OperationError, WrongInputError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -29,7 +30,7 @@ EXIT_TERMINATED = 143  # and by SIGTERM
 _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-class ToolError(Exception):
+class ToolError(OperationError):
     """Why a tool cannot go on: one line with the cause and the cure."""
 
     def __init__(self, message: str, code: int = EXIT_FAILED) -> None:
@@ -37,7 +38,7 @@ class ToolError(Exception):
         self.code = code
 
 
-class UsageError(ToolError):
+class UsageError(ToolError, WrongInputError):
     """Options that make no sense together."""
 
     def __init__(self, message: str) -> None:
@@ -56,8 +57,8 @@ def run_tool(name: str, body: Callable[[], int]) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return EXIT_PIPE_CLOSED
-    except ToolError as problem:
-        return fail(name, str(problem), problem.code)
+    except OperationError as problem:
+        return fail(name, str(problem), exit_code(problem))
     except ClientError as problem:
         return fail(name, str(problem))
     except OSError as problem:
@@ -68,6 +69,12 @@ def run_tool(name: str, body: Callable[[], int]) -> int:
     except MemoryError:
         return fail(name, "out of memory")
     return code
+
+
+def exit_code(problem: OperationError) -> int:
+    if isinstance(problem, ToolError):
+        return problem.code
+    return EXIT_USAGE if isinstance(problem, WrongInputError) else EXIT_FAILED
 
 
 def end_on_sigterm() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
+from ottla.base.topic_ids import parse_id
 from ottla.cli.java.errors import java_class, java_text
 from ottla.cli.java.options import OptionError
 from ottla.cli.java.order import partition_order
@@ -20,11 +21,11 @@ from ottla.cli.kafka.log_dirs import as_json, existing_brokers, parse_brokers
 from ottla.cli.kafka.metadata_quorum import replication_lines, status_lines
 from ottla.cli.metadata.storage import random_id
 from ottla.cli.metadata.storage_folders import format_folder, info_lines, unformatted
-from ottla.cli.tables import size_text
-from ottla.cli.topics.report import old_line, parse_id
+from ottla.cli.topics.report import old_line
 from ottla.client.cluster import Feature, Features, Quorum
 from ottla.client.errors import ClientError, refusal
 from ottla.client.log_dirs import Folder, Replica
+from ottla.operations.sizes import size_text
 from ottla.protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribedQuorumPartition,

@@ -16,9 +16,8 @@ from ottla.cli.commands.demo import NO_SPARK, RESTARTS_MAX, Demo, Place, extra_r
 from ottla.cli.running.demo_screen import LineScreen, Scene, account_line, picture, text_line
 from ottla.cli.running.supervisor import Child
 from ottla.cli.terminal import EXIT_USAGE
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
 from ottla.pipelines.demo.findings import PANELS, read_findings
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress import Snapshot
 
 STEPS = (
     StepCount("events", 1, "parse", 100, 97, 0, 0, 3, 97),

@@ -17,10 +17,10 @@ from ottla.cli.dump.indexes import (
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump.record_decoders import by_class, decode_offsets, decode_transactions
 from ottla.cli.dump.segment import Batch, SegmentWalk, batch_line, record_line
 from ottla.cli.kafka import dump_log as dump_log_kafka
-from ottla.cli.terminal import ToolError
+from ottla.operations.errors import OperationError
+from ottla.operations.records.decoders import by_class, decode_offsets, decode_transactions
 from ottla.protocol.batches import build_batch
 from ottla.protocol.records import Record
 from ottla.storage.snapshots import SnapshotError
@@ -95,14 +95,14 @@ def test_a_length_that_lies_is_told_and_costs_no_memory(tmp_path: Path) -> None:
     first[8:12] = struct.pack(">i", 2**31 - 1)
     assert batches_of(written(tmp_path, first)) == []
     first[8:12] = struct.pack(">i", 3)
-    with pytest.raises(ToolError, match="Found record size 3 smaller than minimum record overhead"):
+    with pytest.raises(OperationError, match="Found record size 3 smaller than minimum record overhead"):
         batches_of(written(tmp_path, first))
 
 
 def test_other_formats_than_magic_2_are_refused(tmp_path: Path) -> None:
     first, _ = two_batches()
     first[16] = 1
-    with pytest.raises(ToolError, match="has magic 1"):
+    with pytest.raises(OperationError, match="has magic 1"):
         batches_of(written(tmp_path, first))
 
 
@@ -111,7 +111,7 @@ def test_records_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     second[-3:] = b"\xff\xff\xff"
     (batch,) = batches_of(written(tmp_path, second))
     assert not batch.is_valid
-    with pytest.raises(ToolError, match="the batch at position 0 cannot be read"):
+    with pytest.raises(OperationError, match="the batch at position 0 cannot be read"):
         list(batch.records())
 
 
@@ -135,26 +135,26 @@ def test_an_index_that_points_nowhere_is_told(tmp_path: Path) -> None:
     written(tmp_path)
     index = tmp_path / f"{NAME}.index"
     index.write_bytes(struct.pack(">iI", 1, 500))
-    with pytest.raises(ToolError, match="there is no batch at position 500"):
+    with pytest.raises(OperationError, match="there is no batch at position 500"):
         list(walk_offset_index(index, Findings()))
 
 
 def test_the_sanity_check_is_kafkas(tmp_path: Path) -> None:
     index, times = tmp_path / f"{NAME}.index", tmp_path / f"{NAME}.timeindex"
     index.write_bytes(bytes(9))
-    with pytest.raises(ToolError, match="neither positive nor a multiple of 8"):
+    with pytest.raises(OperationError, match="neither positive nor a multiple of 8"):
         check_offset_index(index)
     times.write_bytes(struct.pack(">qi", 5, 1) + struct.pack(">qi", 4, 2))
-    with pytest.raises(ToolError, match="the last timestamp is 4 which is less than the first timestamp 5"):
+    with pytest.raises(OperationError, match="the last timestamp is 4 which is less than the first timestamp 5"):
         check_time_index(times)
     times.write_bytes(struct.pack(">qi", 5, -1))
-    with pytest.raises(ToolError, match="the last offset is 4 which is less than the first offset 5"):
+    with pytest.raises(OperationError, match="the last offset is 4 which is less than the first offset 5"):
         check_time_index(times)
 
 
 def test_names_say_the_first_offset(tmp_path: Path) -> None:
     assert base_offset_of(Path(f"{NAME}.log")) == 5
-    with pytest.raises(ToolError, match="twenty digits"):
+    with pytest.raises(OperationError, match="twenty digits"):
         base_offset_of(Path("orders.log"))
 
 
@@ -173,7 +173,7 @@ def test_records_of_internal_topics_are_json() -> None:
     shown = decode_offsets(Record(3, 0, b"\x00\x02\x00\x01g", b"\x00\x63")).key
     assert shown is not None
     assert shown.startswith("Error at offset 3, skipping. ")
-    with pytest.raises(ToolError, match=r"message had a missing key"):
+    with pytest.raises(OperationError, match=r"message had a missing key"):
         decode_offsets(Record(3, 0, None, None))
 
 
@@ -193,5 +193,5 @@ def test_members_of_a_group_are_spelled_out_where_they_can_be() -> None:
 
 @pytest.mark.parametrize("run", [dump_log.run, lambda words: dump_log_kafka.run(["--files", *words])])
 def test_a_file_that_is_not_there_is_told_before_its_name_is_judged(run, tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match=r"nope\.log does not exist$"):
+    with pytest.raises(OperationError, match=r"nope\.log does not exist$"):
         run([str(tmp_path / "nope.log")])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cli.records.deserializers import DeserializationError
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Message, make_formatter
 from ottla.cli.terminal import escape_bytes
+from ottla.operations.records.deserializers import DeserializationError
 
 MESSAGE = Message("t", 2, 7, "CreateTime", 1794736824367, b"k1", b"v1", [("h1", b"a"), ("h2", b"b")])
 EMPTY = Message("t", 0, 0, "", -1, None, None, [])

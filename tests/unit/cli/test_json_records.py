@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.records.field_formats import make_format
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.json_records import JsonFormatter, JsonReader, TypedReader
 from ottla.cli.records.line_reader import Line, LineError, LineReader
+from ottla.operations.records.field_formats import make_format
 
 MESSAGE = Message("t", 2, 7, "CreateTime", 1794736824367, b"k1", b"a\nb", [("h1", b"a"), ("h2", None)])
 TEXT = make_format("string")

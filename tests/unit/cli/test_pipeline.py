@@ -17,11 +17,11 @@ from ottla.cli.commands.completion import candidates, split_line
 from ottla.cli.main import main
 from ottla.cli.pipelines.help import _sections, summary, type_words
 from ottla.cli.pipelines.screen import JsonDisplay, PlainDisplay, Trend, query_cells, rich_picture
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.statuses import process_start
 from ottla.pipelines.model.fields import Duration
-from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.loading import load_pipeline
-from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.status import RunFolder, new_status, process_start
+from ottla.pipelines.running.status import RunFolder, new_status
 
 STEP = StepCount("main", 1, "parse", 1000, 990, 0, 0, 10, 990)
 NOW = Snapshot("main", at_ms=1, batch=3, batches=4, rows=1000, batch_rows=250, rows_in_per_s=80.0, lag=7, steps=(STEP,))

@@ -11,13 +11,14 @@ import pytest
 from ottla.cli.pipelines.life import Life
 from ottla.cli.pipelines.screen import PlainDisplay
 from ottla.cli.terminal import ToolError
+from ottla.operations.pipeline_runs.requests import answer_to, ask
+from ottla.operations.pipeline_runs.statuses import read_status
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.running.checkpoint import CheckpointError
 from ottla.pipelines.running.loading import load_pipeline
-from ottla.pipelines.running.requests import answer_to, ask
 from ottla.pipelines.running.restarting import Policy, Restarts
 from ottla.pipelines.running.runner import RunOptions
-from ottla.pipelines.running.status import RunFolder, new_status, read_status
+from ottla.pipelines.running.status import RunFolder, new_status
 
 FILE = "name: views\nfrom: {topic: site}\nto: console\n"
 

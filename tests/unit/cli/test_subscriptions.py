@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from ottla.cli.commands.subscriptions import metric_rows
-from ottla.cli.top.reading import VARIABLE, metrics_url_of
+from ottla.cli.top.metrics_url import metrics_url_of
+from ottla.operations.metric_readings import VARIABLE
 
 PAGE = """\
 # HELP ottla_client_producer_rate Told by clients as producer.rate.

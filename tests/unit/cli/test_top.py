@@ -6,10 +6,11 @@ import pytest
 from rich.console import Console
 
 from ottla.cli.main import main
-from ottla.cli.terminal import ToolError
-from ottla.cli.top.figures import History, figures
-from ottla.cli.top.reading import parse_metrics, read_metrics
+from ottla.cli.top.history import History
 from ottla.cli.top.screen import Trends, duration, rich_screen, short, text_screen
+from ottla.operations.broker_figures import figures
+from ottla.operations.errors import OperationError
+from ottla.operations.metric_readings import parse_metrics, read_metrics
 
 BEFORE = """\
 # HELP ottla_info What runs here.
@@ -126,5 +127,5 @@ def test_an_endpoint_that_is_off_is_explained(
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://x", "127.0.0.1:9404"])
 def test_other_addresses_are_refused(url: str) -> None:
-    with pytest.raises(ToolError, match="begins with http"):
+    with pytest.raises(OperationError, match="begins with http"):
         read_metrics(url)

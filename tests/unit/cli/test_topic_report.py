@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from ottla.base.names import TopicPartition
-from ottla.cli.topics.report import Filter, describe_lines, id_text, kafka_order, overrides, parse_id
+from ottla.base.topic_ids import id_text, parse_id
+from ottla.cli.topics.report import Filter, describe_lines, kafka_order, overrides
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
 from ottla.client.reassignments import Reassignment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla.base.names import TopicPartition
-from ottla.cli.transactions.hanging import OpenTransaction, hanging
 from ottla.cli.transactions.report import (
     DESCRIBE_COLUMNS,
     LIST_COLUMNS,
@@ -15,6 +14,7 @@ from ottla.cli.transactions.report import (
     producer_row,
 )
 from ottla.client.transactions import Described
+from ottla.operations.hanging_transactions import OpenTransaction, hanging
 from ottla.protocol.messages.transaction_steps import ListedTransaction
 from ottla.protocol.messages.transactions import ProducerState
 

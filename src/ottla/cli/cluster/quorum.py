@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ottla.base.topic_ids import id_text
 from ottla.cli.java.options import OptionError
-from ottla.cli.topics.report import id_text
 from ottla.client.cluster import Quorum
 from ottla.protocol.messages.cluster import QuorumReplica
 

@@ -185,7 +185,7 @@ def group_names(words: Sequence[str]) -> list[str]:
 
 
 def pipeline_names(words: Sequence[str]) -> list[str]:
-    from ottla.pipelines.running.status import list_runs, state_folder  # noqa: PLC0415 (only needed for pipelines)
+    from ottla.operations.pipeline_runs.statuses import list_runs, state_folder  # noqa: PLC0415 (only needed for pipelines)
 
     given = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--state"]
     return [run.name for run in list_runs(Path(given[-1]) if given else state_folder())]

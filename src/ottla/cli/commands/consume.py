@@ -19,11 +19,11 @@ from ottla.cli.records.consuming import (
     consumer_settings,
     read_and_print,
 )
-from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter, Formatter
 from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.records.ordered import SortingSink, TopicWriter
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
+from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
 ISOLATION = {"committed": "read_committed", "uncommitted": "read_uncommitted"}

@@ -13,20 +13,20 @@ from collections.abc import Sequence
 
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
-from ottla.cli.doctor.cases import CASES
-from ottla.cli.doctor.checks import diagnose, in_order
-from ottla.cli.doctor.facts import Facts, gather
-from ottla.cli.doctor.findings import Finding, Severity, known, login_failure
-from ottla.cli.doctor.held_up import check_held_up
-from ottla.cli.doctor.logins import LOGIN_CASE
-from ottla.cli.doctor.logs import signs_in
-from ottla.cli.doctor.probing import login_findings
-from ottla.cli.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
-from ottla.cli.quotas.shares import shares_of
 from ottla.cli.terminal import EXIT_FAILED, UsageError, is_terminal, say, warn
-from ottla.cli.top.reading import VARIABLE, Reading, read_metrics
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.operations.doctor.cases import CASES
+from ottla.operations.doctor.checks import diagnose, in_order
+from ottla.operations.doctor.facts import Facts, gather
+from ottla.operations.doctor.findings import Finding, Severity, known, login_failure
+from ottla.operations.doctor.held_up import check_held_up
+from ottla.operations.doctor.logins import LOGIN_CASE
+from ottla.operations.doctor.logs import signs_in
+from ottla.operations.doctor.probing import login_findings
+from ottla.operations.doctor.rights import ask_group_rights, ask_topic_rights, group_findings, topic_findings
+from ottla.operations.metric_readings import VARIABLE, Reading, read_metrics
+from ottla.operations.quota_shares import shares_of
 from ottla.security.client_principal import client_principal
 
 EXAMPLES = """

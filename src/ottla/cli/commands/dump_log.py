@@ -20,13 +20,13 @@ from ottla.cli.dump.indexes import (
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump.record_decoders import Decoder, Shown, decode_offsets, decode_transactions
 from ottla.cli.dump.segment import SUFFIXES, Batch, SegmentWalk
-from ottla.cli.records.deserializers import DeserializationError
-from ottla.cli.records.field_formats import HELP, FieldError, make_format
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.json_records import JsonFormatter
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, shown, warn
+from ottla.operations.records.decoders import Decoder, Shown, decode_offsets, decode_transactions
+from ottla.operations.records.deserializers import DeserializationError
+from ottla.operations.records.field_formats import HELP, FieldError, make_format
 from ottla.protocol.compression import CODEC_NAMES
 from ottla.protocol.records import Record
 from ottla.storage.snapshots import SnapshotError

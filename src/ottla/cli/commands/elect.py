@@ -10,13 +10,13 @@ from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
-from ottla.cli.reassignment.elections import check_json, parse_partitions
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, UsageError, confirm, is_terminal, warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.elections import Election, elect_leaders
 from ottla.client.errors import RefusedError
+from ottla.operations.reassignment.elections import check_json, parse_partitions
 
 EXAMPLES = """
 ottla elect                                     the preferred replicas lead, wherever they do not

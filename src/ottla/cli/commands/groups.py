@@ -19,22 +19,17 @@ from ottla.cli.groups.actions import (
     parse_types,
 )
 from ottla.cli.groups.regex_check import regex_problem
-from ottla.cli.groups.report import EMPTY, NONE, assignment_text, offset_row, state_problem, text
-from ottla.cli.groups.reset import (
-    BY_DURATION,
-    FROM_FILE,
-    SHIFT_BY,
-    TO_CURRENT,
-    TO_DATETIME,
-    TO_EARLIEST,
-    TO_LATEST,
-    TO_OFFSET,
-    Offsets,
-    Resetter,
-    Scenario,
-    named_partitions,
+from ottla.cli.groups.report import (
+    EMPTY,
+    NONE,
+    assignment_text,
+    offset_row,
+    reset_remarks,
+    reset_warnings,
+    state_problem,
+    text,
 )
-from ottla.cli.groups.reset_file import export_text, read_plans
+from ottla.cli.java.order import partition_order
 from ottla.cli.java.times import TimeTextError, parse_duration
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, confirm, is_terminal, say, warn
@@ -49,6 +44,21 @@ from ottla.client.groups import (
     describe_groups,
 )
 from ottla.operations.group_lag import group_partitions, with_seconds
+from ottla.operations.reset_file import export_text, read_plans
+from ottla.operations.resets import (
+    BY_DURATION,
+    FROM_FILE,
+    SHIFT_BY,
+    TO_CURRENT,
+    TO_DATETIME,
+    TO_EARLIEST,
+    TO_LATEST,
+    TO_OFFSET,
+    Offsets,
+    Resetter,
+    Scenario,
+    named_partitions,
+)
 
 EXAMPLES = """
 ottla groups list
@@ -260,7 +270,10 @@ def _reset(client: Client, options: argparse.Namespace) -> int:
         partitions = named_partitions(client, options.topics) if options.topics else list(committed)
     if not partitions and scenario.name != FROM_FILE:
         raise UsageError(f"group {name} has committed nothing yet: name the topics")
-    offsets = Resetter(client, scenario, lambda line: warn(line.strip()), warn).offsets_of(name, partitions)
+    plan = Resetter(client, scenario).plan(name, partitions)
+    for line in (*reset_remarks(name, plan), *reset_warnings(plan)):
+        warn(line.strip())
+    offsets = {place: plan.offsets[place] for place in partition_order(list(plan.offsets))}
     if options.execute:
         commit_offsets(client, name, offsets)
     _show_reset(name, offsets, committed, options)

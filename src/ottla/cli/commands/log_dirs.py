@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from ottla.base.errors import Error
 from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import client_of
-from ottla.cli.tables import print_table, size_text
+from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, is_terminal
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.log_dirs import Folder, describe_log_dirs
+from ottla.operations.sizes import size_text
 
 EXAMPLES = """
 ottla log-dirs list

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
 from ottla.cli.client_settings import command_properties, parse_pairs
 from ottla.cli.meter import ByteMeter
-from ottla.cli.records.deserializers import DeserializationError
-from ottla.cli.records.field_formats import HELP, FieldError, FieldFormat, make_format
 from ottla.cli.records.json_records import JsonReader, TypedReader
 from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader, RecordReader
 from ottla.cli.records.producing import (
@@ -24,6 +22,8 @@ from ottla.cli.records.producing import (
     wait_for_topic,
 )
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
+from ottla.operations.records.deserializers import DeserializationError
+from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
 
 EXAMPLES = """
 ottla produce orders 'first order' 'second order'

@@ -14,12 +14,10 @@ from typing import Any, Final
 from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import parse_pairs, run_action
 from ottla.cli.quotas.limits import COLUMNS, as_words, rows
-from ottla.cli.quotas.report import as_facts, command, suggested_words, top_screen
-from ottla.cli.quotas.shares import BY, PAIR, Share, is_observing, shares_of, suggestions
+from ottla.cli.quotas.report import as_facts, suggested_words, top_screen
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, say, warn
 from ottla.cli.top.live import run_live, seconds_of
-from ottla.cli.top.reading import DEFAULT_URL, VARIABLE, Reading, read_metrics
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, Source, describe_configs
@@ -35,6 +33,8 @@ from ottla.client.quota_words import (
     parse_limit,
 )
 from ottla.client.quotas import Alteration, Entity, alter_quotas, describe_quotas
+from ottla.operations.metric_readings import DEFAULT_URL, VARIABLE, Reading, read_metrics
+from ottla.operations.quota_shares import BY, PAIR, Share, command, is_observing, shares_of, suggestions
 
 EXAMPLES: Final = """
 ottla quotas list

@@ -11,8 +11,15 @@ from ottla.base.errors import KafkaError
 from ottla.base.names import TopicPartition
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of, positive
 from ottla.cli.client_settings import client_of
-from ottla.cli.reassignment.balance import plan_drain, plan_factor, plan_fill
-from ottla.cli.reassignment.plan import (
+from ottla.cli.reassignment.progress import bar, wait_for_moves
+from ottla.cli.tables import print_table
+from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
+from ottla.client.admin import Admin
+from ottla.client.client import Client
+from ottla.client.cluster import describe_cluster
+from ottla.client.reassignments import alter_reassignments, list_reassignments
+from ottla.operations.reassignment.balance import plan_drain, plan_factor, plan_fill
+from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
     check_plan,
@@ -21,30 +28,26 @@ from ottla.cli.reassignment.plan import (
     parse_plan,
     parse_topics,
     plan_text,
-    throttles,
 )
-from ottla.cli.reassignment.progress import bar, look, wait_for_moves
-from ottla.cli.reassignment.steps import (
+from ottla.operations.reassignment.progress import look
+from ottla.operations.reassignment.steps import (
     Progress,
     check_brokers,
     check_holders,
-    clear_broker_throttles,
-    clear_topic_throttles,
     current_rows,
     find_topics,
     folders_of,
     move_folders,
     progress,
     replicas_of,
+)
+from ottla.operations.reassignment.throttles import (
+    clear_broker_throttles,
+    clear_topic_throttles,
     set_folder_throttle,
     set_throttles,
+    throttles,
 )
-from ottla.cli.tables import print_table
-from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, say, warn
-from ottla.client.admin import Admin
-from ottla.client.client import Client
-from ottla.client.cluster import describe_cluster
-from ottla.client.reassignments import alter_reassignments, list_reassignments
 
 EXAMPLES = """
 ottla reassign generate --fill 4 --output plan.json       broker 4 is new: give it its share

@@ -13,9 +13,10 @@ from ottla.cli.arguments import Parser, add_connection
 from ottla.cli.client_settings import run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError
-from ottla.cli.top.reading import add_metrics_url, metrics_url_of, read_page
+from ottla.cli.top.metrics_url import add_metrics_url, metrics_url_of
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
+from ottla.operations.metric_readings import read_page
 
 EXAMPLES = """
 ottla client-metrics set everything --metrics '*' --interval 10000

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import Parser
 from ottla.cli.terminal import is_terminal
-from ottla.cli.top.figures import Figures, figures
 from ottla.cli.top.live import run_live, seconds_of
-from ottla.cli.top.reading import Reading, add_metrics_url, metrics_url_of, read_metrics
+from ottla.cli.top.metrics_url import add_metrics_url, metrics_url_of
 from ottla.cli.top.screen import Trends, rich_screen, text_screen
+from ottla.operations.broker_figures import Figures, figures
+from ottla.operations.metric_readings import Reading, read_metrics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,28 +9,22 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition, topic_name_problem
+from ottla.base.topic_ids import id_text
 from ottla.cli.arguments import Parser, add_connection, positive
 from ottla.cli.client_settings import client_of, parse_pairs
 from ottla.cli.tables import print_table
-from ottla.cli.terminal import ToolError, confirm, is_terminal, shown
-from ottla.cli.topics.report import (
-    Filter,
-    Moves,
-    describe_lines,
-    id_text,
-    is_under_replicated,
-    overrides,
-    replication_factor,
-    shown_partitions,
-)
+from ottla.cli.terminal import ToolError, UsageError, confirm, is_terminal, shown
+from ottla.cli.topics.report import Filter, describe_lines, overrides, shown_partitions
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Partition, Topic
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import Reassignment, moves_of
+from ottla.operations.topic_replicas import Moves, is_under_replicated, replication_factor
 
 EXAMPLES = """
 ottla topics create orders --partitions 3 --config retention.ms=86400000
 ottla topics list
 ottla topics describe orders
+ottla topics describe orders --summary
 ottla topics alter orders --partitions 6
 ottla topics delete orders
 """
@@ -78,6 +72,8 @@ def _parser() -> Parser:
     describe.add_argument("--problems", action="store_true", help="only partitions that lack a leader or replicas")
     for flag, what in REPORTS.items():
         describe.add_argument(f"--{flag}", action="store_true", help=f"only partitions {what}")
+    describe.add_argument("--summary", action="store_true", help="topics in numbers: spread, skew, preferred leaders")
+    describe.add_argument("--json", action="store_true", help="with --summary: as one JSON document")
     describe.set_defaults(action=_describe)
 
     alter = commands.add_parser("alter", help="give a topic more partitions")
@@ -148,11 +144,20 @@ def _describe(admin: Admin, options: argparse.Namespace) -> int:
         under_min_isr=options.problems or options.under_min_isr_partitions,
         at_min_isr=options.at_min_isr_partitions,
     )
+    if options.summary and wanted.is_partitions_only:
+        raise UsageError("--summary is about whole topics: it does not go with a choice of partitions")
+    if options.json and not options.summary:
+        raise UsageError("--json needs --summary")
     if options.names:
         topics = _find(admin, options.names)
     else:  # what is wrong with the cluster's own topics is wrong with the cluster
         topics = [topic for topic in admin.topics() if wanted.is_partitions_only or not topic.is_internal]
     topics = admin.describe([topic.name for topic in topics])
+    if options.summary:
+        from ottla.cli.topics.summary import show_summaries  # noqa: PLC0415 (only needed here)
+
+        show_summaries(admin, topics, options.json)
+        return 0
     configs = admin.topic_configs(topic.name for topic in topics)
     brokers = admin.live_brokers()
     moves = moves_of(admin.client, topics)

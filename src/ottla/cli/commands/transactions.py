@@ -12,7 +12,6 @@ from ottla.cli.arguments import Parser, add_connection, not_negative
 from ottla.cli.client_settings import run_action
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import EXIT_FAILED, ToolError, confirm, is_terminal, say, warn
-from ottla.cli.transactions.hanging import SearchError, find_hanging
 from ottla.cli.transactions.report import MINUTE_MS, described_row, hanging_row, list_rows, producer_row
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -26,6 +25,7 @@ from ottla.client.transactions import (
     fence_producer,
     list_transactions,
 )
+from ottla.operations.hanging_transactions import SearchError, find_hanging
 
 EXAMPLES = """
 ottla transactions list

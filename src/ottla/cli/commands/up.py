@@ -35,8 +35,8 @@ from ottla.cli.running.up_cluster import (
     prepare_cluster_folder,
 )
 from ottla.cli.terminal import ToolError, is_terminal
-from ottla.cli.top.reading import METRICS_PORT
 from ottla.cli.zookeeper.lock import check_unlocked
+from ottla.operations.metric_readings import METRICS_PORT
 from ottla.security.secure_folder import SecureFolder
 
 HOST = "127.0.0.1"

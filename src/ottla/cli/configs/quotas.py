@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ottla.cli.configs.entities import CLIENTS, IPS, USERS, Entities
 from ottla.cli.java.errors import java_class, java_sentence
-from ottla.cli.java.numbers import java_float, parse_double
 from ottla.cli.java.options import OptionError
 from ottla.cli.java.order import hash_map_order, quota_order
 from ottla.client.client import Client
@@ -23,6 +22,7 @@ from ottla.client.quotas import (
     describe_quotas,
     describe_scram,
 )
+from ottla.operations.records.java_numbers import java_float, parse_double
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 from ottla.security.scram import NUMBERS as MECHANISMS
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
-from ottla.cli.doctor.facts import Facts
-from ottla.cli.doctor.findings import Finding, Severity, brokers_text, known, some
 from ottla.cli.metadata.tree import open_zookeeper
 from ottla.cli.terminal import ToolError
 from ottla.controller import tree
 from ottla.controller.stores.store import StoreError
+from ottla.operations.doctor.facts import Facts
+from ottla.operations.doctor.findings import Finding, Severity, brokers_text, known, some
 
 
 class StoreFacts(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 from ottla.base.errors import KafkaError
-from ottla.cli.dump.record_decoders import Decoder
 from ottla.cli.terminal import ToolError
+from ottla.operations.records.decoders import Decoder
 from ottla.protocol.batches import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,

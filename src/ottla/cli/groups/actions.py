@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.groups.report import STATES, deletion_lines
-from ottla.cli.groups.reset import parse_partitions
 from ottla.cli.java.errors import java_sentence, java_text
 from ottla.cli.java.order import hash_map_order
 from ottla.cli.terminal import UsageError, say
@@ -15,6 +14,7 @@ from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError, refusal
 from ottla.client.groups import CLASSIC_TYPE, CONSUMER_TYPE, Listing, delete_groups, delete_offsets, list_groups
+from ottla.operations.resets import parse_partitions
 from ottla.protocol.messages.consumer_protocol import CONSUMER
 
 TYPES = (CONSUMER_TYPE, CLASSIC_TYPE)

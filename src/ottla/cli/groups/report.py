@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.base.names import TopicPartition
+from ottla.cli.java.order import partition_order
 from ottla.client.groups import DEAD, Group, Listing, Member
 from ottla.operations.group_lag import GroupPartition
+from ottla.operations.resets import ResetPlan
 
 NONE = "-"  # what stands in a column without a value
 WIDTH = 15  # of most columns, at least
@@ -129,6 +131,25 @@ def reset_lines(plans: Mapping[str, Mapping[TopicPartition, int]]) -> list[str]:
     ]
     head = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     return ["", *(_line(row, widths) for row in ([head, *rows] if plans else []))]
+
+
+def reset_warnings(plan: ResetPlan) -> list[str]:
+    """A line for each offset that was moved into its log."""
+    return [
+        f"New offset ({offset}) is {'higher than latest' if offset > plan.offsets[place] else 'lower than earliest'} "
+        f"offset for topic partition {place}. Value will be set to {plan.offsets[place]}"
+        for place, offset in plan.outside.items()
+    ]
+
+
+def reset_remarks(group_id: str, plan: ResetPlan) -> list[str]:
+    """What Kafka's tool remarks among its output."""
+    if not plan.has_group:
+        return [f"\nError: No reset plan for group {group_id} found"]
+    return [
+        f"\nWarn: Partition {place.partition} from topic {place.topic} is empty. Falling back to latest known offset."
+        for place in partition_order(plan.late)
+    ]
 
 
 def deletion_lines(results: Mapping[TopicPartition, str]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from ottla.base.topic_ids import id_text
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.terminal import EXIT_FAILED, ToolError, shown, warn
-from ottla.cli.topics.report import id_text
 from ottla.client.client import Client
 from ottla.client.configs import Resource, alter_configs, describe_configs, resources_with_configs
 from ottla.client.errors import ClientError

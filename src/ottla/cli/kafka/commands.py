@@ -14,10 +14,11 @@ from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_text
 from ottla.cli.java.options import OptionError
-from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+from ottla.cli.terminal import EXIT_FAILED, warn
 from ottla.client.client import Client
 from ottla.client.cluster import BROKERS, CONTROLLERS
 from ottla.client.errors import ClientError
+from ottla.operations.errors import OperationError
 
 
 class KafkaParser(Parser):
@@ -55,7 +56,7 @@ def complaining(body: Callable[[], int]) -> int:
         return body()
     except ClientError as problem:
         text = java_text(problem)
-    except ToolError as problem:
+    except OperationError as problem:
         text = str(problem)
     sys.stdout.flush()
     warn(text)

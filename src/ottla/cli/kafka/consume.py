@@ -20,10 +20,10 @@ from ottla.cli.java.options import (
 from ottla.cli.kafka.produce import renamed
 from ottla.cli.patterns import topic_pattern
 from ottla.cli.records.consuming import EARLIEST, LATEST, Plan, Printer, consumer_settings, read_and_print
-from ottla.cli.records.deserializers import deserializer
 from ottla.cli.records.formatters import FORMATTER_NAMES, Formatter, make_formatter
 from ottla.cli.terminal import ToolError, escape_bytes, is_terminal, warn
 from ottla.client.errors import ClientError
+from ottla.operations.records.deserializers import deserializer
 
 TOOL = "kafka-console-consumer.sh"
 SUMMARY = "Print the records of a topic."

@@ -20,10 +20,10 @@ from ottla.cli.dump.indexes import (
     walk_offset_index,
     walk_time_index,
 )
-from ottla.cli.dump.record_decoders import Decoder, by_class, decode_offsets, decode_transactions
 from ottla.cli.dump.segment import SUFFIXES, SegmentWalk, batch_line, record_line
 from ottla.cli.java.options import INTEGER_MAX, KafkaOptions, Option
 from ottla.cli.terminal import ToolError, shown, warn
+from ottla.operations.records.decoders import Decoder, by_class, decode_offsets, decode_transactions
 from ottla.storage.snapshots import SnapshotError
 
 TOOL = "kafka-dump-log.sh"

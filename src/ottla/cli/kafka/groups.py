@@ -23,7 +23,6 @@ from ottla.cli.groups.actions import (
 )
 from ottla.cli.groups.regex_check import regex_problem
 from ottla.cli.groups.report import list_lines, member_lines, offset_lines, state_lines, state_problem
-from ottla.cli.groups.reset import SCENARIOS, WrongPlaceError
 from ottla.cli.java.errors import java_text, wrapped_refusals
 from ottla.cli.java.options import (
     BOOTSTRAP,
@@ -40,7 +39,9 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.groups import DEAD, Group, describe_groups
+from ottla.operations.errors import OperationError
 from ottla.operations.group_lag import group_partitions
+from ottla.operations.resets import SCENARIOS, WrongPlaceError
 
 TOOL = "kafka-consumer-groups.sh"
 SUMMARY = "List, describe and delete consumer groups, and set their offsets."
@@ -113,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     except ClientError as problem:
         _failed(str(problem))
         return EXIT_FAILED
-    except ToolError as problem:
+    except OperationError as problem:
         return _failed(str(problem))
 
 

@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.groups.actions import refused_text, say_error, say_lines
-from ottla.cli.groups.report import EMPTY, reset_lines
-from ottla.cli.groups.reset import (
+from ottla.cli.groups.report import EMPTY, reset_lines, reset_remarks, reset_warnings
+from ottla.cli.java.errors import WRAPPER, java_sentence, wrapped_refusals
+from ottla.cli.java.options import LONG_MAX, KafkaOptions
+from ottla.cli.java.order import hash_map_order, partition_order
+from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
+from ottla.cli.terminal import ToolError, say, warn
+from ottla.client.client import Client
+from ottla.client.errors import RefusedError
+from ottla.client.groups import DEAD, Group, commit_offsets, committed_offsets, describe_groups
+from ottla.operations.reset_file import UnreadableError, export_text, read_plans
+from ottla.operations.resets import (
     BY_DURATION,
     FROM_FILE,
     SCENARIOS,
@@ -21,15 +30,6 @@ from ottla.cli.groups.reset import (
     Scenario,
     named_partitions,
 )
-from ottla.cli.groups.reset_file import UnreadableError, export_text, read_plans
-from ottla.cli.java.errors import WRAPPER, java_sentence, wrapped_refusals
-from ottla.cli.java.options import LONG_MAX, KafkaOptions
-from ottla.cli.java.order import hash_map_order
-from ottla.cli.java.times import TimeTextError, parse_date_time, parse_duration
-from ottla.cli.terminal import ToolError, say, warn
-from ottla.client.client import Client
-from ottla.client.errors import RefusedError
-from ottla.client.groups import DEAD, Group, commit_offsets, committed_offsets, describe_groups
 
 
 def reset_groups(client: Client, options: KafkaOptions, group_ids: Sequence[str]) -> None:
@@ -58,9 +58,14 @@ def reset_groups(client: Client, options: KafkaOptions, group_ids: Sequence[str]
 def _reset(client: Client, options: KafkaOptions, group_id: str) -> Offsets:
     """A group that does not exist is made by its first offsets."""
     partitions = _partitions(client, options, group_id)
-    resetter = Resetter(client, scenario_of(options), say, warn)
+    resetter = Resetter(client, scenario_of(options))
     with wrapped_refusals():
-        offsets = resetter.offsets_of(group_id, partitions)
+        plan = resetter.plan(group_id, partitions)
+    for line in reset_remarks(group_id, plan):
+        say(line)
+    for line in reset_warnings(plan):
+        warn(line)
+    offsets = {place: plan.offsets[place] for place in partition_order(list(plan.offsets))}
     if options.has("execute"):
         try:
             commit_offsets(client, group_id, offsets)

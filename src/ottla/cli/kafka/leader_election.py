@@ -10,10 +10,11 @@ from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_text
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.java.order import partition_order
-from ottla.cli.reassignment.elections import parse_partitions
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
+from ottla.cli.terminal import EXIT_FAILED, say, warn
 from ottla.client.elections import Election, elect_leaders
 from ottla.client.errors import ClientError, RefusedError
+from ottla.operations.errors import OperationError
+from ottla.operations.reassignment.elections import parse_partitions
 
 TOOL = "kafka-leader-election.sh"
 SUMMARY = (
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     except ClientError as problem:
         warn(java_text(problem))
         return EXIT_FAILED
-    except ToolError as problem:
+    except OperationError as problem:
         warn(str(problem))
         return EXIT_FAILED
     return report(kind, results)

@@ -10,33 +10,6 @@ from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.errors import java_sentence, java_text
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option
-from ottla.cli.reassignment.plan import (
-    Plan,
-    check_plan,
-    make_plan,
-    parse_brokers,
-    parse_plan,
-    parse_topics,
-    plan_text,
-    throttles,
-)
-from ottla.cli.reassignment.steps import (
-    FolderState,
-    Progress,
-    check_brokers,
-    clear_broker_throttles,
-    clear_topic_throttles,
-    current_rows,
-    find_topics,
-    folder_states,
-    folders_of,
-    move_folders,
-    progress,
-    replicas_of,
-    set_folder_throttle,
-    set_throttles,
-    throttled_brokers,
-)
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, shown
 from ottla.client.admin import Admin
 from ottla.client.client import Client
@@ -44,6 +17,36 @@ from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.log_dirs import PlacedReplica
 from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
+from ottla.operations.errors import OperationError
+from ottla.operations.reassignment.plan import (
+    Plan,
+    check_plan,
+    make_plan,
+    parse_brokers,
+    parse_plan,
+    parse_topics,
+    plan_text,
+)
+from ottla.operations.reassignment.steps import (
+    FolderState,
+    Progress,
+    check_brokers,
+    current_rows,
+    find_topics,
+    folder_states,
+    folders_of,
+    move_folders,
+    progress,
+    replicas_of,
+)
+from ottla.operations.reassignment.throttles import (
+    clear_broker_throttles,
+    clear_topic_throttles,
+    set_folder_throttle,
+    set_throttles,
+    throttled_brokers,
+    throttles,
+)
 
 TOOL = "kafka-reassign-partitions.sh"
 SUMMARY = "This tool helps to move topic partitions between replicas."
@@ -122,7 +125,7 @@ def run(arguments: Sequence[str]) -> int:
         return _failed(f"Error: {problem.message}")
     except ClientError as problem:
         return _failed(f"Error: {java_text(problem)}")
-    except ToolError as problem:
+    except OperationError as problem:
         return _failed(f"Error: {problem}")
     return 0
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS
+from ottla.base.topic_ids import parse_id
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import (
@@ -21,7 +22,7 @@ from ottla.cli.java.options import (
 )
 from ottla.cli.patterns import topic_pattern
 from ottla.cli.terminal import EXIT_FAILED, ToolError, fail, shown, warn
-from ottla.cli.topics.report import Filter, describe_lines, kafka_order, old_line, parse_id
+from ottla.cli.topics.report import Filter, describe_lines, kafka_order, old_line
 from ottla.client.admin import CLUSTER_DEFAULT, PARTITIONS_PER_ANSWER, Admin, Topic
 from ottla.client.errors import ClientError
 from ottla.client.reassignments import moves_of

@@ -15,7 +15,6 @@ from ottla.cli.java.errors import java_sentence
 from ottla.cli.java.options import INTEGER_MAX, KAFKA_VERSION, LONG_MAX
 from ottla.cli.kafka.commands import KafkaParser
 from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
-from ottla.cli.transactions.hanging import SearchError, find_hanging
 from ottla.cli.transactions.report import (
     DESCRIBE_COLUMNS,
     HANGING_COLUMNS,
@@ -39,6 +38,7 @@ from ottla.client.transactions import (
     fence_producer,
     list_transactions,
 )
+from ottla.operations.hanging_transactions import SearchError, find_hanging
 from ottla.protocol.messages.transactions import ProducerState
 
 EXAMPLES = """

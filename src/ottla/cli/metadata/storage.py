@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from ottla.base.topic_ids import id_text, parse_id
 from ottla.cli.arguments import Parser
 from ottla.cli.cluster.feature_levels import (
     LATEST_LEVEL,
@@ -21,7 +22,6 @@ from ottla.cli.cluster.feature_levels import (
 )
 from ottla.cli.java.options import OptionError
 from ottla.cli.java.order import hash_map_order
-from ottla.cli.topics.report import id_text, parse_id
 
 if TYPE_CHECKING:
     from ottla.base.broker_settings import BrokerSettings

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from uuid import uuid4
 
+from ottla.base.topic_ids import id_text
 from ottla.cli.java.options import OptionError
-from ottla.cli.topics.report import id_text
 from ottla.storage.errors import LogDirError
 from ottla.storage.meta_properties import FILE_NAME, read_meta_properties, write_meta_properties
 

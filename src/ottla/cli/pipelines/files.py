@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ottla.cli.arguments import closest
 from ottla.cli.terminal import EXIT_USAGE, ToolError, UsageError, warn
+from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status, state_folder
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.loading import Loaded, load_pipeline, parse_change
-from ottla.pipelines.running.status import Status, list_runs, read_status, state_folder
 
 FILES = (".yaml", ".yml", ".py")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +12,9 @@ from ottla.cli.pipelines.files import known_run, state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
-from ottla.pipelines.running import requests
-from ottla.pipelines.running.progress import total_rows
+from ottla.operations.pipeline_runs.snapshots import total_rows
+from ottla.operations.pipeline_runs.statuses import Status, list_runs, now_ms, read_points
+from ottla.operations.pipeline_runs.stopping import ask_to_stop, kill
 from ottla.pipelines.running.progress_text import (
     batch_line,
     cost_line,
@@ -25,7 +24,6 @@ from ottla.pipelines.running.progress_text import (
     step_table,
     waiting_words,
 )
-from ottla.pipelines.running.status import Status, list_runs, now_ms, read_points, run_folder
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
 NUMBERS = ("PID", "ROWS", "LAG")
@@ -58,21 +56,14 @@ def run_stop(options: argparse.Namespace) -> int:
     if not run.is_live:
         say(f"{run.name} does not run: {run.state}, {run.reason}")
         return 0
-    if not run.is_here:
-        raise ToolError(f"{run.name} runs on {run.host}: stop it there")
-    if run.is_shared:  # a signal would end the others, too
-        requests.ask(run_folder(state_of(options), run.name), "stop")
-    else:
-        _signal(run, signal.SIGTERM)
+    ask_to_stop(run, state_of(options))
     if wait_for(lambda: not known_run(options).is_live, options.timeout):
         ended = known_run(options)
         say(f"{run.name} is {ended.state}: {end_line(ended.queries)}")
         return 0
     if not options.kill:
         raise ToolError(f"{run.name} is still at work after {options.timeout} s: wait, or end it with --kill")
-    if run.is_shared:
-        raise ToolError(f"process {run.pid} runs other pipelines, too: --kill would end them (kill -9 {run.pid})")
-    _signal(run, signal.SIGKILL)
+    kill(run)
     if not wait_for(lambda: not known_run(options).is_live, options.timeout):
         raise ToolError(f"process {run.pid} does not end")
     say(f"{run.name} was ended by force; the next run goes on after its last whole batch")
@@ -126,15 +117,6 @@ def _row(run: Status) -> tuple[str, ...]:
 def _since(run: Status) -> str:
     """A live run since its start, another since its end."""
     return duration((now_ms() - (run.started_ms if run.is_live else run.updated_ms)) / 1000)
-
-
-def _signal(run: Status, number: int) -> None:
-    try:
-        os.kill(run.pid, number)
-    except ProcessLookupError:
-        return
-    except PermissionError:
-        raise ToolError(f"{run.name} is run by another user (process {run.pid})") from None
 
 
 def wait_for(is_done: Callable[[], bool], seconds: int) -> bool:

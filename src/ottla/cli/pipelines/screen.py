@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ottla.cli.pipelines.fitting import Cell, FittingTable, Layout
 from ottla.cli.terminal import escape, say, warn
-from ottla.cli.top.figures import History
+from ottla.cli.top.history import History
 from ottla.cli.top.screen import duration, short
-from ottla.pipelines.running.progress import Snapshot
+from ottla.operations.pipeline_runs.snapshots import Snapshot
+from ottla.operations.pipeline_runs.statuses import now_ms
 from ottla.pipelines.running.progress_text import (
     age,
     batch_line,
@@ -25,7 +26,6 @@ from ottla.pipelines.running.progress_text import (
     step_table,
     waiting_words,
 )
-from ottla.pipelines.running.status import now_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import Final
 
 from ottla.cli.quotas.limits import NONE
-from ottla.cli.quotas.shares import Share, Suggestion
 from ottla.cli.tables import padded
 from ottla.cli.terminal import escape
 from ottla.cli.top.screen import short
-from ottla.client.quota_words import number_text
+from ottla.operations.quota_shares import Share, Suggestion
 
 COLUMNS: Final = ("BROKER", "QUOTA", "USER", "CLIENT", "RULE", "LIMIT", "RATE", "HELD", "FOR", "NEEDS")
 NUMBERS: Final = ("LIMIT", "RATE", "HELD", "FOR", "NEEDS")
@@ -49,16 +47,6 @@ def top_screen(shares: Sequence[Share], is_rehearsed: bool, is_all: bool) -> str
 def as_facts(share: Share) -> dict[str, object]:
     """For programs: plain numbers."""
     return {**share._asdict(), "needed": share.needed}
-
-
-def command(suggestion: Suggestion) -> str:
-    """The command that sets what is suggested."""
-    words = ["ottla quotas set"]
-    if suggestion.user:
-        words.append(f"--user {quote(suggestion.user)}")
-    if suggestion.client_id:
-        words.append(f"--client {quote(suggestion.client_id)}")
-    return " ".join([*words, *(f"{key}={number_text(limit)}" for key, limit in suggestion.limits.items())])
 
 
 def suggested_words(suggestion: Suggestion) -> dict[str, object]:

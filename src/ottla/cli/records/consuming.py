@@ -16,12 +16,12 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from ottla.base.errors import Error
 from ottla.cli.client_settings import make_client
 from ottla.cli.librdkafka import hurry_metadata, library, make_consumer
-from ottla.cli.records.deserializers import DeserializationError
 from ottla.cli.records.formatters import Formatter, Message
 from ottla.cli.terminal import ToolError, end_on_sigterm, warn
 from ottla.client.admin import Admin
 from ottla.client.errors import ClientError
 from ottla.client.java_properties import translate
+from ottla.operations.records.deserializers import DeserializationError
 
 POLL_SECONDS = 0.1  # Python hears signals only between calls of the library
 BATCH_MAX = 500

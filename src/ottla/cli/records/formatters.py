@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from ottla.cli.records.coordinator_records import (
+from ottla.operations.records.coordinator_records import (
     TRANSACTION_RECORDS,
     Kinds,
     UnknownRecordError,
     compact,
     read_record,
 )
-from ottla.cli.records.deserializers import DeserializationError, Deserializer, deserializer
+from ottla.operations.records.deserializers import DeserializationError, Deserializer, deserializer
 from ottla.protocol.codec import ProtocolError
 from ottla.protocol.messages.group_records import GROUP_RECORDS
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ottla.cli.records.deserializers import DeserializationError
-from ottla.cli.records.field_formats import FieldError, FieldFormat, make_format, text_bytes, text_value
 from ottla.cli.records.formatters import Message
 from ottla.cli.records.line_reader import Headers, Line, LineError, LineReader
+from ottla.operations.records.deserializers import DeserializationError
+from ottla.operations.records.field_formats import FieldError, FieldFormat, make_format, text_bytes, text_value
 
 FIELDS = frozenset({"topic", "partition", "offset", "timestamp", "key", "value", "headers"})
 TIMESTAMP_MAX = 2**63

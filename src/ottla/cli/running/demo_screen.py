@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from ottla.cli.pipelines.screen import Trend, query_table
 from ottla.cli.terminal import escape, is_terminal
 from ottla.cli.top.screen import duration
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, read_snapshot
 from ottla.pipelines.demo.findings import Findings, Panel, read_findings
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress import Snapshot, read_snapshot
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

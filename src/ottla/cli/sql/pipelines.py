@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from ottla.pipelines.running.status import read_status
+from ottla.operations.pipeline_runs.statuses import read_status
 
 START_SECONDS_MAX = 120.0
 POLL_S = 0.2

@@ -27,12 +27,12 @@ from ottla.cli.sql import pipelines
 from ottla.cli.sql.output import Output
 from ottla.cli.terminal import is_terminal, warn
 from ottla.client.errors import ClientError
+from ottla.operations.pipeline_runs.statuses import list_runs
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.source_options import starting_options
-from ottla.pipelines.running.status import list_runs
 from ottla.pipelines.source.losses import SourceError
 from ottla.pipelines.sql import statements as s
 from ottla.pipelines.sql.catalog import Catalog

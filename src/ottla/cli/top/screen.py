@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.cli.tables import padded
 from ottla.cli.terminal import escape
-from ottla.cli.top.figures import Figures, History
+from ottla.cli.top.history import History
+from ottla.operations.broker_figures import Figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,26 +5,22 @@ Pure: everything comes in as values and goes out as lines.
 
 from __future__ import annotations
 
-import base64
-import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.base.names import TopicPartition
+from ottla.base.topic_ids import id_text
 from ottla.cli.java.order import hash_map_order
 from ottla.client.admin import Partition, Topic
 from ottla.client.reassignments import Reassignment
+from ottla.operations.topic_replicas import Moves, is_under_replicated, min_isr, replication_factor
 
 if TYPE_CHECKING:
     from ottla.client.configs import Config
 
 
-Moves = Mapping[TopicPartition, Reassignment]
-
-MIN_ISR = "min.insync.replicas"
 NO_TOPIC_ID = UUID(int=0)
-_BASE64 = frozenset(string.ascii_letters + string.digits + "-_")
 
 
 class Filter(NamedTuple):
@@ -112,18 +108,6 @@ def shown_partitions(
     return [partition for partition in topic.partitions if is_shown(partition)]
 
 
-def is_under_replicated(name: str, partition: Partition, moves: Moves) -> bool:
-    """Whether replicas are missing that it should have by now: those that a move is about to add are not."""
-    return len(partition.isr) < _replica_count(name, partition, moves)
-
-
-def _replica_count(name: str, partition: Partition, moves: Moves) -> int:
-    move = moves.get(TopicPartition(name, partition.number))
-    if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
-        return len(partition.replicas)  # a move of which nothing is left has ended since it was asked for
-    return len(move.replicas) - len(move.adding)
-
-
 def overrides(settings: list[Config]) -> list[str]:
     """The settings that are not Kafka's defaults, as Kafka's tool lists them."""
     by_name = {config.name: config for config in settings}
@@ -135,46 +119,10 @@ def has_overrides(settings: list[Config]) -> bool:
     return any(not config.is_default for config in settings)
 
 
-def min_isr(settings: list[Config]) -> int:
-    for config in settings:
-        if config.name == MIN_ISR and config.value is not None and config.value.isdecimal():
-            return int(config.value)
-    return 1
-
-
-def replication_factor(topic: Topic, moves: Moves | None = None) -> int:
-    """Without `moves` those count, too, that are yet to come."""
-    return _replica_count(topic.name, topic.partitions[0], moves or {}) if topic.partitions else 0
-
-
 def kafka_order(topics: Sequence[Topic]) -> list[Topic]:
     """The topics in the order in which Kafka's tool prints them."""
     by_name = {topic.name: topic for topic in topics}
     return [by_name[name] for name in hash_map_order(by_name, capacity=len(by_name))]
-
-
-def id_text(topic_id: UUID) -> str:
-    """A topic id as Kafka writes it: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
-
-
-def parse_id(text: str) -> UUID:
-    """The reverse; raises ValueError with Kafka's sentence."""
-    if len(text) > 24:
-        raise ValueError(f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID")
-    for letter in text.rstrip("="):
-        if letter not in _BASE64:
-            raise ValueError(f"Illegal base64 character {ord(letter):x}")
-    try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except ValueError:
-        raise ValueError(f"Input string `{text}` is not a base64-encoded UUID") from None
-    if len(data) != 16:
-        raise ValueError(
-            f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes "
-            "of a base64-encoded UUID"
-        )
-    return UUID(bytes=data)
 
 
 def _brokers(ids: list[int] | None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ottla.cli.java.order import partition_order
-from ottla.cli.transactions.hanging import OpenTransaction
 from ottla.client.transactions import NO_TRANSACTION, Described
+from ottla.operations.hanging_transactions import OpenTransaction
 from ottla.protocol.messages.transaction_steps import ListedTransaction
 from ottla.protocol.messages.transactions import ProducerState
 

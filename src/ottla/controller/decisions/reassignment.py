@@ -22,12 +22,12 @@ from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.names import TopicPartition
+from ottla.base.placement import check_manual_replicas
 from ottla.controller import tree
 from ottla.controller.decisions.changes import commit_partitions, usable_brokers, without
 from ottla.controller.decisions.leader_election import RECOVERING
 from ottla.controller.decisions.liveness import Liveness, Rules, rules_of, with_isr
 from ottla.controller.decisions.machine import Decision, check_readable
-from ottla.controller.decisions.placement import check_manual_replicas
 from ottla.controller.image import NO_LEADER, MetadataImage, PartitionImage
 
 R = TypeVar("R")

@@ -6,18 +6,17 @@ everything that is wrong with it in one go. Nothing here knows Spark.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ottla.base.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from ottla.operations.pipeline_runs.statuses import NAME
 from ottla.pipelines.model.fields import Duration, Problems, Share, read_spec
 from ottla.pipelines.model.problems import Path, PipelineError, Problem, did_you_mean
 from ottla.pipelines.model.row_order import order_of
 from ottla.pipelines.model.sinks import NOT_YET, SINKS, DatabaseSink, Finding, Sink
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 STREAM_FIELDS = ("from", "steps", "to", "output")
 ONLY_STREAM = "main"  # the stream of a pipeline that is written without `streams`
 

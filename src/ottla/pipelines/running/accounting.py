@@ -8,34 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from ottla.operations.pipeline_runs.snapshots import StepCount
 
 if TYPE_CHECKING:  # so that figures can be shown without Spark
     from ottla.pipelines.steps.frame import Passage
     from ottla.pipelines.steps.lateness import LateRows
 
 Observed = Mapping[str, Mapping[str, Any]]  # observation -> figure -> value; null where a batch had no rows
-
-
-class StepCount(NamedTuple):
-    """Rows of one step. `made` is what came out of a step that makes new rows of many, else the same as kept."""
-
-    stream: str
-    number: int
-    step: str
-    came: int
-    kept: int
-    filtered: int
-    late: int
-    dead: int
-    made: int
-
-    def plus(self, other: StepCount | None) -> StepCount:
-        """The same step, in two runs of its query."""
-        if other is None:
-            return self
-        counts = [mine + theirs for mine, theirs in zip(self[3:], other[3:], strict=True)]
-        return StepCount(self.stream, self.number, self.step, *counts)
 
 
 class Account:

@@ -6,37 +6,16 @@ Asked of /proc: where there is none, nothing is known. Processes on other machin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
+from ottla.operations.pipeline_runs.statuses import Cost
 from ottla.pipelines.spark.processes import children_of
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROCESSES_MAX = 1_000
-
-
-class Cost(NamedTuple):
-    """Since the start of the process; several pipelines in one process share it."""
-
-    cpu_seconds: float = 0.0
-    driver_bytes: int = 0
-    java_bytes: int = 0
-    workers_bytes: int = 0
-
-    @property
-    def memory(self) -> dict[str, int]:
-        return {"driver": self.driver_bytes, "java": self.java_bytes, "workers": self.workers_bytes}
-
-
-def read_cost(value: object) -> Cost | None:
-    """From its JSON form, also that of another version."""
-    if not isinstance(value, Mapping):
-        return None
-    known: dict[str, Any] = {name: value[name] for name in Cost._fields if isinstance(value.get(name), int | float)}
-    return Cost(**known)
 
 
 class CostMeter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.pipelines.running.progress import Snapshot, total_of, total_rows
+from ottla.operations.pipeline_runs.snapshots import Snapshot, total_of, total_rows
 
 ROWS_MIN = 100
 UNUSUAL_SHARE = 0.1

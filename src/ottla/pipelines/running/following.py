@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from ottla.operations.pipeline_runs.snapshots import Snapshot
+from ottla.operations.pipeline_runs.statuses import now_ms
 from ottla.pipelines.running.dead_limit import DeadLimit
-from ottla.pipelines.running.progress import Snapshot, Tracker
-from ottla.pipelines.running.status import RunFolder, now_ms
+from ottla.pipelines.running.progress import Tracker
+from ottla.pipelines.running.status import RunFolder
 
 if TYPE_CHECKING:
     from ottla.pipelines.running.query_state import QueryState

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.metrics.prometheus import CONTENT_TYPE, Family, Sample, render_families
-from ottla.pipelines.running.status import Status
+from ottla.operations.pipeline_runs.statuses import Status
 
 HOST = "127.0.0.1"
 PREFIX = "ottla_pipeline_"

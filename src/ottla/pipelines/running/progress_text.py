@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.pipelines.running.cost import Cost
+from ottla.operations.pipeline_runs.snapshots import Snapshot, total_of, total_rows
+from ottla.operations.pipeline_runs.statuses import Cost
 from ottla.pipelines.running.owed import letters
-from ottla.pipelines.running.progress import Snapshot, total_of, total_rows
 
 STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
 UNKNOWN = "?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.pipelines.running.accounting import StepCount
+from ottla.operations.pipeline_runs.snapshots import StepCount
 
 Progress = dict[str, Any]  # as Spark reports it after each batch
 

@@ -18,9 +18,9 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ottla.pipelines.running.accounting import StepCount
+from ottla.operations.pipeline_runs.snapshots import StepCount
+from ottla.operations.pipeline_runs.statuses import Status
 from ottla.pipelines.running.progress_text import cost_line, end_line, growth_line, size, step_table
-from ottla.pipelines.running.status import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,7 @@
 """came = kept + filtered + late + dead, for every step."""
 
-from ottla.pipelines.running.accounting import Account, StepCount, dead_in, letters_in
+from ottla.operations.pipeline_runs.snapshots import StepCount
+from ottla.pipelines.running.accounting import Account, dead_in, letters_in
 from ottla.pipelines.steps.frame import Passage
 
 PARSE = Passage("events", 1, "parse", 1, "marks", "ottla0")

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
 from ottla.pipelines.model.document import parse_document
 from ottla.pipelines.model.pipeline import Pipeline, read_pipeline
 from ottla.pipelines.model.problems import PipelineError
-from ottla.pipelines.running.accounting import StepCount
 from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.following import Following
-from ottla.pipelines.running.progress import Snapshot
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.steps.table import STEPS
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ottla.operations.pipeline_runs.statuses import read_points, read_status
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.query_state import QueryState
-from ottla.pipelines.running.status import RunFolder, new_status, read_points, read_status
+from ottla.pipelines.running.status import RunFolder, new_status
 
 REPORTS = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]
 KAFKA = [report for report in REPORTS if report["name"] == "kafka_plain"]

@@ -8,11 +8,9 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.cost import Cost
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.statuses import Cost, Status
 from ottla.pipelines.running.metrics import MetricsServer, families
-from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.status import Status
 
 ROOT = Path(__file__).parents[4]
 

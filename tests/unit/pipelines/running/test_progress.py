@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress import (
-    Snapshot,
-    Tracker,
-    is_batch,
-    lag_figures,
-    number,
-    partition_lags,
-    read_snapshot,
-)
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, number, read_snapshot
+from ottla.pipelines.running.progress import Tracker, is_batch, lag_figures, partition_lags
 from ottla.pipelines.running.query_state import QueryState
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]

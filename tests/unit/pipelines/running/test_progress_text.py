@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.cost import Cost
-from ottla.pipelines.running.progress import Snapshot
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.statuses import Cost
 from ottla.pipelines.running.progress_text import (
     age,
     batch_line,

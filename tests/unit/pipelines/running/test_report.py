@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.progress import Snapshot
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.statuses import Status
 from ottla.pipelines.running.report import POINTS_MAX, draw, thinned, write_report
-from ottla.pipelines.running.status import Status
 
 STEP = StepCount("main", 1, "filter", 10, 7, 2, 0, 1, 7)
 QUERY = Snapshot("main", rows=10, batches=3, steps=(STEP,))

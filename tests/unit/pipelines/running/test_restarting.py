@@ -6,13 +6,14 @@ import json
 import os
 from pathlib import Path
 
-from ottla.pipelines.running import requests
-from ottla.pipelines.running.accounting import StepCount
-from ottla.pipelines.running.cost import Cost, CostMeter, read_cost
+from ottla.operations.pipeline_runs import requests
+from ottla.operations.pipeline_runs.requests import Answer, Request
+from ottla.operations.pipeline_runs.snapshots import StepCount
+from ottla.operations.pipeline_runs.statuses import Cost, read_cost
+from ottla.pipelines.running.cost import CostMeter
 from ottla.pipelines.running.growth import HOUR_MS, Growth
 from ottla.pipelines.running.progress import Tracker
 from ottla.pipelines.running.query_state import QueryState
-from ottla.pipelines.running.requests import Answer, Request
 from ottla.pipelines.running.restarting import GOOD_WORK_S, PAUSE_MAX_S, Restarts
 
 REPORTS = [json.loads(line) for line in (Path(__file__).parent / "recorded_progress.jsonl").read_text().splitlines()]

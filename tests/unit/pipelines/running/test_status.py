@@ -8,18 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ottla.operations.pipeline_runs.snapshots import Snapshot
+from ottla.operations.pipeline_runs.statuses import Status, list_runs, process_start, read_points, read_status
 from ottla.pipelines.running import status as files
-from ottla.pipelines.running.progress import Snapshot
-from ottla.pipelines.running.status import (
-    AlreadyRunningError,
-    RunFolder,
-    Status,
-    list_runs,
-    new_status,
-    process_start,
-    read_points,
-    read_status,
-)
+from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
 
 
 @pytest.fixture

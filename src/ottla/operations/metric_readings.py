@@ -1,0 +1,109 @@
+"""Reads a broker's metrics endpoint: Prometheus' text, as far as ottla itself writes it."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from ottla.operations.errors import OperationError
+
+METRICS_PORT: Final = 9404
+DEFAULT_URL: Final = f"http://127.0.0.1:{METRICS_PORT}"
+VARIABLE: Final = "OTTLA_METRICS_URL"
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 10.0
+PATH: Final = "/metrics"
+_SAMPLE: Final = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)",?')
+
+
+class Sample(NamedTuple):
+    """One number of a name."""
+
+    labels: dict[str, str]
+    value: float
+
+
+class Reading:
+    """All numbers at one moment."""
+
+    def __init__(self, samples: dict[str, list[Sample]], taken_s: float) -> None:
+        self.samples = samples
+        self.taken_s = taken_s
+
+    def all(self, name: str, **labels: str) -> Iterator[Sample]:
+        """The samples of a name that have these labels, and maybe others."""
+        wanted = labels.items()
+        return (sample for sample in self.samples.get(name, ()) if wanted <= sample.labels.items())
+
+    def one(self, name: str, **labels: str) -> float:
+        """The number of exactly these labels; 0 if there is none."""
+        return next((sample.value for sample in self.samples.get(name, ()) if sample.labels == labels), 0.0)
+
+    def total(self, name: str, **labels: str) -> float:
+        return sum(sample.value for sample in self.all(name, **labels))
+
+    def info(self) -> dict[str, str]:
+        return next((sample.labels for sample in self.samples.get("ottla_info", ())), {})
+
+    def __repr__(self) -> str:
+        return f"<Reading {len(self.samples)} names>"
+
+
+def read_metrics(url: str) -> Reading:
+    """What an ottla broker's endpoint tells now."""
+    reading = parse_metrics(read_page(url), time.monotonic())
+    if "ottla_info" not in reading.samples:
+        raise OperationError(f"{url.rpartition('@')[2]} is not the metrics endpoint of an ottla broker")
+    return reading
+
+
+def read_page(url: str) -> str:
+    """Ask the endpoint; OperationError says what is in the way, and the cure. A password in the URL is never told."""
+    scheme, separator, rest = url.rpartition("://")
+    if not separator or scheme not in ("http", "https"):
+        raise OperationError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
+    login, _, place = rest.rpartition("@")
+    bare = f"{scheme}://{place}"
+    address = bare.rstrip("/") if bare.rstrip("/").endswith(PATH) else bare.rstrip("/") + PATH
+    request = urllib.request.Request(address)  # noqa: S310 (checked above)
+    if login:
+        request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(login).encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            return answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace")  # type: ignore[no-any-return]
+    except urllib.error.HTTPError as problem:
+        if problem.code == HTTPStatus.UNAUTHORIZED:
+            raise OperationError(f"{address} wants a password: {VARIABLE}={scheme}://NAME:PASSWORD@{place}") from None
+        raise OperationError(
+            f"{address} answers {problem.code} {problem.reason}: that is no metrics endpoint"
+        ) from None
+    except (OSError, ValueError) as problem:
+        cause = getattr(problem, "reason", problem)
+        cause = getattr(cause, "strerror", None) or cause
+        raise OperationError(
+            f"nobody answers at {address} ({str(cause).lower()}). `ottla up` opens a metrics endpoint by itself; any "
+            "other broker needs ottla.metrics.port=9404 in its settings. Another address: --url URL"
+        ) from None
+
+
+def parse_metrics(text: str, taken_s: float) -> Reading:
+    samples: dict[str, list[Sample]] = {}
+    for line in text.splitlines():
+        match = _SAMPLE.fullmatch(line) if not line.startswith("#") else None
+        if match is not None:
+            labels = {key: _unescape(value) for key, value in _LABEL.findall(match[2] or "")}
+            samples.setdefault(match[1], []).append(Sample(labels, float(match[3])))
+    return Reading(samples, taken_s)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)

@@ -1,0 +1,194 @@
+"""Plans that move as little as possible: off brokers that go, to new brokers, more or fewer replicas.  Pure.
+
+Nothing moves that need not: every other replica stays where it is and in its place in the row, so most leaders stay.
+A replica goes where the least lies; a rack that has the fewest of the partition's replicas comes first.
+A new broker gets its share of every topic, not of the first ones only: one that holds nothing but offsets of groups
+would stay idle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.base.names import INTERNAL_TOPICS, TopicPartition
+from ottla.operations.reassignment.plan import PlanError
+
+Rows = Mapping[TopicPartition, Sequence[int]]
+Racks = Mapping[int, str | None]
+
+
+def plan_drain(
+    rows: Rows, gone: Collection[int], brokers: Collection[int], racks: Racks
+) -> dict[TopicPartition, list[int]]:
+    """The rows that change so that nothing is left on the brokers that go."""
+    staying = sorted(set(brokers) - set(gone))
+    load = loads(rows, staying)
+    leads = Counter(row[0] for row in rows.values() if row)
+    plan = {}
+    for partition, row in sorted(rows.items()):
+        if not set(row) & set(gone):
+            continue
+        new = list(row)
+        for place, broker in enumerate(row):
+            if broker in gone:
+                new[place] = best(new, place, staying, racks, load, leads, partition)
+                load[new[place]] += 1
+                leads[new[place]] += place == 0
+        plan[partition] = new
+    return plan
+
+
+def best(
+    row: Sequence[int],
+    place: int,
+    brokers: Sequence[int],
+    racks: Racks,
+    load: Counter[int],
+    leads: Counter[int],
+    partition: TopicPartition,
+) -> int:
+    free = [broker for broker in brokers if broker not in row]
+    if not free:
+        raise PlanError(
+            f"{partition} has {len(row)} replicas, but only {len(brokers)} brokers are left to hold them: give the "
+            "topic fewer replicas first (--replication-factor), or add a broker"
+        )
+    used = Counter(racks.get(other) for number, other in enumerate(row) if number != place)
+    del used[None]  # no rack is no place that could fail as a whole
+
+    def cost(broker: int) -> tuple[int, int, int, int]:
+        return used[racks.get(broker)], leads[broker] if place == 0 else 0, load[broker], broker
+
+    return min(free, key=cost)
+
+
+def plan_fill(
+    rows: Rows, new: Collection[int], brokers: Collection[int], racks: Racks
+) -> dict[TopicPartition, list[int]]:
+    """The rows that change so that the new brokers have as many replicas, and lead as many partitions, as the others.
+
+    Leaders move first: each is a replica as well, so few other moves are left to do.
+    """
+    current = {partition: list(row) for partition, row in rows.items()}
+    load = loads(rows, brokers)
+    leads = Counter(dict.fromkeys(brokers, 0))
+    leads.update(row[0] for row in rows.values() if row)
+    for broker in sorted(new):
+        topics = topics_of(current, len(load), is_first=True)
+        take(current, topics, broker, leads, load, racks, len(rows) // len(load), is_first=True)
+        topics = topics_of(current, len(load), is_first=False)
+        take(current, topics, broker, load, leads, racks, sum(map(len, rows.values())) // len(load), is_first=False)
+    return {partition: row for partition, row in sorted(current.items()) if row != list(rows[partition])}
+
+
+def take(
+    rows: dict[TopicPartition, list[int]],
+    topics: list[TopicShare],
+    broker: int,
+    counted: Counter[int],
+    other: Counter[int],
+    racks: Racks,
+    share: int,
+    *,
+    is_first: bool,
+) -> None:
+    """Give a broker replicas, topic by topic, until it has its share of all. `is_first`: of leaders."""
+    while topics and counted[broker] < share:
+        topic = min(topics, key=lambda one: one.turn(broker))
+        found = giving(topic, rows, broker, counted, racks, share, is_first=is_first)
+        if found is None:  # others only ever give more away, so this topic will have nothing later either
+            topics.remove(topic)
+            continue
+        partition, place = found
+        giver = rows[partition][place]
+        rows[partition][place] = broker
+        for counter in (topic.held, counted, other) if is_first else (topic.held, counted):
+            counter[giver] -= 1
+            counter[broker] += 1
+
+
+class TopicShare(NamedTuple):
+    """Who holds how much of a topic, and how much of it each of the brokers should hold."""
+
+    name: str
+    partitions: list[TopicPartition]
+    held: Counter[int]
+    fair: int
+    left_over: int
+
+    def turn(self, broker: int) -> tuple[int, bool, int, str]:
+        """Whose turn it is, the smallest first: topics below the fair share, then one round for each more.
+
+        Topics of users come before the brokers' own, and those of whose last round most is left over before others.
+        """
+        return max(0, self.held[broker] + 1 - self.fair), self.name in INTERNAL_TOPICS, -self.left_over, self.name
+
+
+def topics_of(rows: Rows, broker_count: int, *, is_first: bool) -> list[TopicShare]:
+    partitions: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(rows):
+        partitions.setdefault(partition.topic, []).append(partition)
+    found = []
+    for name, own in partitions.items():
+        held = Counter(broker for partition in own for broker in (rows[partition][:1] if is_first else rows[partition]))
+        found.append(TopicShare(name, own, held, *divmod(held.total(), broker_count)))
+    return found
+
+
+def giving(
+    topic: TopicShare,
+    rows: Rows,
+    broker: int,
+    counted: Counter[int],
+    racks: Racks,
+    share: int,
+    *,
+    is_first: bool,
+) -> tuple[TopicPartition, int] | None:
+    """Which replica of a topic the broker takes over: one of those who hold most of it."""
+    givers = [giver for giver in topic.held if giver != broker and counted[giver] > share]
+    return next(
+        (
+            (partition, place)
+            for giver in sorted(givers, key=lambda one: (-topic.held[one], -counted[one], one))
+            for partition in topic.partitions
+            for place in ((0,) if is_first else range(1, len(rows[partition])))
+            if rows[partition][place] == giver and may_replace(rows[partition], place, broker, racks)
+        ),
+        None,
+    )
+
+
+def plan_factor(rows: Rows, factor: int, brokers: Collection[int], racks: Racks) -> dict[TopicPartition, list[int]]:
+    """The rows that change so that every partition has this many replicas: more at the end, or the last ones go."""
+    living = sorted(brokers)
+    if factor > len(living):
+        raise PlanError(f"Replication factor: {factor} larger than available brokers: {len(living)}.")
+    load = loads(rows, living)
+    for row in rows.values():
+        load.subtract(broker for broker in row[factor:] if broker in load)
+    plan = {}
+    for partition, row in sorted(rows.items()):
+        new = list(row[:factor])
+        while len(new) < factor:
+            new.append(best(new, len(new), living, racks, load, Counter(), partition))
+            load[new[-1]] += 1
+        if new != list(row):
+            plan[partition] = new
+    return plan
+
+
+def may_replace(row: Sequence[int], place: int, broker: int, racks: Racks) -> bool:
+    """Not twice in a row, and no fewer racks than before."""
+    if broker in row:
+        return False
+    others = {racks.get(one) for number, one in enumerate(row) if number != place}
+    return len(others | {racks.get(broker)}) >= len(others | {racks.get(row[place])})
+
+
+def loads(rows: Rows, brokers: Collection[int]) -> Counter[int]:
+    found = Counter(dict.fromkeys(brokers, 0))
+    found.update(broker for row in rows.values() for broker in row if broker in found)
+    return found

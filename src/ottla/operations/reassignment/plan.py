@@ -1,0 +1,221 @@
+"""Plans to move replicas, as files say them and as they are computed.  Pure.
+
+    {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3], "log_dirs": ["any", "/disk2"]}
+    ]}
+    {"version": 1, "topics": [{"topic": "orders"}]}
+
+The first is a plan, the second names topics for which a plan is to be made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from ottla.base.names import TopicPartition
+from ottla.base.placement import place_replicas
+from ottla.client.admin import Topic
+from ottla.client.log_dirs import PlacedReplica
+from ottla.operations.errors import OperationError
+
+ANY_FOLDER = "any"
+VERSION = 1
+LOT_MAX = 2**30
+WORD_LENGTH_MAX = 60
+
+Rows = Mapping[TopicPartition, Sequence[int]]
+
+
+class PlanError(OperationError):
+    """A plan that makes no sense, in Kafka's words."""
+
+
+class Plan(NamedTuple):
+    """Who shall hold which partition, and in which folder where that is said."""
+
+    replicas: dict[TopicPartition, list[int]]
+    folders: dict[PlacedReplica, str]
+    repeated: tuple[TopicPartition, ...] = ()
+
+    @property
+    def brokers(self) -> set[int]:
+        return {broker for row in self.replicas.values() for broker in row}
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({partition.topic for partition in self.replicas})
+
+
+def parse_topics(text: str) -> list[str]:
+    """The topics that a plan is to be made for."""
+    try:
+        fields = as_object(json.loads(text))
+        check_version(fields)
+        names = [str(row["topic"]) for row in fields.get("topics", ())]
+    except (KeyError, TypeError, ValueError):
+        raise PlanError("The input string is not a valid JSON") from None
+    doubles = doubled(names)
+    if doubles:
+        raise PlanError(f"List of topics to reassign contains duplicate entries: [{', '.join(doubles)}]")
+    return names
+
+
+def parse_plan(text: str) -> Plan:
+    try:
+        fields = as_object(json.loads(text))
+    except (TypeError, ValueError) as problem:
+        raise PlanError(f"the plan is not valid JSON: {problem}") from None
+    check_version(fields)
+    replicas: dict[TopicPartition, list[int]] = {}
+    folders: dict[PlacedReplica, str] = {}
+    repeated = []
+    try:
+        for row in list_in({"partitions": []} | fields, "partitions"):
+            partition = partition_in(row)
+            repeated += [partition] if partition in replicas else []
+            replicas[partition] = [number(broker, '"replicas"') for broker in list_in(row, "replicas")]
+            anywhere = {"log_dirs": [ANY_FOLDER] * len(replicas[partition])}
+            places = [str(place) for place in list_in(anywhere | row, "log_dirs")]
+            check_folders(partition, replicas[partition], places)
+            for broker, place in zip(replicas[partition], places, strict=True):
+                if place != ANY_FOLDER:
+                    folders[PlacedReplica(partition, broker)] = place
+    except ValueError as problem:
+        raise PlanError(f"the plan cannot be read: {problem}") from None
+    return Plan(dict(sorted(replicas.items())), dict(sorted(folders.items())), tuple(repeated))
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that cannot be carried out, before anything is asked of the cluster."""
+    if not plan.replicas:
+        raise PlanError("Partition reassignment list cannot be empty")
+    if any(not row for row in plan.replicas.values()):
+        raise PlanError("Partition replica list cannot be empty")
+    if plan.repeated:
+        names = ",".join(map(str, dict.fromkeys(plan.repeated)))
+        raise PlanError(f"Partition reassignment contains duplicate topic partitions: {names}")
+    doubles = {partition: found for partition, row in plan.replicas.items() if (found := doubled(row))}
+    if doubles:
+        words = "; ".join(
+            f"{partition} contains multiple entries for {','.join(map(str, found))}"
+            for partition, found in doubles.items()
+        )
+        raise PlanError(f"Partition replica lists may not contain duplicate entries: {words}")
+
+
+def check_version(fields: Mapping[str, Any]) -> None:
+    version = fields.get("version", VERSION)
+    if version != VERSION:
+        raise PlanError(f"Not supported version field value {version}")
+
+
+def check_folders(partition: TopicPartition, replicas: Sequence[int], places: Sequence[str]) -> None:
+    if len(replicas) != len(places):
+        raise PlanError(
+            f"Size of replicas list [{', '.join(map(str, replicas))}] is different from size of log dirs list "
+            f"[{', '.join(places)}] for partition {partition}"
+        )
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} instead of an object")
+    return value
+
+
+def partition_in(row: Any) -> TopicPartition:
+    """The partition that an entry of a file names; ValueError says what is wrong with it."""
+    return TopicPartition(str(field_in(row, "topic")), number(field_in(row, "partition"), '"partition"'))
+
+
+def list_in(row: Any, name: str) -> list[Any]:
+    found = field_in(row, name)
+    if not isinstance(found, list):
+        raise ValueError(f'"{name}" must be a list, not {json_word(found)}')
+    return found
+
+
+def field_in(row: Any, name: str) -> Any:
+    if not isinstance(row, dict):
+        raise ValueError(f'{json_word(row)} stands where an object with the field "{name}" should be')
+    if name not in row:
+        raise ValueError(f'the field "{name}" is missing in {json_word(row)}')
+    return row[name]
+
+
+def number(value: Any, what: str) -> int:
+    if type(value) is not int:  # true is an int for Python, but none for Kafka
+        raise ValueError(f"{what} must be whole numbers, not {json_word(value)}")
+    return value
+
+
+def json_word(value: Any) -> str:
+    """A value as its file has it, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WORD_LENGTH_MAX else f"{text[:WORD_LENGTH_MAX]}..."
+
+
+def doubled(items: Iterable[Any]) -> list[Any]:
+    seen, found = set(), []
+    for item in items:
+        if item in seen and item not in found:
+            found.append(item)
+        seen.add(item)
+    return found
+
+
+def plan_text(rows: Rows, folders: Mapping[PlacedReplica, str]) -> str:
+    """A plan as one line of JSON; where no folder is known any will do."""
+    partitions = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(replicas),
+            "log_dirs": [folders.get(PlacedReplica(partition, broker), ANY_FOLDER) for broker in replicas],
+        }
+        for partition, replicas in sorted(rows.items())
+    ]
+    return json.dumps({"version": VERSION, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False)
+
+
+# ---- making a plan
+
+
+def parse_brokers(text: str) -> list[int]:
+    brokers = []
+    for part in text.split(","):
+        try:
+            brokers.append(int(part))
+        except ValueError:
+            raise PlanError(f'For input string: "{part}"') from None
+    doubles = doubled(brokers)
+    if doubles:
+        raise PlanError(f"Broker list contains duplicate entries: [{', '.join(map(str, doubles))}]")
+    return brokers
+
+
+def make_plan(
+    topics: Sequence[Topic], brokers: Collection[int], racks: Mapping[int, str | None], chance: Random
+) -> dict[TopicPartition, list[int]]:
+    """Spread all partitions of the topics over these brokers; KafkaError if they are too few."""
+    with_rack = [broker for broker in brokers if racks.get(broker) is not None]
+    if with_rack and len(with_rack) < len(brokers):
+        raise PlanError(
+            "Not all brokers have rack information. Add --disable-rack-aware in command line to make replica "
+            "assignment without rack information."
+        )
+    plan: dict[TopicPartition, list[int]] = {}
+    for topic in topics:
+        rows = place_replicas(
+            list(brokers),
+            len(topic.partitions),
+            len(topic.partitions[0].replicas),
+            start=chance.randrange(LOT_MAX),
+            shift=chance.randrange(LOT_MAX),
+            racks=racks,
+        )
+        for partition, row in zip(topic.partitions, rows, strict=True):
+            plan[TopicPartition(topic.name, partition.number)] = list(row)
+    return plan
