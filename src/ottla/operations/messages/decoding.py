@@ -9,11 +9,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ottla.operations.messages.expressions.matching import NO_DOCUMENT, read_json
 from ottla.operations.messages.expressions.syntax import KEY, VALUE
+from ottla.operations.messages.internal import internal_decoder
 
 JSON, TEXT, BINARY, NULL = "json", "text", "binary", "null"
 MAGIC_BYTE = 0
@@ -46,17 +46,13 @@ class Schemas(Protocol):
         """Format and document; raises SchemaError."""
 
 
-# Key and value of an internal topic together: the key says what the value is. None: not a record that is known.
-Internal = Callable[[bytes | None, bytes | None], "tuple[Any, Any] | None"]
-
-
 class Decoder:
     """Decodes the messages of one topic."""
 
-    def __init__(self, topic: str, schemas: Schemas | None = None, internal: Mapping[str, Internal] | None = None):
+    def __init__(self, topic: str, schemas: Schemas | None = None) -> None:
         self.topic = topic
         self.schemas = schemas
-        self.internal = (internal or {}).get(topic)
+        self.internal = internal_decoder(topic)
 
     @property
     def is_plain(self) -> bool:

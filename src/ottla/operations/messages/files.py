@@ -1,13 +1,12 @@
 """Messages as lines of files: JSON, one object a line, or CSV that a spreadsheet does not take for formulas.
 
-    {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k", "value": "v", "headers": []}
+    {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1700000000, "key": "k", "value": "v", "headers": []}
 The JSON is that of `ottla consume --json`, so that `ottla produce --format json` writes it to a topic again: bytes that
 are no text are {"base64": "…"}. What a schema has decoded is text here, its document.
 """
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -17,6 +16,7 @@ from typing import Any
 from ottla.operations.messages.decoding import Decoded
 from ottla.operations.messages.expressions.matching import NO_DOCUMENT
 from ottla.operations.messages.message import Message, dump_or_nothing
+from ottla.operations.records.field_formats import text_value
 
 CSV_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")  # how formulas begin, also after what programs trim
@@ -83,12 +83,7 @@ def _document_or(decoded: Decoded, data: bytes | None) -> bytes | None:
 
 
 def _text_or_base64(data: bytes | None) -> Any:
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    return None if data is None else text_value(data)
 
 
 def _shown(data: bytes | None) -> str:

@@ -1,8 +1,8 @@
 """A schema registry with Confluent's API: fetches schemas by number, once, and decodes what was written with them.
 
 Rules:
-1. No redirects, no proxies of the environment, `http` and `https` only. Addresses inside (private, loopback, link-local)
-   only if that is allowed, and it is the checked address that is connected to, not what the name means a moment later.
+1. No redirects, no proxies of the environment, `http` and `https` only. Addresses inside (private, loopback) only if
+   that is allowed, and it is the checked address that is connected to, not what the name means a moment later.
 2. Answers are bounded in size and time; what was found is kept, and a registry that does not answer is left alone for
    a while, so that a search over millions of messages does not wait for it millions of times.
 3. Whatever goes wrong is a SchemaError.

@@ -33,6 +33,7 @@ from ottla.protocol.batches import (
 from ottla.protocol.compression import CODEC_NAMES, decompress
 from ottla.protocol.record_columns import RecordColumns
 
+OFFSET_MAX = 2**63 - 1  # as an end: nobody knows where
 PIECE_BYTES = 4 << 20  # what is worked on between two looks at the clock, decompressed
 
 
@@ -60,7 +61,8 @@ class Unread(NamedTuple):
     is_trouble: bool = True  # not so: a limit that somebody asked for
 
     def __str__(self) -> str:
-        return f"partition {self.partition}, offsets {self.start} to {self.end - 1}: {self.reason}"
+        where = f", offsets {self.start} to {self.end - 1}" if self.end < OFFSET_MAX else ""
+        return f"partition {self.partition}{where}: {self.reason}"
 
 
 class Record(NamedTuple):

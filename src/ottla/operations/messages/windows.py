@@ -16,10 +16,8 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, refusal
 from ottla.client.offsets import EARLIEST, LATEST, NO_OFFSET, READ_COMMITTED, READ_UNCOMMITTED, Failures, list_offsets
-from ottla.operations.messages.walking import Unread
+from ottla.operations.messages.walking import OFFSET_MAX, Unread
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-
-OFFSET_MAX = 2**63 - 1
 
 
 class Bound(NamedTuple):
