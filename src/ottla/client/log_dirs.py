@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError, error_of, refusal
+from ottla.client.offsets import by_topic
 from ottla.protocol.messages.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
@@ -38,13 +40,18 @@ class Folder(NamedTuple):
     usable_bytes: int
 
 
-def describe_log_dirs(client: Client, brokers: Sequence[int]) -> dict[int, list[Folder]]:
-    """The folders of the given brokers, in the order in which each lists them."""
-    return {broker: _folders(client, broker) for broker in brokers}
+def describe_log_dirs(
+    client: Client, brokers: Sequence[int], partitions: Iterable[TopicPartition] | None = None
+) -> dict[int, list[Folder]]:
+    """The folders of the given brokers, in the order in which each lists them; on request only some partitions."""
+    topics = None
+    if partitions is not None:
+        topics = [DescribableLogDirTopic(topic=name, partitions=rows) for name, rows in by_topic(partitions).items()]
+    return {broker: _folders(client, broker, topics) for broker in brokers}
 
 
-def _folders(client: Client, broker: int) -> list[Folder]:
-    answer = client.call_broker(broker, DescribeLogDirsRequest(), DescribeLogDirsResponse)
+def _folders(client: Client, broker: int, topics: list[DescribableLogDirTopic] | None) -> list[Folder]:
+    answer = client.call_broker(broker, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse)
     if answer.error_code:
         raise refusal(answer.error_code)
     return [

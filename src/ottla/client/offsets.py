@@ -43,25 +43,31 @@ def list_offsets(
     """
     from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
 
-    def ask(leader: int, led: Sequence[TopicPartition]) -> Answer[Found]:
-        topics = [
-            wire.ListOffsetsTopic(
-                name=topic,
-                partitions=[wire.ListOffsetsPartition(partition_index=number, timestamp=time) for number in numbers],
-            )
-            for topic, numbers in by_topic(led).items()
-        ]
-        request = wire.ListOffsetsRequest(
-            replica_id=CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=client.timeout_ms
-        )
-        for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
-            for item in result.partitions:
-                refused = refusal(item.error_code) if item.error_code else None
-                yield TopicPartition(result.name, item.partition_index), refused or Found(item.offset, item.timestamp)
-
     if client.version_of(wire.ListOffsetsRequest) < VERSION_OF_TIME.get(time, 0):
         return {}, {partition: refusal(Error.UNSUPPORTED_VERSION) for partition in partitions}
-    return ask_leaders(client, partitions, ask)
+    return ask_leaders(client, partitions, lambda leader, led: ask_offsets(client, leader, led, time, isolation_level))
+
+
+def ask_offsets(
+    client: Client, leader: int, led: Sequence[TopicPartition], time: int, isolation_level: int = READ_UNCOMMITTED
+) -> Answer[Found]:
+    """What one broker says about partitions that it leads."""
+    from ottla.protocol.messages import offsets as wire  # noqa: PLC0415 (start-up of the other use)
+
+    topics = [
+        wire.ListOffsetsTopic(
+            name=topic,
+            partitions=[wire.ListOffsetsPartition(partition_index=number, timestamp=time) for number in numbers],
+        )
+        for topic, numbers in by_topic(led).items()
+    ]
+    request = wire.ListOffsetsRequest(
+        replica_id=CONSUMER, isolation_level=isolation_level, topics=topics, timeout_ms=client.timeout_ms
+    )
+    for result in client.call_broker(leader, request, wire.ListOffsetsResponse).topics:
+        for item in result.partitions:
+            refused = refusal(item.error_code) if item.error_code else None
+            yield TopicPartition(result.name, item.partition_index), refused or Found(item.offset, item.timestamp)
 
 
 def delete_records(client: Client, before: Mapping[TopicPartition, int]) -> tuple[dict[TopicPartition, int], Failures]:

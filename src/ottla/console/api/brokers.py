@@ -1,0 +1,197 @@
+"""Brokers: the list, one broker with its folders and settings; and the cluster as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from ottla.client.client import Client
+from ottla.client.configs import Config, Resource, describe_configs
+from ottla.console.api.call import Call
+from ottla.console.api.errors import bad_request, not_found
+from ottla.console.api.topics import SettingList, setting
+from ottla.console.clusters.snapshot import Snapshot
+
+POINTS_MAX = 600
+HOURS_MAX = 24
+
+
+class BrokerRow(msgspec.Struct, frozen=True):
+    """A broker; one that is gone but still holds replicas is there, too, and is not alive."""
+
+    broker: int
+    is_alive: bool
+    is_controller: bool
+    host: str | None
+    port: int | None
+    rack: str | None
+    replicas: int
+    leaders: int
+    under_replicated: int  # replicas of this broker that are not in sync
+    rate: float  # records a second that come to its leaders
+    size_bytes: int | None
+
+
+class BrokerList(msgspec.Struct, frozen=True):
+    brokers: list[BrokerRow]
+
+
+class FolderRow(msgspec.Struct, frozen=True):
+    path: str
+    problem: str | None
+    replicas: int
+    size_bytes: int
+    total_bytes: int | None
+    usable_bytes: int | None
+
+
+class BrokerAnswer(msgspec.Struct, frozen=True):
+    broker: BrokerRow
+    folders: list[FolderRow]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The cluster at a glance; counts of partitions that need attention come first."""
+
+    cluster_id: str | None
+    controller: int
+    brokers: list[BrokerRow]
+    topics: int
+    partitions: int
+    leaderless: int
+    under_replicated: int
+    not_preferred: int
+    groups: int
+    groups_by_state: dict[str, int]
+    backlog: int
+    produce_rate: float
+    consume_rate: float
+    size_bytes: int
+    busiest_topics: list[tuple[str, float]]
+    laziest_groups: list[tuple[str, int]]
+
+
+class HistoryAnswer(msgspec.Struct, frozen=True):
+    """Columns: wall time in ms, records a second written, records a second read, records that wait."""
+
+    at_ms: list[float]
+    produced: list[float]
+    consumed: list[float]
+    backlog: list[float]
+
+
+async def list_brokers(call: Call) -> BrokerList:
+    return BrokerList(broker_rows(call.snapshot))
+
+
+async def show_broker(call: Call) -> BrokerAnswer:
+    row = _row_of(call)
+    folders = [
+        FolderRow(
+            folder.path,
+            folder.problem,
+            folder.replicas,
+            folder.size_bytes,
+            folder.total_bytes if folder.total_bytes >= 0 else None,
+            folder.usable_bytes if folder.usable_bytes >= 0 else None,
+        )
+        for folder in call.snapshot.folders.get(row.broker, ())
+    ]
+    return BrokerAnswer(row, folders)
+
+
+async def list_settings(call: Call) -> SettingList:
+    row = _row_of(call)
+    return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
+
+
+async def overview(call: Call) -> Overview:
+    snapshot = call.snapshot
+    topics = [topic for topic in snapshot.topics.values() if call.sees(topic.name)]
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    rates: Counter[str] = Counter()
+    for place, rate in snapshot.rates.items():
+        if call.sees(place.topic):
+            rates[place.topic] += rate  # type: ignore[assignment]  # counters count floats as well
+    lags = Counter({name: _backlog(snapshot, name) for name in snapshot.commits if call.sees(name)})
+    groups = [group for group in snapshot.groups.values() if call.sees(group.group_id)]
+    return Overview(
+        snapshot.cluster_id,
+        snapshot.controller_id,
+        broker_rows(snapshot),
+        len(topics),
+        len(partitions),
+        sum(each.leader < 0 for each in partitions),
+        sum(len(each.isr) < len(each.replicas) for each in partitions),
+        sum(each.leader >= 0 and each.replicas[:1] != [each.leader] for each in partitions),
+        len(groups),
+        dict(Counter(group.state for group in groups)),
+        sum(lags.values()),
+        float(sum(rates.values())),
+        sum(snapshot.consume_rates.get(group.group_id, 0.0) for group in groups),
+        sum(snapshot.broker_bytes.values()),
+        [(name, float(rate)) for name, rate in rates.most_common(5) if rate],
+        [(name, number) for name, number in lags.most_common(5) if number],
+    )
+
+
+async def history(call: Call) -> HistoryAnswer:
+    hours = call.number("hours", 1, HOURS_MAX)
+    since_ms = call.console.clock.now_ms() - max(1, hours) * 3_600_000
+    return HistoryAnswer(*call.cluster.reader.history.since(since_ms, POINTS_MAX))
+
+
+def broker_settings(client: Client, broker_id: int) -> list[Config]:
+    return describe_configs(client, Resource.BROKER, [str(broker_id)])[str(broker_id)]
+
+
+def broker_rows(snapshot: Snapshot) -> list[BrokerRow]:
+    replicas: Counter[int] = Counter()
+    leaders: Counter[int] = Counter()
+    behind: Counter[int] = Counter()
+    rates: dict[int, float] = {}
+    for topic in snapshot.topics.values():
+        for partition in topic.partitions:
+            replicas.update(partition.replicas)
+            leaders[partition.leader] += 1
+            behind.update(set(partition.replicas) - set(partition.isr))
+    for place, rate in snapshot.rates.items():
+        topic_of = snapshot.topics.get(place.topic)
+        if topic_of is not None and place.partition < len(topic_of.partitions):
+            leader = topic_of.partitions[place.partition].leader
+            rates[leader] = rates.get(leader, 0.0) + rate
+    rows = []
+    for broker_id in sorted({*snapshot.brokers, *replicas}):
+        broker = snapshot.brokers.get(broker_id)
+        rows.append(
+            BrokerRow(
+                broker_id,
+                broker is not None,
+                broker_id == snapshot.controller_id,
+                broker.host if broker is not None else None,
+                broker.port if broker is not None else None,
+                broker.rack if broker is not None else None,
+                replicas[broker_id],
+                leaders[broker_id],
+                behind[broker_id],
+                rates.get(broker_id, 0.0),
+                snapshot.broker_bytes.get(broker_id),
+            )
+        )
+    return rows
+
+
+def _row_of(call: Call) -> BrokerRow:
+    text = call.parameters["broker"]
+    if not (text.isascii() and text.isdecimal()):
+        raise bad_request(f"{text} is not the id of a broker")
+    row = next((row for row in broker_rows(call.snapshot) if row.broker == int(text)), None)
+    if row is None:
+        raise not_found(f"there is no broker {text}")
+    return row
+
+
+def _backlog(snapshot: Snapshot, group: str) -> int:
+    ends = snapshot.ends
+    return sum(max(0, ends[place] - offset) for place, offset in snapshot.commits[group].items() if place in ends)

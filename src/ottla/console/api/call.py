@@ -1,0 +1,108 @@
+"""A request on its way through the API: who asks, for which cluster, with what; and what is noted about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from starlette.requests import Request
+
+from ottla.base.names import topic_name_problem
+from ottla.client.admin import Topic
+from ottla.console.api.errors import ApiError, bad_request, not_found
+from ottla.console.api.routing import Route
+from ottla.console.clusters.cluster import Cluster
+from ottla.console.clusters.snapshot import Snapshot
+from ottla.console.people import rights
+from ottla.console.people.rights import Grant, Role
+from ottla.console.people.sessions import Session
+
+if TYPE_CHECKING:
+    from ottla.console.console import Console
+
+NAMES_MAX = 1_000  # that one request may change
+
+
+class Caller(NamedTuple):
+    """Who asks. Without sign-in everybody on this machine is `local` and may do all."""
+
+    person: str
+    grants: Sequence[Grant]
+    address: str
+    session: Session | None = None  # None: signed in with each request, or no sign-in at all
+
+
+class Note(NamedTuple):
+    """What a change was about, for the audit trail."""
+
+    target: str
+    before: object = None
+    after: object = None
+
+
+class Call:
+    """One request, already allowed by the row of its route."""
+
+    def __init__(
+        self,
+        console: Console,
+        route: Route,
+        request: Request,
+        parameters: dict[str, str],
+        caller: Caller,
+        body: Any,
+    ) -> None:
+        self.console = console
+        self.route = route
+        self.request = request
+        self.parameters = parameters
+        self.caller = caller
+        self.body = body
+        self.notes: list[Note] = []
+
+    def __repr__(self) -> str:
+        return f"<Call {self.route.method} {self.route.path} by {self.caller.person}>"
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.console.cluster(self.parameters["cluster"])
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.cluster.snapshot
+
+    def topic(self) -> Topic:
+        """The topic of the path, as the snapshot knows it."""
+        name = self.parameters["topic"]
+        if name not in self.snapshot.topics:
+            problem = topic_name_problem(name)
+            raise bad_request(problem) if problem else not_found(f"there is no topic {name}")
+        return self.snapshot.topics[name]
+
+    def sees(self, name: str) -> bool:
+        """Whether lists show this topic or group to the caller."""
+        return rights.may(self.caller.grants, Role.VIEWER, self.parameters["cluster"], name)
+
+    @property
+    def sees_all(self) -> bool:
+        return rights.sees_all_names(self.caller.grants, self.parameters["cluster"])
+
+    def require(self, role: Role, name: str) -> None:
+        """The caller must have this role for a name that does not stand in the path."""
+        if not rights.may(self.caller.grants, role, self.parameters["cluster"], name):
+            raise ApiError(403, "FORBIDDEN", f"{self.caller.person} may not do this with {name}")
+
+    def note(self, target: str, before: object = None, after: object = None) -> None:
+        """What the audit trail says about this change."""
+        self.notes.append(Note(target, before, after))
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.request.query_params.get(name, default)
+
+    def number(self, name: str, default: int, most: int) -> int:
+        text = self.query(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdecimal()) or int(text) > most:
+            raise bad_request(f"{name} is a whole number up to {most}")
+        return int(text)

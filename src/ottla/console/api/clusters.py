@@ -1,0 +1,171 @@
+"""The clusters that the console knows: list, add, test, change, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import msgspec
+
+from ottla.base.properties import PropertiesError
+from ottla.client.cluster import describe_cluster
+from ottla.client.errors import ClientError
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request, not_found, of_cluster
+from ottla.console.clusters.cluster import Address
+from ottla.console.clusters.snapshot import Part
+from ottla.console.people import rights
+from ottla.console.people.rights import Role
+from ottla.console.store import Tables
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+TEST_TIMEOUT_MS = 5_000
+
+
+class ClusterRow(msgspec.Struct, frozen=True):
+    name: str
+    bootstrap: str
+    properties: str  # without secrets; empty for those who may not change them
+    is_stored: bool
+    cluster_id: str | None
+    brokers: int
+    problem: str | None
+    role: str
+    may_read_messages: bool
+
+
+class ClusterList(msgspec.Struct, frozen=True):
+    clusters: list[ClusterRow]
+
+
+class ClusterBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to reach a cluster; `properties` as in a client's properties file."""
+
+    bootstrap: str
+    properties: str = ""
+
+
+class NewCluster(ClusterBody, forbid_unknown_fields=True, kw_only=True):
+    name: str
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """What a test has found."""
+
+    cluster_id: str
+    brokers: int
+
+
+async def list_clusters(call: Call) -> ClusterList:
+    rows = []
+    addresses = {address.name: address for address in await call.console.store.run(Tables.clusters)}
+    addresses |= {name: cluster.address for name, cluster in call.console.clusters.items()}
+    for name in sorted(addresses, key=lambda each: (each != "default", each)):
+        role = rights.role_on(call.caller.grants, name)
+        if role is not None:
+            rows.append(_row(call, addresses[name], role))
+    return ClusterList(rows)
+
+
+async def add_cluster(call: Call) -> ClusterRow:
+    body: NewCluster = call.body
+    address = Address(_good_name(body.name), body.bootstrap, body.properties)
+    call.note(body.name, after=_noted(address))
+    if body.name in call.console.clusters or body.name in call.console.broken:
+        raise ApiError(409, "CLUSTER_ALREADY_EXISTS", f"there is a cluster {body.name} already")
+    _add(call, address)
+    await call.console.store.run(Tables.put_cluster, address)
+    return _row(call, address, Role.ADMIN)
+
+
+async def change_cluster(call: Call) -> ClusterRow:
+    old = await _stored(call)
+    body: ClusterBody = call.body
+    address = Address(old.name, body.bootstrap, _checked(old.unmasked, body.properties))
+    call.note(old.name, _noted(old), _noted(address))
+    _add(call, address)
+    await call.console.store.run(Tables.put_cluster, address)
+    return _row(call, address, Role.ADMIN)
+
+
+async def forget_cluster(call: Call) -> None:
+    old = await _stored(call)
+    call.note(old.name, _noted(old))
+    await call.console.store.run(Tables.drop_cluster, old.name)
+    call.console.remove(old.name)
+
+
+async def test_cluster(call: Call) -> Reached:
+    """Connect once, without keeping anything."""
+    body: NewCluster = call.body
+    address = Address(body.name, body.bootstrap, body.properties)
+    known = call.console.clusters.get(body.name)
+    if known is not None:
+        address = address._replace(properties=_checked(known.address.unmasked, body.properties))
+    return await asyncio.to_thread(_reach, address)
+
+
+def _reach(address: Address) -> Reached:
+    try:
+        with address.client(TEST_TIMEOUT_MS) as client:
+            found = describe_cluster(client)
+            return Reached(found.cluster_id, len(found.brokers))
+    except PropertiesError as problem:
+        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+    except ClientError as problem:
+        raise of_cluster(problem) from None
+
+
+def _checked(unmask: object, text: str) -> str:
+    assert callable(unmask)
+    try:
+        return str(unmask(text))
+    except PropertiesError as problem:
+        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+
+
+def _add(call: Call, address: Address) -> None:
+    try:
+        call.console.add(address)
+    except PropertiesError as problem:
+        raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+    except ClientError as problem:
+        raise bad_request(str(problem)) from None
+
+
+async def _stored(call: Call) -> Address:
+    name = call.parameters["name"]
+    stored = {address.name: address for address in await call.console.store.run(Tables.clusters)}
+    if name in call.console.clusters and not call.console.clusters[name].address.is_stored:
+        raise ApiError(409, "NAMED_AT_START", f"cluster {name} was named when the console was started: change it there")
+    if name not in stored:
+        raise not_found(f"there is no cluster {name}")
+    return stored[name]
+
+
+def _good_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise bad_request("the name of a cluster has letters, digits, '.', '_' and '-', 100 of them at most")
+    return name
+
+
+def _noted(address: Address) -> dict[str, str]:
+    return {"bootstrap": address.bootstrap, "properties": _checked(lambda _: address.masked(), "")}
+
+
+def _row(call: Call, address: Address, role: Role) -> ClusterRow:
+    cluster = call.console.clusters.get(address.name)
+    snapshot = cluster.snapshot if cluster is not None else None
+    problem = snapshot.state(Part.METADATA).problem if snapshot is not None else call.console.broken.get(address.name)
+    is_admin = rights.may(call.caller.grants, Role.ADMIN)
+    return ClusterRow(
+        address.name,
+        address.bootstrap,
+        _checked(lambda _: address.masked(), "") if is_admin else "",
+        address.is_stored,
+        snapshot.cluster_id if snapshot is not None else None,
+        len(snapshot.brokers) if snapshot is not None else 0,
+        problem,
+        role.name.lower(),
+        any(grant.may_read_messages for grant in call.caller.grants),
+    )

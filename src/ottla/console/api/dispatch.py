@@ -1,0 +1,189 @@
+"""From a request under /api to its answer: who asks, may he, what does he send; then the handler; then the trail.
+
+The one check of rights for pages, programs and streams. Answers of lists are kept as bytes as long as the snapshot is
+the same (`Kept`), so that a hundred viewers cost one encoding.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from ottla.client.errors import ClientError
+from ottla.console.api import errors
+from ottla.console.api.call import Call, Caller, Note
+from ottla.console.api.errors import ApiError
+from ottla.console.api.routing import DELETE, GET, Route, Table
+from ottla.console.people import rights
+from ottla.console.store import Entry, Tables
+
+if TYPE_CHECKING:
+    from ottla.console.console import Console
+
+logger = logging.getLogger(__name__)
+BODY_BYTES_MAX = 1024 * 1024
+NAMED = ("topic", "group")
+JSON = "application/json"
+AUDIT_TEXT_MAX = 20_000
+
+
+class Dispatcher:
+    """Answers requests by a table of routes."""
+
+    def __init__(self, console: Console, routes: list[Route]) -> None:
+        self.console = console
+        self.routes = routes
+        self.table = Table([(route.method, route.path, route) for route in routes])
+        self.kept: dict[tuple[str, str], tuple[str, bytes]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher {len(self.routes)} routes>"
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            return await self._answer(request)
+        except ApiError as problem:
+            return error_response(problem)
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    async def _answer(self, request: Request) -> Response:
+        method = GET if request.method == "HEAD" else request.method
+        found = self.table.find(method, request.scope["raw_path"])
+        route = found.target
+        if route is None and not found.methods:
+            raise errors.not_found(f"there is no {request.url.path}")
+        if route is None:
+            allowed = ", ".join(found.methods)
+            raise ApiError(405, "METHOD_NOT_ALLOWED", f"this path has {allowed}", {"Allow": allowed})
+        caller = await self.console.signing_in.caller_of(request)
+        self._check(route, found.parameters, caller)
+        body = await read_body(request, route)
+        call = Call(self.console, route, request, found.parameters, caller, body)
+        if method == GET:
+            return await self._look(call)
+        return await self._change(call)
+
+    def _check(self, route: Route, parameters: dict[str, str], caller: Caller) -> None:
+        if route.needs is None:
+            return
+        cluster = parameters.get("cluster")
+        name = next((parameters[key] for key in NAMED if key in parameters), None)
+        is_allowed = rights.may(caller.grants, route.needs, cluster, name)
+        if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
+            is_allowed = bool(caller.grants)
+        if is_allowed and route.reads_messages:
+            is_allowed = rights.may_read_messages(caller.grants, cluster or "", name or "")
+        if not caller.grants:
+            raise self.console.signing_in.refusal()
+        if not is_allowed:
+            raise ApiError(403, "FORBIDDEN", f"{caller.person} may not do this: it needs the role of {_words(route)}")
+        if cluster is not None:
+            self.console.cluster(cluster)  # 404 if there is none
+
+    async def _look(self, call: Call) -> Response:
+        is_kept = "cluster" in call.parameters and call.sees_all and not call.route.reads_messages
+        version = call.cluster.version if is_kept else ""
+        tag = f'"{self.console.started_ms:x}-{version}"'
+        if is_kept and call.request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        key = call.parameters.get("cluster", ""), f"{call.request.scope['raw_path']!r}?{call.request.url.query}"
+        kept = self.kept.get(key)
+        if is_kept and kept is not None and kept[0] == version:
+            return Response(kept[1], media_type=JSON, headers={"ETag": tag})
+        answer = await _run(call)
+        if isinstance(answer, Response):
+            return answer
+        data = msgspec.json.encode(answer)
+        if not is_kept:
+            return Response(data, media_type=JSON)
+        self.kept = {each: item for each, item in self.kept.items() if each[0] != key[0] or item[0] == version}
+        self.kept[key] = version, data
+        return Response(data, media_type=JSON, headers={"ETag": tag})
+
+    async def _change(self, call: Call) -> Response:
+        try:
+            answer = await _run(call)
+        except ApiError as problem:
+            await self._note(call, f"{problem.code}: {problem.message}")
+            raise
+        await self._note(call, "done")
+        if isinstance(answer, Response):
+            return answer
+        return Response(status_code=204) if answer is None else Response(msgspec.json.encode(answer), media_type=JSON)
+
+    async def _note(self, call: Call, outcome: str) -> None:
+        action = f"{call.route.method} {call.route.path}"
+        path = call.request.url.path
+        for note in call.notes or ([] if call.route.needs is None else [Note(path)]):
+            entry = Entry(
+                self.console.clock.now_ms(),
+                call.caller.person,
+                call.caller.address,
+                call.parameters.get("cluster", ""),
+                action,
+                note.target,
+                _text(note.before),
+                _text(note.after),
+                outcome[:AUDIT_TEXT_MAX],
+            )
+            try:
+                await self.console.store.run(Tables.note, entry)
+            except Exception:
+                logger.exception("the audit trail could not be written: %s", entry)
+
+
+async def _run(call: Call) -> object:
+    try:
+        return await call.route.handler(call)
+    except ClientError as problem:
+        raise errors.of_cluster(problem) from None
+
+
+async def read_body(request: Request, route: Route) -> Any:
+    """The body as its route declares it; what is too large is not read to the end."""
+    if route.body is None:
+        if route.method not in (GET, DELETE):
+            await _bytes_of(request)
+        return None
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise ApiError(415, "UNSUPPORTED_MEDIA_TYPE", f"send the body as {JSON}")
+    data = await _bytes_of(request)
+    try:
+        return msgspec.json.decode(data, type=route.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise errors.bad_request(f"the body is not what this path takes: {problem}") from None
+
+
+async def _bytes_of(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > BODY_BYTES_MAX:
+        raise _too_large()
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > BODY_BYTES_MAX:
+            raise _too_large()
+    return bytes(data)
+
+
+def error_response(problem: ApiError) -> Response:
+    data = msgspec.json.encode({"error": problem.code, "message": problem.message})
+    return Response(data, problem.status, headers=problem.headers, media_type=JSON)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, "TOO_LARGE", f"a body has at most {BODY_BYTES_MAX} bytes", {"Connection": "close"})
+
+
+def _words(route: Route) -> str:
+    assert route.needs is not None
+    return route.needs.name.lower() + (" and the right to read messages" if route.reads_messages else "")
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()[:AUDIT_TEXT_MAX]

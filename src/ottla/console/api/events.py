@@ -1,0 +1,54 @@
+"""GET /api/events: one stream that says which parts of which clusters have become newer; what they say is then fetched.
+
+All tabs of a browser share one such stream (pages/core/live-worker.js): browsers allow six connections to a host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from ottla.base import tasks
+from ottla.console.api.call import Call
+from ottla.console.people import rights
+
+GAP_SECONDS = 0.25  # news that come together are told together
+BEAT_SECONDS = 10.0
+
+
+async def stream(call: Call) -> StreamingResponse:
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_news(call), media_type="text/event-stream", headers=headers)
+
+
+async def _news(call: Call) -> AsyncIterator[bytes]:
+    """Ends with the session."""
+    console, session = call.console, call.caller.session
+    told: object = None
+    while session is None or not session.ended.is_set():
+        news = console.news
+        clusters = {
+            name: parts
+            for name, parts in console.ages().items()
+            if rights.may(call.caller.grants, rights.Role.VIEWER, name)
+        }
+        if clusters != told:
+            told = clusters
+            body = msgspec.json.encode({"now_ms": console.clock.now_ms(), "clusters": clusters})
+            yield b"data: " + body + b"\n\n"
+        else:
+            yield b": still here\n\n"
+        await _wait(news, session.ended if session is not None else None)
+        await asyncio.sleep(GAP_SECONDS)
+
+
+async def _wait(*events: asyncio.Event | None) -> None:
+    waiting = [tasks.ask(event.wait(), "an event stream") for event in events if event is not None]
+    try:
+        await asyncio.wait(waiting, timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()

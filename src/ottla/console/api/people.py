@@ -1,0 +1,215 @@
+"""Sessions, people, tokens, the audit trail."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import msgspec
+from starlette.responses import Response
+
+from ottla import __version__
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request, not_found
+from ottla.console.people import rights
+from ottla.console.people.passwords import (
+    PASSWORD_LENGTH_MAX,
+    PASSWORD_LENGTH_MIN,
+    hash_password,
+    new_token,
+    token_digest,
+)
+from ottla.console.people.rights import Grant, Role
+from ottla.console.people.signing_in import COOKIE
+from ottla.console.store import Person, Tables, Token
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+PAGE = 200
+TOKENS_MAX = 1_000
+
+
+class SessionAnswer(msgspec.Struct, frozen=True):
+    """Who asks; `person` is empty for those who have yet to sign in."""
+
+    person: str
+    is_sign_in_needed: bool
+    is_admin: bool
+    grants: list[Grant]
+    version: str
+
+
+class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    password: str
+
+
+class PersonRow(msgspec.Struct, frozen=True):
+    name: str
+    grants: list[Grant]
+
+
+class PersonList(msgspec.Struct, frozen=True):
+    people: list[PersonRow]
+
+
+class PersonBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Without a password an old one stays."""
+
+    grants: list[Grant]
+    password: str | None = None
+
+
+class NewPassword(msgspec.Struct, forbid_unknown_fields=True):
+    old: str
+    new: str
+
+
+class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
+    label: str
+
+
+class TokenRow(msgspec.Struct, frozen=True):
+    """A token; its words are told once, when it is made."""
+
+    token_id: str
+    label: str
+    at_ms: int
+    token: str | None = None
+
+
+class TokenList(msgspec.Struct, frozen=True):
+    tokens: list[TokenRow]
+
+
+class AuditRow(msgspec.Struct, frozen=True):
+    id: int
+    at_ms: int
+    person: str
+    address: str
+    cluster: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+    outcome: str
+
+
+class AuditList(msgspec.Struct, frozen=True):
+    entries: list[AuditRow]
+
+
+async def show_session(call: Call) -> SessionAnswer:
+    caller = call.caller
+    return SessionAnswer(
+        caller.person,
+        call.console.signing_in.is_needed,
+        rights.may(caller.grants, Role.ADMIN),
+        list(caller.grants),
+        __version__,
+    )
+
+
+async def sign_in(call: Call) -> Response:
+    signing_in = call.console.signing_in
+    if not signing_in.is_needed:
+        raise ApiError(409, "NO_SIGN_IN", "nobody signs in here: this console serves only its own machine")
+    old = call.request.cookies.get(COOKIE, "")
+    secret = await signing_in.sign_in(call.body.name, call.body.password, call.caller.address)
+    signing_in.sessions.end(old)
+    return Response(status_code=204, headers={"Set-Cookie": signing_in.cookie(secret)})
+
+
+async def sign_out(call: Call) -> Response:
+    signing_in = call.console.signing_in
+    signing_in.sessions.end(call.request.cookies.get(COOKIE, ""))
+    return Response(status_code=204, headers={"Set-Cookie": signing_in.cookie("", 0)})
+
+
+async def change_password(call: Call) -> None:
+    signing_in = call.console.signing_in
+    body: NewPassword = call.body
+    person = await signing_in.prove(call.caller.person, body.old, call.caller.address)
+    hashed = await _hashed(body.new)
+    await call.console.store.run(Tables.put_person, person._replace(password=hashed))
+    call.note(person.name, after="password")
+    signing_in.forget(person.name)
+
+
+async def list_people(call: Call) -> PersonList:
+    return PersonList([PersonRow(each.name, each.grants) for each in await call.console.store.run(Tables.people)])
+
+
+async def put_person(call: Call) -> PersonRow:
+    body: PersonBody = call.body
+    name = call.parameters["name"]
+    if not NAME.fullmatch(name):
+        raise bad_request("a name has letters, digits, '.', '_', '@' and '-', 100 of them at most")
+    if any(grant.role not in rights.ROLES for grant in body.grants):
+        raise bad_request(f"a role is one of {', '.join(rights.ROLES)}")
+    old = await _person(call, name)
+    if old is None and body.password is None:
+        raise bad_request("somebody new needs a password")
+    if old is not None and name == call.caller.person and not rights.may(body.grants, Role.ADMIN):
+        raise ApiError(409, "LAST_ADMIN", "you would take your own rights away: have another admin do it")
+    hashed = await _hashed(body.password) if body.password is not None else old.password if old is not None else ""
+    call.note(name, old.grants if old is not None else None, body.grants)
+    await call.console.store.run(Tables.put_person, Person(name, hashed, body.grants))
+    if name != call.caller.person or body.password is not None:
+        call.console.signing_in.forget(name)
+    return PersonRow(name, body.grants)
+
+
+async def drop_person(call: Call) -> None:
+    name = call.parameters["name"]
+    old = await _person(call, name)
+    if old is None:
+        raise not_found(f"there is nobody called {name}")
+    if name == call.caller.person:
+        raise ApiError(409, "LAST_ADMIN", "you would lock yourself out: have another admin do it")
+    call.note(name, old.grants)
+    await call.console.store.run(Tables.drop_person, name)
+    call.console.signing_in.forget(name)
+
+
+async def list_tokens(call: Call) -> TokenList:
+    tokens = await call.console.store.run(Tables.tokens)
+    return TokenList(
+        [TokenRow(each.digest[:16], each.label, each.at_ms) for each in tokens if each.person == call.caller.person]
+    )
+
+
+async def make_token(call: Call) -> TokenRow:
+    if not call.console.signing_in.is_needed:
+        raise ApiError(409, "NO_SIGN_IN", "nobody signs in here: the API needs no token")
+    if len(await call.console.store.run(Tables.tokens)) >= TOKENS_MAX:
+        raise ApiError(409, "TOO_MANY", f"there are {TOKENS_MAX} tokens already")
+    words = new_token()
+    token = Token(token_digest(words), call.caller.person, call.body.label[:100], call.console.clock.now_ms())
+    await call.console.store.run(Tables.put_token, token)
+    call.note(f"token {token.label}")
+    return TokenRow(token.digest[:16], token.label, token.at_ms, words)
+
+
+async def drop_token(call: Call) -> None:
+    for token in await call.console.store.run(Tables.tokens):
+        if token.person == call.caller.person and token.digest.startswith(call.parameters["token"]):
+            call.note(f"token {token.label}")
+            await call.console.store.run(Tables.drop_token, token.digest)
+            return
+    raise not_found("you have no such token")
+
+
+async def list_audit(call: Call) -> AuditList:
+    before = call.number("before", 0, 2**62)
+    rows = await call.console.store.run(Tables.audit, PAGE, before or None)
+    return AuditList([AuditRow(number, *entry) for number, entry in rows])
+
+
+async def _person(call: Call, name: str) -> Person | None:
+    return next((each for each in await call.console.store.run(Tables.people) if each.name == name), None)
+
+
+async def _hashed(password: str) -> str:
+    if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
+        raise bad_request(f"a password has at least {PASSWORD_LENGTH_MIN} characters")
+    return await asyncio.to_thread(hash_password, password)

@@ -1,0 +1,337 @@
+"""Topics: the list, one topic, and what can be done to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from uuid import UUID
+
+import msgspec
+
+from ottla.base.names import TopicPartition
+from ottla.client.admin import CLUSTER_DEFAULT, Admin, Topic
+from ottla.client.client import Client
+from ottla.client.configs import Config, Resource, Source, alter_configs, describe_configs
+from ottla.client.errors import ClientError
+from ottla.client.offsets import delete_records
+from ottla.console.api.call import NAMES_MAX, Call
+from ottla.console.api.errors import ApiError, bad_request, of_cluster
+from ottla.console.clusters.snapshot import Part, Snapshot, lag
+from ottla.console.people.rights import Role
+
+ALL_RECORDS = -1
+SECRET = "********"  # noqa: S105 (what stands in place of one)
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A topic in the list. `records` is what lies between start and end; None: not read yet."""
+
+    name: str
+    is_internal: bool
+    partitions: int
+    replication_factor: int
+    under_replicated: int
+    leaderless: int
+    records: int | None
+    size_bytes: int | None
+    rate: float
+    groups: int
+
+
+class TopicList(msgspec.Struct, frozen=True):
+    topics: list[TopicRow]
+
+
+class PartitionRow(msgspec.Struct, frozen=True):
+    partition: int
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    start: int | None
+    end: int | None
+    size_bytes: int | None
+    rate: float
+
+
+class TopicGroup(msgspec.Struct, frozen=True):
+    """A group that reads this topic, or has read it."""
+
+    group: str
+    state: str
+    members: int
+    lag: int | None
+
+
+class TopicAnswer(msgspec.Struct, frozen=True):
+    topic: TopicRow
+    topic_id: str
+    partitions: list[PartitionRow]
+    groups: list[TopicGroup]
+
+
+class Setting(msgspec.Struct, frozen=True):
+    name: str
+    value: str | None
+    source: str
+    is_default: bool
+    is_sensitive: bool
+    is_read_only: bool
+
+
+class SettingList(msgspec.Struct, frozen=True):
+    settings: list[Setting]
+
+
+class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
+    """None leaves a number to the cluster; with `validate_only` nothing is made."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    settings: dict[str, str] = {}
+    validate_only: bool = False
+
+
+class SettingChanges(msgspec.Struct, forbid_unknown_fields=True):
+    """`expected` is what the caller has seen: if a setting is another by now, nothing is changed (409)."""
+
+    set: dict[str, str] = {}
+    remove: list[str] = []
+    expected: dict[str, str | None] = {}
+
+
+class MorePartitions(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: int
+
+
+class Names(msgspec.Struct, forbid_unknown_fields=True):
+    names: list[str]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one of several; no error: done."""
+
+    name: str
+    error: str | None = None
+    message: str | None = None
+
+
+class Outcomes(msgspec.Struct, frozen=True):
+    results: list[Outcome]
+
+
+async def list_topics(call: Call) -> TopicList:
+    snapshot = call.snapshot
+    readers = readers_of(snapshot)
+    return TopicList(
+        [
+            topic_row(snapshot, topic, len(readers[topic.name]))
+            for topic in snapshot.topics.values()
+            if call.sees(topic.name)
+        ]
+    )
+
+
+async def show_topic(call: Call) -> TopicAnswer:
+    topic, snapshot = call.topic(), call.snapshot
+    names = sorted(name for name in readers_of(snapshot)[topic.name] if call.sees(name))
+    return TopicAnswer(
+        topic_row(snapshot, topic, len(names)),
+        str(topic.topic_id),
+        [partition_row(snapshot, topic, place) for place in range(len(topic.partitions))],
+        [topic_group(snapshot, topic, name) for name in names],
+    )
+
+
+async def list_settings(call: Call) -> SettingList:
+    name = call.topic().name
+    return SettingList([setting(config) for config in await call.cluster.ask_seldom(topic_settings, name)])
+
+
+async def create_topic(call: Call) -> TopicRow:
+    body: NewTopic = call.body
+    call.require(Role.OPERATOR, body.name)
+    call.note(body.name, after=body)
+
+    def create(client: Client) -> None:
+        Admin(client).create_topic(
+            body.name,
+            partitions=CLUSTER_DEFAULT if body.partitions is None else body.partitions,
+            replication_factor=CLUSTER_DEFAULT if body.replication_factor is None else body.replication_factor,
+            configs=body.settings,
+            validate_only=body.validate_only,
+        )
+
+    await call.cluster.change(create, hurries=() if body.validate_only else (Part.METADATA, Part.ENDS, Part.STARTS))
+    made = call.snapshot.topics.get(body.name)
+    if made is not None and not body.validate_only:
+        return topic_row(call.snapshot, made, 0)
+    return TopicRow(body.name, False, body.partitions or 0, body.replication_factor or 0, 0, 0, 0, 0, 0.0, 0)
+
+
+async def change_settings(call: Call) -> SettingList:
+    body: SettingChanges = call.body
+    name = call.topic().name
+    before = {config.name: config.value for config in await call.cluster.ask(topic_settings, name)}
+    touched = [*body.set, *body.remove]
+    if not touched:
+        raise bad_request("name a setting in `set` or in `remove`")
+    call.note(name, {key: before.get(key) for key in touched}, {key: body.set.get(key) for key in touched})
+    for key, value in body.expected.items():
+        if before.get(key) != value:
+            words = f"{key} is {before.get(key)} by now: somebody else has changed it. Look again and then decide"
+            raise ApiError(409, "CHANGED_MEANWHILE", words)
+    await call.cluster.change(alter_configs, Resource.TOPIC, name, body.set, body.remove, hurries=(Part.METADATA,))
+    return await list_settings(call)
+
+
+async def add_partitions(call: Call) -> None:
+    body: MorePartitions = call.body
+    topic = call.topic()
+    call.note(topic.name, {"partitions": len(topic.partitions)}, {"partitions": body.partitions})
+
+    def add(client: Client) -> None:
+        Admin(client).create_partitions(topic.name, body.partitions)
+
+    await call.cluster.change(add, hurries=(Part.METADATA, Part.ENDS, Part.STARTS))
+
+
+async def empty_topics(call: Call) -> Outcomes:
+    """Delete all records; topics, settings and groups stay."""
+    return await _each(call, "records", _empty, (Part.STARTS, Part.ENDS, Part.SIZES))
+
+
+async def delete_topics(call: Call) -> Outcomes:
+    def delete(client: Client, topic: Topic) -> None:
+        Admin(client).delete_topics([topic.name])
+
+    return await _each(call, "topic", delete, (Part.METADATA, Part.ENDS))
+
+
+async def delete_topic(call: Call) -> None:
+    topic = call.topic()
+    call.note(topic.name, before=_remembered(call.snapshot, topic))
+
+    def delete(client: Client) -> None:
+        Admin(client).delete_topics([topic.name])
+
+    await call.cluster.change(delete, hurries=(Part.METADATA,))
+
+
+def topic_settings(client: Client, name: str) -> list[Config]:
+    return describe_configs(client, Resource.TOPIC, [name])[name]
+
+
+def setting(config: Config) -> Setting:
+    value = SECRET if config.is_sensitive and config.value is not None else config.value
+    sources = {source.value: source.name for source in Source}
+    return Setting(
+        config.name,
+        value,
+        sources.get(config.source, "UNKNOWN"),
+        config.is_default,
+        config.is_sensitive,
+        config.is_read_only,
+    )
+
+
+def topic_row(snapshot: Snapshot, topic: Topic, groups: int) -> TopicRow:
+    places = [TopicPartition(topic.name, partition.number) for partition in topic.partitions]
+    spans = [
+        snapshot.ends[place] - snapshot.starts[place]
+        for place in places
+        if place in snapshot.ends and place in snapshot.starts
+    ]
+    sizes = [snapshot.sizes[place] for place in places if place in snapshot.sizes]
+    return TopicRow(
+        topic.name,
+        topic.is_internal,
+        len(places),
+        max((len(partition.replicas) for partition in topic.partitions), default=0),
+        sum(len(partition.isr) < len(partition.replicas) for partition in topic.partitions),
+        sum(partition.leader < 0 for partition in topic.partitions),
+        sum(spans) if spans else None,
+        sum(sizes) if sizes else None,
+        sum(snapshot.rates.get(place, 0.0) for place in places),
+        groups,
+    )
+
+
+def partition_row(snapshot: Snapshot, topic: Topic, index: int) -> PartitionRow:
+    partition = topic.partitions[index]
+    place = TopicPartition(topic.name, partition.number)
+    return PartitionRow(
+        partition.number,
+        partition.leader,
+        partition.replicas,
+        partition.isr,
+        snapshot.starts.get(place),
+        snapshot.ends.get(place),
+        snapshot.sizes.get(place),
+        snapshot.rates.get(place, 0.0),
+    )
+
+
+def topic_group(snapshot: Snapshot, topic: Topic, name: str) -> TopicGroup:
+    group = snapshot.groups.get(name)
+    commits = snapshot.commits.get(name, {})
+    places = [TopicPartition(topic.name, partition.number) for partition in topic.partitions]
+    behind = [lag(snapshot.ends.get(place), commits.get(place)) for place in places]
+    known = [each for each in behind if each is not None]
+    return TopicGroup(
+        name,
+        group.state if group is not None else "",
+        sum(any(place.topic == topic.name for place in member.assigned) for member in group.members) if group else 0,
+        sum(known) if known else None,
+    )
+
+
+def readers_of(snapshot: Snapshot) -> defaultdict[str, set[str]]:
+    """By topic the groups that have committed for it or have members on it."""
+    readers: defaultdict[str, set[str]] = defaultdict(set)
+    for name, offsets in snapshot.commits.items():
+        for topic in {place.topic for place in offsets}:
+            readers[topic].add(name)
+    for name, group in snapshot.groups.items():
+        for member in group.members:
+            for place in member.assigned:
+                readers[place.topic].add(name)
+    return readers
+
+
+async def _each(call: Call, what: str, change: object, hurries: tuple[Part, ...]) -> Outcomes:
+    """Do the same to several topics; one that is refused does not keep the others from it."""
+    names: list[str] = call.body.names
+    if not 0 < len(names) <= NAMES_MAX:
+        raise bad_request(f"name 1 to {NAMES_MAX} topics")
+    for name in names:
+        call.require(Role.OPERATOR, name)
+    topics = [call.snapshot.topics.get(name) for name in names]
+
+    def change_all(client: Client) -> list[Outcome]:
+        results = []
+        for name, topic in zip(names, topics, strict=True):
+            try:
+                assert callable(change)
+                change(client, topic if topic is not None else Topic(name, UUID(int=0), False, []))
+                results.append(Outcome(name))
+            except ClientError as problem:
+                told = of_cluster(problem)
+                results.append(Outcome(name, told.code, told.message))
+        return results
+
+    results = await call.cluster.change(change_all, hurries=hurries)
+    for topic, result in zip(topics, results, strict=True):
+        before = _remembered(call.snapshot, topic) if topic is not None else None
+        call.note(f"{what} {result.name}", before, {"error": result.message} if result.error else "done")
+    return Outcomes(results)
+
+
+def _empty(client: Client, topic: Topic) -> None:
+    wanted = {TopicPartition(topic.name, partition.number): ALL_RECORDS for partition in topic.partitions}
+    _, failures = delete_records(client, wanted)
+    for problem in failures.values():
+        raise problem
+
+
+def _remembered(snapshot: Snapshot, topic: Topic) -> TopicRow:
+    return topic_row(snapshot, topic, 0)

@@ -1,0 +1,86 @@
+"""The console put together: its store, its clusters, who signs in, and who waits for news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from ottla.base.clock import Clock
+from ottla.client.errors import ClientError
+from ottla.console.api.errors import ApiError, not_found
+from ottla.console.api.routing import Route
+from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.people.signing_in import SigningIn
+from ottla.console.store import Store, Tables
+
+DEFAULT = "default"
+CLUSTERS_MAX = 50
+
+
+class Console:
+    """All that the handlers of the API reach."""
+
+    def __init__(self, store: Store, signing_in: SigningIn, clock: Clock, routes: Sequence[Route]) -> None:
+        self.store = store
+        self.signing_in = signing_in
+        self.clock = clock
+        self.routes = routes
+        self.started_ms = clock.now_ms()
+        self.clusters: dict[str, Cluster] = {}
+        self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.news = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Console {list(self.clusters)}>"
+
+    def start(self, named: Address | None) -> None:
+        """Begin to read; `named` is the cluster of the command line, which goes before a stored one of that name."""
+        stored = {address.name: address for address in self.store.now(Tables.clusters)}
+        for address in (stored | ({named.name: named} if named is not None else {})).values():
+            try:
+                self.add(address)
+            except (ClientError, ValueError) as problem:
+                self.broken[address.name] = str(problem)
+
+    def add(self, address: Address) -> None:
+        """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
+        if len(self.clusters) >= CLUSTERS_MAX:
+            raise ApiError(409, "TOO_MANY", f"this console looks after {CLUSTERS_MAX} clusters at most")
+        cluster = Cluster(address, self.clock, self.tell)
+        self.remove(address.name)
+        self.clusters[address.name] = cluster
+        self.broken.pop(address.name, None)
+        cluster.start()
+        self.tell()
+
+    def remove(self, name: str) -> None:
+        cluster = self.clusters.pop(name, None)
+        if cluster is not None:
+            cluster.stop()
+        self.broken.pop(name, None)
+        self.tell()
+
+    def cluster(self, name: str) -> Cluster:
+        if name in self.broken:
+            raise ApiError(503, "UNREACHABLE", self.broken[name])
+        if name not in self.clusters:
+            raise not_found(f"there is no cluster {name}")
+        return self.clusters[name]
+
+    def tell(self) -> None:
+        """Something is new: wake the streams."""
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def stop(self) -> None:
+        for cluster in self.clusters.values():
+            cluster.stop()
+        self.store.close()
+
+    def ages(self) -> Mapping[str, Mapping[str, tuple[int, int, str | None]]]:
+        """For each cluster how fresh its parts are: version, time of reading, problem."""
+        return {
+            name: {part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()}
+            for name, cluster in self.clusters.items()
+            for states in [cluster.snapshot.states]
+        }

@@ -1,0 +1,148 @@
+"""Starts the console: a socket, the store, the readers, uvicorn. Ends with SIGTERM or Ctrl-C.
+
+Rules:
+1. Says one line on stdout when it serves: `ottla console ready on http://HOST:PORT`.
+2. Needs no cluster to start: what cannot be reached is shown as such, and found when it comes.
+3. Beyond loopback people sign in. The first time there is one, `admin`, whose password is printed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from ottla.base.clock import SystemClock
+from ottla.console.api.dispatch import Dispatcher
+from ottla.console.api.table import ROUTES
+from ottla.console.app import App
+from ottla.console.assets import MISSING, Assets
+from ottla.console.clusters.cluster import Address
+from ottla.console.console import Console
+from ottla.console.hosts import Hosts, is_loopback
+from ottla.console.people.passwords import hash_password, new_password
+from ottla.console.people.rights import EVERYTHING
+from ottla.console.people.signing_in import SigningIn
+from ottla.console.slow_requests import PromptProtocol
+from ottla.console.store import FILE, Person, Store, Tables
+
+ADMIN = "admin"
+CONNECTIONS_MAX = 1_000
+STOP_SECONDS_MAX = 2
+BACKLOG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    cluster: Address | None = None
+    needs_sign_in: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    certificate: str | None = None
+    key: str | None = None
+
+
+def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+    """Serve until somebody stops it. Raises OSError if the address is not to be had."""
+    listener = listen(options.host, options.port)
+    store = Store(options.data / FILE)
+    needs_sign_in = options.needs_sign_in or not is_loopback(options.host)
+    if needs_sign_in:
+        first_password(store, say)
+        if options.certificate is None and not is_loopback(options.host):
+            warn("warning: passwords travel in the clear: give --ssl-certificate and --ssl-key, or a proxy with TLS")
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(options, listener, store, needs_sign_in, say, warn))
+
+
+async def _serve(
+    options: Options,
+    listener: socket.socket,
+    store: Store,
+    needs_sign_in: bool,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    clock = SystemClock()
+    is_secure = options.certificate is not None
+    signing_in = SigningIn(store, clock, is_needed=needs_sign_in, is_secure=is_secure)
+    console = Console(store, signing_in, clock, ROUTES)
+    console.start(options.cluster)
+    assets = Assets()
+    if not assets.is_complete:
+        warn(MISSING)
+    app = App(Dispatcher(console, ROUTES), assets, Hosts(options.host, options.allowed_hosts))
+    config = uvicorn.Config(
+        app,
+        http=PromptProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    server = _Server(config, lambda: say(f"ottla console ready on http{'s' if is_secure else ''}://{shown}:{port}"))
+    try:
+        await server.serve([listener])
+    finally:
+        console.stop()
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves, and leaves signals as they are for whoever waits for this process."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(BACKLOG)
+    return listener
+
+
+def first_password(store: Store, say: Callable[[str], None]) -> None:
+    """Make the first admin, if there is nobody yet."""
+    if store.now(Tables.people):
+        return
+    password = new_password()
+    store.now(Tables.put_person, Person(ADMIN, hash_password(password), list(EVERYTHING)))
+    say(f"ottla console: sign in as {ADMIN} with the password {password} (told only this once)")

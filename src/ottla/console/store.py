@@ -1,0 +1,150 @@
+"""What the console keeps: clusters, people, tokens, the trail of changes. One SQLite file that only its owner can read.
+
+One thread does all of it; the event loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from ottla.console.clusters.cluster import Address
+from ottla.console.people.rights import Grant
+
+FILE = "console.db"
+AUDIT_ROWS_MAX = 10_000
+MODE = 0o600
+SCHEMA = """
+create table if not exists clusters (name text primary key, bootstrap text not null, properties text not null);
+create table if not exists people (name text primary key, password text not null, grants text not null);
+create table if not exists tokens (digest text primary key, person text not null, label text not null, at_ms integer);
+create table if not exists audit (
+    id integer primary key, at_ms integer not null, person text not null, address text not null, cluster text not null,
+    action text not null, target text not null, before text, after text, outcome text not null
+);
+"""
+T = TypeVar("T")
+
+
+class Person(NamedTuple):
+    """Somebody who may sign in."""
+
+    name: str
+    password: str  # hashed
+    grants: list[Grant]
+
+
+class Token(NamedTuple):
+    """A token, known by its digest."""
+
+    digest: str
+    person: str
+    label: str
+    at_ms: int
+
+
+class Entry(NamedTuple):
+    """A change, or the attempt of one: who, where, what, and how it was before and is afterwards."""
+
+    at_ms: int
+    person: str
+    address: str
+    cluster: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+    outcome: str
+
+
+class Store:
+    """The file. `run` carries a method of `Tables` to the thread that owns the connection."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="console-store")
+        self.tables = self.thread.submit(Tables, path).result()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path}>"
+
+    async def run(self, method: Callable[..., T], *arguments: Any) -> T:
+        """`await store.run(Tables.clusters)`"""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, method, self.tables, *arguments)
+
+    def now(self, method: Callable[..., T], *arguments: Any) -> T:
+        """The same before there is an event loop."""
+        return self.thread.submit(method, self.tables, *arguments).result()
+
+    def close(self) -> None:
+        self.thread.submit(self.tables.connection.close)
+        self.thread.shutdown()
+
+
+class Tables:
+    """The tables, for one thread."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, MODE))
+        os.chmod(path, MODE)
+        self.connection = sqlite3.connect(path)
+        self.connection.executescript(SCHEMA)
+
+    def __repr__(self) -> str:
+        return "<Tables>"
+
+    def clusters(self) -> list[Address]:
+        rows = self.connection.execute("select name, bootstrap, properties from clusters order by name")
+        return [Address(*row) for row in rows]
+
+    def put_cluster(self, address: Address) -> None:
+        self._change("insert or replace into clusters values (?, ?, ?)", address[:3])
+
+    def drop_cluster(self, name: str) -> None:
+        self._change("delete from clusters where name = ?", (name,))
+
+    def people(self) -> list[Person]:
+        rows = self.connection.execute("select name, password, grants from people order by name")
+        return [
+            Person(name, password, msgspec.json.decode(grants, type=list[Grant])) for name, password, grants in rows
+        ]
+
+    def put_person(self, person: Person) -> None:
+        grants = msgspec.json.encode(person.grants).decode()
+        self._change("insert or replace into people values (?, ?, ?)", (person.name, person.password, grants))
+
+    def drop_person(self, name: str) -> None:
+        self._change("delete from people where name = ?", (name,))
+        self._change("delete from tokens where person = ?", (name,))
+
+    def tokens(self) -> list[Token]:
+        return [Token(*row) for row in self.connection.execute("select * from tokens order by at_ms")]
+
+    def put_token(self, token: Token) -> None:
+        self._change("insert into tokens values (?, ?, ?, ?)", token)
+
+    def drop_token(self, digest: str) -> None:
+        self._change("delete from tokens where digest = ?", (digest,))
+
+    def audit(self, limit: int, before_id: int | None = None) -> list[tuple[int, Entry]]:
+        rows = self.connection.execute(
+            "select * from audit where id < ? order by id desc limit ?", (before_id or 2**62, limit)
+        )
+        return [(number, Entry(*rest)) for number, *rest in rows]
+
+    def note(self, entry: Entry) -> None:
+        marks = ", ".join("?" * len(entry))
+        self._change(f"insert into audit values (null, {marks})", entry)  # noqa: S608 (question marks alone)
+        self._change("delete from audit where id <= (select max(id) from audit) - ?", (AUDIT_ROWS_MAX,))
+
+    def _change(self, statement: str, values: tuple[Any, ...]) -> None:
+        with self.connection:
+            self.connection.execute(statement, values)
