@@ -75,10 +75,10 @@ class Message:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp_ms,
-            "timestampType": "LogAppendTime" if record.is_log_append_time else "CreateTime",
+            "timestamp_type": "LogAppendTime" if record.is_log_append_time else "CreateTime",
             "state": record.state.value,
             "codec": record.codec,
-            "isMasked": self.is_masked,
+            "is_masked": self.is_masked,
             "key": _part(record.key, key, self.sizes[0], shown_bytes),
             "value": _part(record.value, value, self.sizes[1], shown_bytes),
             "headers": [
@@ -173,13 +173,13 @@ def dump_or_nothing(document: Any) -> str:
 def _part(data: bytes | None, decoded: Decoded, size: int | None, shown_bytes: int) -> dict[str, Any]:
     found: dict[str, Any] = {"format": decoded.format, "bytes": size}
     if decoded.schema_id is not None:
-        found["schemaId"] = decoded.schema_id
+        found["schema_id"] = decoded.schema_id
     if decoded.problem is not None:
         found["problem"] = decoded.problem
     if data is None or decoded.format == NULL:
         return found
-    found["isCut"] = len(data) > shown_bytes
-    if decoded.document is not NO_DOCUMENT and not found["isCut"]:
+    found["is_cut"] = len(data) > shown_bytes
+    if decoded.document is not NO_DOCUMENT and not found["is_cut"]:
         try:
             found["json"] = for_scripts(decoded.document)
             found["text"] = dump(decoded.document) if not decoded.is_own_json else _text(data, shown_bytes)

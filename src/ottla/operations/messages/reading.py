@@ -50,10 +50,11 @@ class PageRequest:
 
 
 class Page(NamedTuple):
-    """`positions` is None where nothing follows."""
+    """`positions` is the cursor of the next page; a partition that could not be asked keeps its place in it."""
 
     records: list[Record]
-    positions: dict[int, int] | None
+    positions: dict[int, int]
+    has_more: bool  # there is something in that direction already
     unread: list[Unread]
     extents: list[Extent]  # of the whole partitions, for whoever wants to jump
 
@@ -115,7 +116,7 @@ class _Reader:
             if read.records and positions[partition] == read.records[0].offset:
                 positions[partition] = read.start
         has_more = any(positions[partition] > bound.start for partition, bound in bounds.items())
-        return Page(shown, positions if has_more else None, [], [])
+        return Page(shown, {**given, **positions}, has_more, [], [])
 
     def onwards(self, extents: Iterable[Extent]) -> Page:
         """Each partition is read from its start, or from where the page before has ended."""
@@ -132,7 +133,7 @@ class _Reader:
             if read.records and positions[partition] == read.records[-1].offset + 1:
                 positions[partition] = read.end
         has_more = any(positions[partition] < bound.end for partition, bound in bounds.items())
-        return Page(shown, positions if has_more else None, [], [])
+        return Page(shown, {**given, **positions}, has_more, [], [])
 
     def _worth_reading(self, bounds: Mapping[int, Extent]) -> list[Extent]:
         """Where the newest can be: with more partitions than messages, those with the latest timestamps."""

@@ -80,9 +80,9 @@ def find_extents(client: Client, window: Window) -> tuple[list[Extent], list[Unr
     extents = []
     for partition in wanted:
         if partition not in failures:
-            start = max(starts[partition], earliest[partition])
-            end = min(ends[partition], latest[partition])
-            extents.append(Extent(partition.partition, start, max(start, end), stable[partition]))
+            start = min(max(starts[partition], earliest[partition]), latest[partition])
+            end = max(start, min(ends[partition], latest[partition]))
+            extents.append(Extent(partition.partition, start, end, stable[partition]))
     return extents, [_unasked(partition, failures[partition]) for partition in wanted if partition in failures]
 
 

@@ -63,7 +63,7 @@ def test_formats(data: bytes | None, format_: str) -> None:
 
 def test_five_megabytes_are_cut_and_deep_ones_are_text() -> None:
     shown = message(b"k", b"x" * (5 << 20)).shown()
-    assert shown["value"]["isCut"]
+    assert shown["value"]["is_cut"]
     assert shown["value"]["bytes"] == 5 << 20
     assert len(shown["value"]["text"]) == 64 << 10
     deep = b"[" * 600 + b"]" * 600
@@ -94,8 +94,8 @@ def test_avro_by_its_schema() -> None:
     assert found.shown()["value"] == {
         "format": "avro",
         "bytes": len(value),
-        "schemaId": 7,
-        "isCut": False,
+        "schema_id": 7,
+        "is_cut": False,
         "json": {"id": 42, "state": "DONE", "raw": "/w=="},
         "text": '{"id": 42, "state": "DONE", "raw": "/w=="}',
     }
@@ -170,7 +170,7 @@ def test_masks_of_headers_and_keys() -> None:
 
 @pytest.mark.parametrize("text", ["", "orders", "orders:", ":value.a", "orders:offset", "orders:value.", "orders:x.y"])
 def test_rules_that_hide_nothing_are_refused(text: str) -> None:
-    with pytest.raises(MaskError, match="write topic:value.some.field"):
+    with pytest.raises(MaskError, match="hides nothing"):
         parse_rule(text)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.operations.messages.cluster import TOPIC, Cluster
 
 from ottla.operations.messages.reading import PageRequest, read_one, read_page
-from ottla.operations.messages.walking import Record, State
+from ottla.operations.messages.walking import OFFSET_MAX, Record, State
 from ottla.operations.messages.windows import Bound
 from ottla.protocol.messages.fetch import AbortedTransaction
 from ottla.protocol.records import Record as Written
@@ -35,7 +35,7 @@ def all_pages(cluster: Cluster, limit: int, start: Bound | None, **options: obje
         assert page.unread == []
         found += page.records
         positions = page.positions
-        if positions is None:
+        if not page.has_more:
             return found
     raise AssertionError("the pages do not end")
 
@@ -68,7 +68,7 @@ def test_from_an_offset_and_from_a_time() -> None:
     assert page.positions == {0: 3}
     page = read_page(cluster.client(), PageRequest(TOPIC, 2, start=Bound(time_ms=2500)))
     assert [record.value for record in page.records] == [b"d"]
-    assert page.positions is None
+    assert not page.has_more
     assert page.extents[0].start == 3
 
 
@@ -80,9 +80,23 @@ def test_aborted_records_and_markers_on_request() -> None:
     log.aborted = [AbortedTransaction(producer_id=5, first_offset=0)]
     page = read_page(cluster.client(), PageRequest(TOPIC))
     assert page.records == []
-    assert page.positions is None
+    assert not page.has_more
     page = read_page(cluster.client(), PageRequest(TOPIC, with_aborted=True, with_markers=True))
     assert [record.state for record in page.records] == [State.ABORT_MARKER, State.ABORTED]
+
+
+def test_a_tail_begins_at_the_end_and_misses_nothing() -> None:
+    cluster = Cluster(2)
+    cluster.logs[0].append([b"old"])
+    page = read_page(cluster.client(), PageRequest(TOPIC, start=Bound(offset=OFFSET_MAX)))
+    assert (page.records, page.positions) == ([], {0: 1, 1: 0})
+    cluster.logs[1].append([b"new"])
+    page = read_page(cluster.client(), PageRequest(TOPIC, start=Bound(), positions=page.positions))
+    assert [record.value for record in page.records] == [b"new"]
+    cluster.offline.add(1)
+    page = read_page(cluster.client(), PageRequest(TOPIC, start=Bound(), positions=page.positions))
+    assert page.positions == {0: 1, 1: 1}, "a partition that is away is gone on with where it was"
+    assert page.unread
 
 
 def test_one_message() -> None:
