@@ -10,6 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.console.api.errors import ApiError, not_found
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import Store, Tables
 
@@ -29,6 +30,7 @@ class Console:
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
         self.news = asyncio.Event()
+        self.message_workers = MessageWorkers()
 
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
@@ -57,6 +59,7 @@ class Console:
         cluster = self.clusters.pop(name, None)
         if cluster is not None:
             cluster.stop()
+            self.message_workers.forget(cluster.address)
         self.broken.pop(name, None)
         self.tell()
 
@@ -75,6 +78,7 @@ class Console:
     def stop(self) -> None:
         for cluster in self.clusters.values():
             cluster.stop()
+        self.message_workers.stop()
         self.store.close()
 
     def ages(self) -> Mapping[str, Mapping[str, tuple[int, int, str | None]]]:

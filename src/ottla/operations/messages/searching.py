@@ -75,8 +75,8 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class _FetchOptions:
-    fetch_bytes: int = FETCH_BYTES
-    is_committed_only: bool = True
+    fetch_bytes: int
+    is_committed_only: bool
     poll_timeout_ms: int = QUIET_TIMEOUT_MS
 
 
@@ -111,6 +111,7 @@ class Search:
         masks: Masks | None = None,
         is_newest_first: bool = False,
         with_aborted: bool = False,
+        fetch_bytes: int = FETCH_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.open_client = open_client
@@ -120,6 +121,7 @@ class Search:
         self.masks = masks or Masks((), window.topic)
         self.is_newest_first = is_newest_first
         self.with_aborted = with_aborted
+        self.fetch_bytes = fetch_bytes
         self.monotonic = monotonic
         self._matches = compile_expression(expression)
         # What is masked or made by an internal decoder has other bytes than those that were fetched.
@@ -168,7 +170,8 @@ class Search:
         counts = self._counts
         wanted = Range(self.window.topic, chunk.partition, chunk.start, chunk.end)
         lost: list[str] = []
-        fetcher = RangeFetcher(client, wanted, _FetchOptions(is_committed_only=chunk.is_stable), lost.append)
+        options = _FetchOptions(self.fetch_bytes, chunk.is_stable)
+        fetcher = RangeFetcher(client, wanted, options, lost.append)
         self._position = chunk.start
         hits: list[Message] = []
         try:
