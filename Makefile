@@ -3,16 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -name '*.py')
-FIRST := cli,compile
-EXTRAS := cli,test,check,compile,bench,pipelines
+FIRST := console,compile
+EXTRAS := cli,console,test,check,compile,bench,pipelines
 DATA ?= data
 TWO := -n 2 --dist loadfile  # files keep together: they share a broker, a cluster or a Spark
 
-.PHONY: install run test check unit pure conformance cluster pipelines clients faults bench clean
+.PHONY: install run test check unit pure conformance cluster pipelines browser pages clients faults bench clean
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything pages
 
 # What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
@@ -22,6 +22,10 @@ $(VENV)/installed: pyproject.toml tools/prepare.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(FIRST)]'
 	touch $@
+
+# What the console's pages are made with, by npm; without npm, by that of a package from PyPI. Done already: nothing.
+pages: $(VENV)/installed
+	$(BIN)/python src/ottla/console/libraries.py
 
 # Files that run once per record or request are compiled when a C compiler is there; without one they serve as they are.
 $(VENV)/compiled: $(VENV)/installed setup.py $(SOURCES)
@@ -38,10 +42,10 @@ $(VENV)/everything: $(VENV)/installed
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	touch $@
 
-run: $(VENV)/compiled
+run: $(VENV)/compiled pages
 	$(BIN)/ottla demo --install --data $(DATA)
 
-test: check unit pure conformance cluster pipelines
+test: check unit pure conformance cluster pipelines browser
 
 check: install
 	$(BIN)/ruff format --check .
@@ -71,6 +75,10 @@ cluster: install
 # Real Spark against a real broker. Both wait a lot: two sessions of Spark side by side are done much sooner than one.
 pipelines: install
 	$(BIN)/pytest tests/pipelines $(TWO) --reruns 1 -rfER
+
+# The console in a real browser (Debian's chromium), with real brokers.
+browser: install
+	$(BIN)/pytest tests/browser $(TWO) --reruns 1 -rfER
 
 clients: install
 	$(BIN)/pytest tests/conformance -m other_languages

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a bare Debian machine may lack: venv for Python and a C compiler (optional, for speed); for tests also Java and Maven.
+# What a bare Debian machine may lack: venv for Python and a C compiler (optional, for speed); for tests also Java, Maven and a browser.
 set -u
 python=${1:-python3}
 purpose=${2:-tests}
@@ -17,6 +17,8 @@ if [ "$purpose" = tests ]; then
   command -v faketime >/dev/null || missing+=(faketime)  # clocks that differ
   command -v kcat >/dev/null || missing+=(kcat)
   compgen -G '/usr/lib/*/sasl2/libgssapiv2.so*' >/dev/null || missing+=(libsasl2-modules-gssapi-mit)  # kcat's logins by Kerberos
+  command -v chromium >/dev/null || missing+=(chromium)  # the console's pages
+  [ -e /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc ] || missing+=(fonts-noto-cjk)  # in Chinese, too
   compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null || missing+=(postgresql)
 fi
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi

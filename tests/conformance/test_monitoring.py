@@ -23,6 +23,8 @@ from certificates import Authority
 from conformance.peer import Peer
 from conformance.waiting import eventually
 from conftest import ottla_command
+from ottla.operations.jolokia_readings import read_jolokia
+from ottla.operations.metric_readings import read_metrics
 
 pytestmark = pytest.mark.needs_ottla
 
@@ -115,6 +117,19 @@ def test_prometheus_and_jolokia_tell_the_same_numbers(endpoint: Endpoint) -> Non
     assert answer["status"] == 200
     assert answer["value"]["Count"] == endpoint.samples()["kafka_server_brokertopicmetrics_bytesin_total", ()]
     assert {"MeanRate", "OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate"} <= answer["value"].keys()
+
+
+def test_our_own_readings_are_the_same_over_both(endpoint: Endpoint) -> None:
+    plain, beans = read_metrics(endpoint.url), read_jolokia(f"{endpoint.url}/jolokia")
+    for name in (
+        "brokertopicmetrics_bytesin_total",
+        "brokertopicmetrics_messagesin_total",
+        "replicamanager_leadercount",
+    ):
+        told = plain.samples[f"kafka_server_{name}"]
+        assert sorted(told, key=str) == sorted(beans.samples[f"kafka_server_{name}"], key=str)
+    assert beans.one("process_start_time_seconds") == pytest.approx(plain.one("process_start_time_seconds"), abs=1)
+    assert beans.one("kafka_network_requestmetrics_totaltimems_count", request="Produce") > 0
 
 
 def test_a_bulk_read_as_telegraf_sends_it(endpoint: Endpoint) -> None:

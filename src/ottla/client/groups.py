@@ -20,6 +20,8 @@ CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
 MANY_GROUPS_VERSION = 8  # of OffsetFetch (KIP-709)
 NAMES_VERSION = 9  # the last version of OffsetCommit and OffsetFetch that names topics; later ones have ids
 STATES_VERSION, TYPES_VERSION = 4, 5  # of ListGroups
+MANY_GROUPS_VERSION = 8  # of OffsetFetch
+GROUPS_PER_REQUEST = 50  # so that no answer becomes very long
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # member types of ConsumerGroupDescribe
 NO_EPOCH = -1
 Fetched = group_offsets.OffsetFetchResponsePartition | group_offsets.OffsetFetchResponsePartitions
@@ -68,6 +70,9 @@ class Committed(NamedTuple):
     metadata: str
 
 
+Offsets = dict[TopicPartition, Committed]
+
+
 def list_groups(client: Client, states: Collection[str] = (), types: Collection[str] = ()) -> list[Listing]:
     """The groups of all brokers, on request only those in some states or of some types (case does not matter)."""
     version = client.version_of(group_admin.ListGroupsRequest)
@@ -104,22 +109,42 @@ def delete_groups(client: Client, group_ids: Iterable[str]) -> Answers[None]:
     return ask_coordinators(client, KeyType.GROUP, group_ids, ask)
 
 
-def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, Committed]:
-    """All that a group has committed; the last version with names of topics, since a deleted topic has no id."""
-    request = group_offsets.OffsetFetchRequest(
-        group_id=group_id, topics=None, groups=[group_offsets.OffsetFetchRequestGroup(group_id=group_id)]
-    )
+def committed_offsets(client: Client, group_id: str) -> Offsets:
+    """All that a group has committed."""
+    answer = committed_offsets_of(client, [group_id])[group_id]
+    if isinstance(answer, RefusedError):
+        raise answer
+    return answer
 
-    def ask(broker: int) -> group_offsets.OffsetFetchResponse:
-        answer = client.call_broker(broker, request, group_offsets.OffsetFetchResponse, version_max=NAMES_VERSION)
-        _raise_first([answer.error_code, *(group.error_code for group in answer.groups)])
-        return answer
 
-    answer = ask_coordinator(client, KeyType.GROUP, group_id, ask)
-    items: list[tuple[str, Fetched]] = [(topic.name, item) for topic in answer.topics for item in topic.partitions]
+def committed_offsets_of(client: Client, group_ids: Iterable[str]) -> Answers[Offsets]:
+    """The same of many groups at once, where the brokers can (KIP-709)."""
+    count = GROUPS_PER_REQUEST if client.version_of(group_offsets.OffsetFetchRequest) >= MANY_GROUPS_VERSION else 1
+
+    def ask(broker: int, led: Sequence[str]) -> Iterator[tuple[str, Offsets | RefusedError]]:
+        for start in range(0, len(led), count):
+            yield from _ask_offsets(client, broker, led[start : start + count])
+
+    return ask_coordinators(client, KeyType.GROUP, group_ids, ask)
+
+
+def _ask_offsets(client: Client, broker: int, group_ids: Sequence[str]) -> Iterator[tuple[str, Offsets | RefusedError]]:
+    """In the last version with names of topics, since a deleted topic has no id."""
+    groups = [group_offsets.OffsetFetchRequestGroup(group_id=group_id) for group_id in group_ids]
+    request = group_offsets.OffsetFetchRequest(group_id=group_ids[0], topics=None, groups=groups)
+    answer = client.call_broker(broker, request, group_offsets.OffsetFetchResponse, version_max=NAMES_VERSION)
+    if not answer.groups:
+        items: list[tuple[str, Fetched]] = [(topic.name, item) for topic in answer.topics for item in topic.partitions]
+        yield group_ids[0], _offsets(answer.error_code, items)
     for group in answer.groups:
-        items += [(topic.name, item) for topic in group.topics for item in topic.partitions]
-    _raise_first(item.error_code for _, item in items)
+        items = [(topic.name, item) for topic in group.topics for item in topic.partitions]
+        yield group.group_id, _offsets(group.error_code, items)
+
+
+def _offsets(error_code: int, items: Sequence[tuple[str, Fetched]]) -> Offsets | RefusedError:
+    code = next((code for code in (error_code, *(item.error_code for _, item in items)) if code), 0)
+    if code:
+        return refusal(code)
     return {
         TopicPartition(name, item.partition_index): _committed(item)
         for name, item in items

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
@@ -81,7 +81,7 @@ class Console:
         self.message_workers.stop()
         self.store.close()
 
-    def ages(self) -> Mapping[str, Mapping[str, tuple[int, int, str | None]]]:
+    def ages(self) -> dict[str, dict[str, tuple[int, int, str | None]]]:
         """For each cluster how fresh its parts are: version, time of reading, problem."""
         return {
             name: {part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()}

@@ -65,14 +65,15 @@ def _render_source(source: Source) -> Iterator[str]:
             yield from render_families(families.values())
             families.clear()
             name = bean.name.get("name")
-        for family in _families_of(bean):
+        for family in families_of(bean):
             known = families.setdefault(family.name, family)
             if known is not family:
                 known.samples.extend(family.samples)
     yield from render_families(families.values())
 
 
-def _families_of(bean: Bean) -> Iterator[Family]:
+def families_of(bean: Bean) -> Iterator[Family]:
+    """What one bean tells, under the names that jmx_exporter would give it."""
     keys = dict(bean.name.keys)
     type_, name = keys.pop("type", ""), keys.pop("name", "")
     labels = tuple((_label(key), unquoted(value)) for key, value in keys.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from ottla.operations.metric_readings import Reading
+from ottla.operations.metric_readings import Rates, Reading
 
 STATES: Final = {1: "starting", 2: "recovering", 3: "running", 6: "stopping"}
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
@@ -64,14 +64,11 @@ class Figures(NamedTuple):
 
 def figures(before: Reading, now: Reading, now_s: float) -> Figures:
     """`now_s` is the time since 1970."""
-    seconds = max(0.001, now.taken_s - before.taken_s)
+    rates = Rates(before, now)
     info = now.info()
 
-    def rate(name: str, **labels: str) -> float:
-        return max(0.0, (now.one(name, **labels) - before.one(name, **labels)) / seconds)
-
-    def summed(name: str) -> float:
-        return max(0.0, (now.total(name) - before.total(name)) / seconds)
+    def rate(name: str) -> float:
+        return rates.of(name) or 0.0
 
     sockets = "kafka_server_socket_server_metrics_"
     disks = [
@@ -79,7 +76,7 @@ def figures(before: Reading, now: Reading, now_s: float) -> Figures:
         for sample in now.all("ottla_log_directory_free_bytes")
     ]
     free, size = min(disks, default=(0.0, 0.0))
-    by_request = request_lines(before, now, seconds)
+    by_request = request_lines(rates)
     return Figures(
         version=info.get("version", "?"),
         node_id=info.get("node_id", "?"),
@@ -96,7 +93,7 @@ def figures(before: Reading, now: Reading, now_s: float) -> Figures:
         bytes_out=rate(f"{TOPIC}bytesout_total"),
         requests=sum(line.rate for line in by_request),
         connections=int(now.total(f"{sockets}connection_count")),
-        connections_per_s=summed(f"{sockets}connection_creation_total"),
+        connections_per_s=rates.total(f"{sockets}connection_creation_total") or 0.0,
         loop_busy=min(1.0, rate("ottla_loop_busy_seconds_total")),
         loop_longest_ms=now.one("ottla_loop_recent_longest_seconds") * 1000,
         cpu=rate("process_cpu_seconds_total"),
@@ -105,38 +102,38 @@ def figures(before: Reading, now: Reading, now_s: float) -> Figures:
         open_files_max=int(now.one("process_max_fds")),
         disk_free_bytes=free,
         disk_size_bytes=size,
-        by_topic=topic_lines(before, now, seconds),
+        by_topic=topic_lines(rates),
         by_request=by_request,
     )
 
 
-def topic_lines(before: Reading, now: Reading, seconds: float) -> list[TopicLine]:
+def topic_lines(rates: Rates) -> list[TopicLine]:
     """The busiest first; those without traffic in this interval last, by what they have seen in all."""
     names = {
         sample.labels["topic"]
         for kind in ("bytesin", "bytesout")
-        for sample in now.all(f"{TOPIC}{kind}_total")
+        for sample in rates.now.all(f"{TOPIC}{kind}_total")
         if "topic" in sample.labels
     }
 
     def rate(kind: str, topic: str) -> float:
-        name = f"{TOPIC}{kind}_total"
-        return max(0.0, (now.one(name, topic=topic) - before.one(name, topic=topic)) / seconds)
+        return rates.of(f"{TOPIC}{kind}_total", topic=topic) or 0.0
 
     lines = [TopicLine(name, rate("messagesin", name), rate("bytesin", name), rate("bytesout", name)) for name in names]
     return sorted(lines, key=lambda line: (-line.bytes_in - line.bytes_out, -line.messages, line.name))
 
 
-def request_lines(before: Reading, now: Reading, seconds: float) -> list[RequestLine]:
+def request_lines(rates: Rates) -> list[RequestLine]:
     """Times of this interval where there were requests in it, else those of the last minutes."""
+    before, now = rates.before, rates.now
     found = []
     for sample in now.all("ottla_request_seconds_count"):
         name = sample.labels["request"]
-        rate = (sample.value - before.one("ottla_request_seconds_count", request=name)) / seconds
+        rate = rates.of("ottla_request_seconds_count", request=name) or 0.0
         p50, p99 = (_interval_quantile(before, now, name, share) for share in (0.5, 0.99))
         if math.isnan(p50):
             p50, p99 = (now.one(f"{REQUESTS}totaltimems", request=name, quantile=label) for label in ("0.50", "0.99"))
-        found.append(RequestLine(name, max(0.0, rate), p50, p99, _errors(before, now, name) / seconds))
+        found.append(RequestLine(name, rate, p50, p99, _errors(before, now, name) / rates.seconds))
     return sorted(found, key=lambda line: (-line.rate, line.name))
 
 

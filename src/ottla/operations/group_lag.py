@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
 from ottla.client.client import Client
-from ottla.client.groups import Committed, Group, Member, committed_offsets
+from ottla.client.coordinators import Answers
+from ottla.client.errors import RefusedError
+from ottla.client.groups import Committed, Group, Member, committed_offsets, committed_offsets_of
 from ottla.client.offsets import EARLIEST, LATEST, list_offsets
 from ottla.operations.lag import PartitionLag, seconds_behind
 from ottla.operations.record_times import record_times
@@ -49,12 +51,21 @@ def end_offsets(client: Client, partitions: Collection[TopicPartition]) -> dict[
     return {place: item.offset for place, item in found.items()}
 
 
-def committed_lags(client: Client, group_id: str) -> Lags:
-    """The lag of whatever a group has committed, as far as leaders tell where their logs end."""
-    committed = committed_offsets(client, group_id)
-    ends, _ = list_offsets(client, committed, LATEST) if committed else ({}, {})
+def committed_lags(client: Client, group_ids: Iterable[str]) -> Answers[Lags]:
+    """The lag of whatever groups have committed, as far as leaders tell where their logs end.
+
+    Each end is asked for once, however many groups read there.
+    """
+    answers = committed_offsets_of(client, group_ids)
+    places = {place for answer in answers.values() if not isinstance(answer, RefusedError) for place in answer}
+    ends, _ = list_offsets(client, sorted(places), LATEST) if places else ({}, {})
+
+    def lag_at(place: TopicPartition, at: Committed) -> PartitionLag:
+        return PartitionLag(at.offset, ends[place].offset if place in ends else None)
+
     return {
-        place: PartitionLag(at.offset, ends[place].offset if place in ends else None) for place, at in committed.items()
+        name: answer if isinstance(answer, RefusedError) else {place: lag_at(place, at) for place, at in answer.items()}
+        for name, answer in answers.items()
     }
 
 

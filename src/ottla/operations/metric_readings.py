@@ -51,11 +51,45 @@ class Reading:
     def total(self, name: str, **labels: str) -> float:
         return sum(sample.value for sample in self.all(name, **labels))
 
+    def known(self, name: str, **labels: str) -> float | None:
+        """The number of exactly these labels; None if it was not told."""
+        return next((sample.value for sample in self.samples.get(name, ()) if sample.labels == labels), None)
+
     def info(self) -> dict[str, str]:
         return next((sample.labels for sample in self.samples.get("ottla_info", ())), {})
 
     def __repr__(self) -> str:
         return f"<Reading {len(self.samples)} names>"
+
+
+class Rates:
+    """How fast counters of one broker grew between two readings, per second.
+
+    None is what nobody knows: a counter that is not told, or that has fallen, because the broker was started again. One
+    that was not told before began at 0: counters are told from their first event on.
+    """
+
+    def __init__(self, before: Reading, now: Reading) -> None:
+        self.before = before
+        self.now = now
+        self.seconds = max(0.001, now.taken_s - before.taken_s)
+
+    def of(self, name: str, **labels: str) -> float | None:
+        """Of the counter with exactly these labels."""
+        value = self.now.known(name, **labels)
+        return None if value is None else self._rate(value - self.before.one(name, **labels))
+
+    def total(self, name: str, **labels: str) -> float | None:
+        """Of all counters that have these labels together."""
+        if next(self.now.all(name, **labels), None) is None:
+            return None
+        return self._rate(self.now.total(name, **labels) - self.before.total(name, **labels))
+
+    def _rate(self, growth: float) -> float | None:
+        return growth / self.seconds if growth >= 0 else None
+
+    def __repr__(self) -> str:
+        return f"<Rates over {self.seconds:.1f} s>"
 
 
 def read_metrics(url: str) -> Reading:
@@ -68,13 +102,23 @@ def read_metrics(url: str) -> Reading:
 
 def read_page(url: str) -> str:
     """Ask the endpoint; OperationError says what is in the way, and the cure. A password in the URL is never told."""
+    return ask_page(
+        url,
+        PATH,
+        "`ottla up` opens a metrics endpoint by itself; any other broker needs ottla.metrics.port=9404 in its "
+        "settings. Another address: --url URL",
+    )
+
+
+def ask_page(url: str, path: str, cure: str, body: bytes | None = None) -> str:
+    """The page `path` of an endpoint, by POST if there is a body."""
     scheme, separator, rest = url.rpartition("://")
     if not separator or scheme not in ("http", "https"):
         raise OperationError(f"{url} is not the address of a metrics endpoint: it begins with http:// or https://")
     login, _, place = rest.rpartition("@")
     bare = f"{scheme}://{place}"
-    address = bare.rstrip("/") if bare.rstrip("/").endswith(PATH) else bare.rstrip("/") + PATH
-    request = urllib.request.Request(address)  # noqa: S310 (checked above)
+    address = bare.rstrip("/") if bare.rstrip("/").endswith(path) else bare.rstrip("/") + path
+    request = urllib.request.Request(address, body)  # noqa: S310 (checked above)
     if login:
         request.add_unredirected_header("Authorization", f"Basic {b64encode(unquote(login).encode()).decode()}")
     try:
@@ -89,10 +133,7 @@ def read_page(url: str) -> str:
     except (OSError, ValueError) as problem:
         cause = getattr(problem, "reason", problem)
         cause = getattr(cause, "strerror", None) or cause
-        raise OperationError(
-            f"nobody answers at {address} ({str(cause).lower()}). `ottla up` opens a metrics endpoint by itself; any "
-            "other broker needs ottla.metrics.port=9404 in its settings. Another address: --url URL"
-        ) from None
+        raise OperationError(f"nobody answers at {address} ({str(cause).lower()}). {cure}") from None
 
 
 def parse_metrics(text: str, taken_s: float) -> Reading:

@@ -12,10 +12,12 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.groups import (
+    GROUPS_PER_REQUEST,
     NAMES_VERSION,
     Group,
     commit_offsets,
     committed_offsets,
+    committed_offsets_of,
     delete_groups,
     delete_offsets,
     describe_groups,
@@ -225,6 +227,34 @@ def test_committed_offsets_are_read_by_the_names_of_topics(cluster: FakeClient) 
     cluster.answer = lambda _broker, _request: group_offsets.OffsetFetchResponse(groups=[group])
     assert committed_offsets(client_of(cluster), "g") == {A0: (5, 2, "")}
     assert cluster.versions_max == [NAMES_VERSION]
+
+
+def test_many_groups_are_asked_for_at_once_where_the_brokers_can(cluster: FakeClient) -> None:
+    def answer(_broker: int, request: Any) -> group_offsets.OffsetFetchResponse:
+        codes = {"a2": Error.GROUP_AUTHORIZATION_FAILED}
+        return group_offsets.OffsetFetchResponse(
+            groups=[
+                group_offsets.OffsetFetchResponseGroup(group_id=item.group_id, error_code=codes.get(item.group_id, 0))
+                for item in request.groups
+            ]
+        )
+
+    cluster.answer = answer
+    cluster.versions[group_offsets.OffsetFetchRequest] = 8
+    names = [f"a{number}" for number in range(GROUPS_PER_REQUEST + 1)]
+    found = committed_offsets_of(client_of(cluster), ["b1", *names])
+    assert [name for name, told in found.items() if told != {}] == ["a2"], "the others are told nevertheless"
+    assert sorted(len(request.groups) for _, request in cluster.asked) == [1, 1, GROUPS_PER_REQUEST]
+
+
+def test_an_old_broker_is_asked_for_one_group_at_a_time(cluster: FakeClient) -> None:
+    cluster.versions[group_offsets.OffsetFetchRequest] = 7
+    partition = group_offsets.OffsetFetchResponsePartition(partition_index=0, committed_offset=5)
+    topic = group_offsets.OffsetFetchResponseTopic(name="a", partitions=[partition])
+    cluster.answer = lambda _broker, _request: group_offsets.OffsetFetchResponse(topics=[topic])
+    told = {A0: (5, None, "")}
+    assert committed_offsets_of(client_of(cluster), ["a1", "a2"]) == {"a1": told, "a2": told}
+    assert [request.group_id for _, request in cluster.asked] == ["a1", "a2"]
 
 
 def test_offsets_are_committed_and_forgotten(cluster: FakeClient) -> None:

@@ -19,6 +19,18 @@ GAP_SECONDS = 0.25  # news that come together are told together
 BEAT_SECONDS = 10.0
 
 
+class Ages(msgspec.Struct, frozen=True):
+    """By cluster and part: version, when it was read (wall time in ms, 0: never), why the last try failed."""
+
+    now_ms: int
+    clusters: dict[str, dict[str, tuple[int, int, str | None]]]
+
+
+async def ages(call: Call) -> Ages:
+    """The same without a stream, for browsers that cannot share one."""
+    return Ages(call.console.clock.now_ms(), _seen_by(call))
+
+
 async def stream(call: Call) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_news(call), media_type="text/event-stream", headers=headers)
@@ -30,19 +42,19 @@ async def _news(call: Call) -> AsyncIterator[bytes]:
     told: object = None
     while session is None or not session.ended.is_set():
         news = console.news
-        clusters = {
-            name: parts
-            for name, parts in console.ages().items()
-            if rights.may(call.caller.grants, rights.Role.VIEWER, name)
-        }
+        clusters = _seen_by(call)
         if clusters != told:
             told = clusters
-            body = msgspec.json.encode({"now_ms": console.clock.now_ms(), "clusters": clusters})
-            yield b"data: " + body + b"\n\n"
+            yield b"data: " + msgspec.json.encode(Ages(console.clock.now_ms(), clusters)) + b"\n\n"
         else:
             yield b": still here\n\n"
         await _wait(news, session.ended if session is not None else None)
         await asyncio.sleep(GAP_SECONDS)
+
+
+def _seen_by(call: Call) -> dict[str, dict[str, tuple[int, int, str | None]]]:
+    ages = call.console.ages()
+    return {name: ages[name] for name in ages if rights.may(call.caller.grants, rights.Role.VIEWER, name)}
 
 
 async def _wait(*events: asyncio.Event | None) -> None:

@@ -12,6 +12,7 @@ VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 ROUTES = [
     Route(GET, "/api/openapi.json", openapi.show, None, "this description"),
     Route(GET, "/api/events", events.stream, VIEWER, "which parts of which clusters have become newer, as a stream"),
+    Route(GET, "/api/ages", events.ages, VIEWER, "the same, once", events.Ages),
     Route(GET, "/api/session", people.show_session, None, "who asks", people.SessionAnswer),
     Route(POST, "/api/session", people.sign_in, None, "sign in", None, people.SignIn),
     Route(DELETE, "/api/session", people.sign_out, None, "sign out"),

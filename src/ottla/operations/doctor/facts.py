@@ -16,7 +16,7 @@ from ottla.client.addresses import Address
 from ottla.client.admin import Admin, Partition, Topic
 from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, describe_configs
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, RefusedError
 from ottla.client.groups import Group, describe_groups, list_groups
 from ottla.client.log_dirs import Folder, describe_log_dirs
 from ottla.client.offsets import list_offsets
@@ -184,12 +184,14 @@ def settings(client: Client, broker_id: int) -> dict[str, str]:
 def look_at_groups(client: Client) -> list[GroupFacts]:
     names = sorted(listing.group_id for listing in list_groups(client))[:GROUPS_MAX]
     answers = describe_groups(client, names)
+    groups = [answer for answer in answers.values() if isinstance(answer, Group)]
     found = []
-    for answer in answers.values():
-        if not isinstance(answer, Group):
-            continue
-        lags = committed_lags(client, answer.group_id)
-        found.append(GroupFacts(answer, total_lag(lags.values()).records))
+    lags = committed_lags(client, [group.group_id for group in groups])
+    for group in groups:
+        lag = lags[group.group_id]
+        if isinstance(lag, RefusedError):
+            raise lag
+        found.append(GroupFacts(group, total_lag(lag.values()).records))
     return found
 
 

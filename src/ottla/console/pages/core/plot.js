@@ -1,0 +1,55 @@
+// Lines over time, drawn by uPlot in the colours of the theme.
+import uPlot from "../vendor/uplot.js";
+import { compact } from "./format.js";
+import { html, useEffect, useRef } from "./html.js";
+import { language } from "./texts.js";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const two = (number) => String(number).padStart(2, "0");
+const hours = (_, seconds) => seconds.map((each) => {
+  const at = new Date(each * 1000);
+  return `${two(at.getHours())}:${two(at.getMinutes())}`;
+});
+
+// columns: [at_ms, ...values]; series: [{ title, colour: "--line-1" }]
+export function Plot({ columns, series, height = 160, label }) {
+  const box = useRef(null);
+  const plot = useRef(null);
+  const theme = document.documentElement.dataset.theme;
+  useEffect(() => {
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const options = {
+      width: box.current.clientWidth || 300,
+      height,
+      legend: { show: true, live: true },
+      cursor: { y: false },
+      scales: { x: { time: true }, y: { range: (_, least, most) => [0, Math.max(1, most ?? 1) * 1.1] } },
+      axes: [
+        { ...axis, values: hours, space: 70 },
+        { ...axis, size: 56, values: (_, numbers) => numbers.map(compact) },
+      ],
+      series: [
+        { label: language === "zh" ? "时间" : "Time", value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString() : "–") },
+        ...series.map((each) => ({
+          label: each.title,
+          stroke: colour(each.colour),
+          fill: `${colour(each.colour)}22`,
+          width: 1.5,
+          points: { show: false },
+          value: (_, number) => compact(number),
+        })),
+      ],
+    };
+    plot.current = new uPlot(options, columns.map((column, place) => (place ? column : column.map((ms) => ms / 1000))), box.current);
+    const observer = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height }));
+    observer.observe(box.current);
+    return () => {
+      observer.disconnect();
+      plot.current.destroy();
+    };
+  }, [theme, height]);
+  useEffect(() => {
+    plot.current?.setData(columns.map((column, place) => (place ? column : column.map((ms) => ms / 1000))));
+  }, [columns]);
+  return html`<div class="plot" ref=${box} role="img" aria-label=${label}></div>`;
+}

@@ -1,0 +1,37 @@
+// Which address shows which page. The server knows the same addresses (app.py, PAGES).
+const overview = () => import("./views/overview.js");
+const topics = () => import("./views/topics.js");
+const topic = () => import("./views/topic.js");
+const groups = () => import("./views/groups.js");
+const group = () => import("./views/group.js");
+const brokers = () => import("./views/brokers.js");
+const broker = () => import("./views/broker.js");
+
+export const ROUTES = [
+  { path: "/", load: () => import("./views/clusters.js") },
+  { path: "/clusters", load: () => import("./views/clusters.js") },
+  { path: "/people", load: () => import("./views/people.js") },
+  { path: "/audit", load: () => import("./views/audit.js") },
+  { path: "/account", load: () => import("./views/account.js") },
+  { path: "/c/{cluster}", load: overview },
+  { path: "/c/{cluster}/topics", load: topics },
+  { path: "/c/{cluster}/topics/{topic}", load: topic },
+  { path: "/c/{cluster}/topics/{topic}/{view}", load: topic },
+  { path: "/c/{cluster}/groups", load: groups },
+  { path: "/c/{cluster}/groups/{group}", load: group },
+  { path: "/c/{cluster}/groups/{group}/{view}", load: group },
+  { path: "/c/{cluster}/brokers", load: brokers },
+  { path: "/c/{cluster}/brokers/{broker}", load: broker },
+  { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },
+];
+
+// What stands in the bar at the side.
+export const NAVIGATION = [
+  { path: "", title: "Overview", sign: "◎", needsCluster: true },
+  { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
+  { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
+  { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
+  { path: "/clusters", title: "Clusters", sign: "◫" },
+  { path: "/people", title: "People", sign: "☺", isForAdmins: true },
+  { path: "/audit", title: "Audit", sign: "✎", isForAdmins: true },
+];

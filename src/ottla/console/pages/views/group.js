@@ -1,0 +1,84 @@
+// One group: how far behind it is on each partition, its members; delete it.
+import { path, remove } from "../core/api.js";
+import { count, rate } from "../core/format.js";
+import { html, useMemo, useState } from "../core/html.js";
+import { useLive } from "../core/live.js";
+import { Link, go } from "../core/router.js";
+import { Table } from "../core/table.js";
+import { t } from "../core/texts.js";
+import { Button, Empty, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
+import { stateBadge } from "./group-state.js";
+
+const PARTS = ["groups", "commits", "ends", "starts"];
+
+function Lag({ answer, cluster }) {
+  const columns = useMemo(() => [
+    { key: "topic", title: t("Topic"), sort: (row) => row.topic, cell: (row) => html`<${Link} to=${path`/c/${cluster}/topics/${row.topic}`}><bdi>${row.topic}</bdi></${Link}>` },
+    { key: "partition", title: t("Partition"), isNumber: true, sort: (row) => row.partition, cell: (row) => row.partition },
+    { key: "committed", title: t("Committed"), isNumber: true, sort: (row) => row.committed, cell: (row) => count(row.committed) },
+    { key: "end", title: t("End"), isNumber: true, sort: (row) => row.end, cell: (row) => count(row.end) },
+    { key: "lag", title: t("Lag"), isNumber: true, sort: (row) => row.lag, cell: (row) => count(row.lag) },
+    { key: "rate", title: t("Written/s"), isNumber: true, isOptional: false, sort: (row) => row.rate, cell: (row) => rate(row.rate) },
+    { key: "client", title: t("Client"), isOptional: false, sort: (row) => row.client_id ?? "", cell: (row) => html`<bdi>${row.client_id ?? "–"}</bdi>` },
+    { key: "host", title: t("Host"), isOptional: false, sort: (row) => row.host ?? "", cell: (row) => row.host ?? "–" },
+    { key: "member", title: t("Member"), isOptional: true, sort: (row) => row.member_id ?? "", cell: (row) => html`<span class="mono">${row.member_id ?? "–"}</span>` },
+  ], [cluster]);
+  if (!answer.partitions.length) return html`<${Empty} title=${t("Nothing committed")}>${t("This group has no offsets and reads no partitions.")}</${Empty}>`;
+  return html`<${Table} id="group-lag" label=${t("Lag")} columns=${columns} rows=${answer.partitions} rowKey=${(row) => `${row.topic}-${row.partition}`} order="-lag" />`;
+}
+
+function Members({ answer }) {
+  const columns = useMemo(() => [
+    { key: "client", title: t("Client"), sort: (row) => row.client_id, cell: (row) => html`<bdi>${row.client_id}</bdi>` },
+    { key: "host", title: t("Host"), sort: (row) => row.host, cell: (row) => row.host },
+    { key: "partitions", title: t("Partitions"), isNumber: true, sort: (row) => row.partitions, cell: (row) => count(row.partitions) },
+    { key: "instance", title: t("Instance"), isOptional: false, sort: (row) => row.instance_id ?? "", cell: (row) => row.instance_id ?? "–" },
+    { key: "member", title: t("Member"), isOptional: false, sort: (row) => row.member_id, cell: (row) => html`<span class="mono">${row.member_id}</span>` },
+  ], []);
+  if (!answer.members.length) return html`<${Empty} title=${t("No members")}>${t("Nobody reads as this group now. Its offsets are kept until they expire.")}</${Empty}>`;
+  return html`<${Table} id="members" label=${t("Members")} columns=${columns} rows=${answer.members} rowKey=${(row) => row.member_id} order="client" />`;
+}
+
+// A view of a group: its word in the address, its title, its component.
+export const VIEWS = [
+  { key: "lag", title: "Lag", View: Lag },
+  { key: "members", title: "Members", View: Members },
+];
+
+export default function Group({ cluster, group: name, view = "lag", may }) {
+  const { data, error } = useLive(path`/api/clusters/${cluster}/groups/${name}`, PARTS, cluster);
+  const [asked, setAsked] = useState(null);
+  const group = data?.group;
+  const { View } = VIEWS.find((each) => each.key === view) ?? VIEWS[0];
+  const tabs = VIEWS.map(({ key, title }) => ({ key, text: t(title), to: path`/c/${cluster}/groups/${name}` + (key === VIEWS[0].key ? "" : `/${key}`) }));
+  const drop = async () => {
+    await remove(path`/api/clusters/${cluster}/groups/${name}`);
+    toast(t("Group {0} deleted", name));
+    go(path`/c/${cluster}/groups`);
+  };
+  const actions = group && may("operator")
+    ? html`<${Button} kind="danger" disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be deleted: stop its consumers first") : null}
+        onClick=${() => setAsked("delete")}>${t("Delete")}</${Button}>`
+    : null;
+  return html`<${Page} title=${name} id="group" crumbs=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("Groups")}</${Link}>`} actions=${actions}>
+    ${error?.status === 404 && !data
+      ? html`<${Empty} title=${t("There is no group {0}", name)}><${Link} to=${path`/c/${cluster}/groups`}>${t("All groups")}</${Link}></${Empty}>`
+      : html`<${Problem} error=${error} />`}
+    ${group
+      ? html`<div class="figures">
+            <${Figure} label=${t("State")} value=${stateBadge(group.state)} />
+            <${Figure} label=${t("Lag")} value=${count(group.lag)} unit=${t("records")} />
+            <${Figure} label=${t("Consumed/s")} value=${rate(group.rate)} />
+            <${Figure} label=${t("Members")} value=${count(group.members)} />
+            <${Figure} label=${t("Topics")} value=${count(group.topics)} />
+            <${Figure} label=${t("Coordinator")} value=${data.coordinator == null ? "–" : t("broker {0}", data.coordinator)} />
+          </div>
+          <${Tabs} items=${tabs} current=${view} />
+          <${View} answer=${data} cluster=${cluster} group=${name} may=${may} />`
+      : null}
+    ${asked === "delete"
+      ? html`<${TypeTheName} title=${t("Delete group {0}?", name)} submit=${t("Delete")} name=${name} onSubmit=${drop} onClose=${() => setAsked(null)}>
+          <p>${t("Its committed offsets are gone for good.")}</p></${TypeTheName}>`
+      : null}
+  </${Page}>`;
+}

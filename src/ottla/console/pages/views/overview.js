@@ -1,0 +1,102 @@
+// The cluster at a glance: what needs attention, what flows, who holds it.
+import { path } from "../core/api.js";
+import { bytes, compact, count, rate } from "../core/format.js";
+import { html, useMemo } from "../core/html.js";
+import { useLive } from "../core/live.js";
+import { Link, useQuery } from "../core/router.js";
+import { t } from "../core/texts.js";
+import { Badge, Empty, Figure, Note, Page, Problem } from "../core/widgets.js";
+import { Plot } from "../core/plot.js";
+import { brokerState } from "./brokers.js";
+import { stateBadge } from "./group-state.js";
+
+const PARTS = ["metadata", "ends", "groups", "commits", "sizes"];
+const HOURS = ["1", "6", "24"];
+
+function Attention({ data, cluster }) {
+  const gone = data.brokers.filter((broker) => !broker.is_alive);
+  const items = [
+    gone.length ? ["bad", t("Brokers that hold replicas are gone: {0}", gone.map((each) => each.broker).join(", ")), path`/c/${cluster}/brokers`] : null,
+    data.controller < 0 ? ["bad", t("The cluster has no controller: nothing can be changed"), path`/c/${cluster}/brokers`] : null,
+    data.leaderless ? ["bad", t("{0} partitions have no leader: nobody can read or write them", count(data.leaderless)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
+    data.under_replicated ? ["warn", t("{0} partitions have fewer replicas in sync than they should", count(data.under_replicated)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
+    data.not_preferred ? ["warn", t("{0} partitions are not led by their first replica", count(data.not_preferred)), path`/c/${cluster}/brokers`] : null,
+  ].filter(Boolean);
+  if (!items.length) return html`<${Note} kind="good">${t("All partitions have leaders and all their replicas.")}</${Note}>`;
+  return items.map(([kind, words, link]) => html`<${Note} key=${words} kind=${kind}>${words} <${Link} to=${link}>${t("Show")}</${Link}></${Note}>`);
+}
+
+function Traffic({ cluster }) {
+  const [hours, setHours] = useQuery("hours", "1");
+  const { data } = useLive(`${path`/api/clusters/${cluster}/history`}?hours=${encodeURIComponent(hours)}`, ["commits"], cluster);
+  const traffic = useMemo(() => (data ? [data.at_ms, data.produced, data.consumed] : null), [data]);
+  const backlog = useMemo(() => (data ? [data.at_ms, data.backlog] : null), [data]);
+  return html`<section class="cards">
+    <div class="card">
+      <h2>${t("Records a second")}
+        <label><span class="hidden-text">${t("Period")}</span><select value=${hours} onChange=${(event) => setHours(event.target.value)}>
+          ${HOURS.map((each) => html`<option key=${each} value=${each} selected=${each === hours}>${t("{0} h", each)}</option>`)}
+        </select></label></h2>
+      ${traffic ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : null}
+    </div>
+    <div class="card">
+      <h2>${t("Backlog of all groups")}</h2>
+      ${backlog ? html`<${Plot} label=${t("Backlog of all groups")} columns=${backlog} series=${[{ title: t("records"), colour: "--plot-3" }]} />` : null}
+    </div>
+  </section>`;
+}
+
+const Ranking = ({ title, items, more, empty }) => html`<div class="card">
+  <h2>${title} ${more}</h2>
+  ${items.length
+    ? html`<ul class="list">${items.map(([name, link, value]) => html`<li key=${name}><${Link} to=${link}><bdi>${name}</bdi></${Link}><span>${value}</span></li>`)}</ul>`
+    : html`<p class="muted">${empty}</p>`}
+</div>`;
+
+export default function Overview({ cluster }) {
+  const { data, error } = useLive(path`/api/clusters/${cluster}/overview`, PARTS, cluster);
+  const isRead = data && data.brokers.length > 0;
+  return html`<${Page} title=${cluster} id="overview">
+    <${Problem} error=${error} />
+    ${data && !isRead
+      ? html`<${Empty} title=${t("The cluster was not reached yet")}>
+          <p>${t("It is tried again every second. A broker on this machine:")}</p><pre>ottla up</pre>
+        </${Empty}>`
+      : null}
+    ${isRead
+      ? html`<${Attention} data=${data} cluster=${cluster} />
+          <div class="figures">
+            <${Figure} label=${t("Brokers")} value=${count(data.brokers.filter((each) => each.is_alive).length)} />
+            <${Figure} label=${t("Topics")} value=${count(data.topics)} />
+            <${Figure} label=${t("Partitions")} value=${count(data.partitions)} />
+            <${Figure} label=${t("Groups")} value=${count(data.groups)} />
+            <${Figure} label=${t("Written")} value=${rate(data.produce_rate)} unit=${t("/s")} />
+            <${Figure} label=${t("Consumed")} value=${rate(data.consume_rate)} unit=${t("/s")} />
+            <${Figure} label=${t("Backlog")} value=${compact(data.backlog)} unit=${t("records")} />
+            <${Figure} label=${t("On disk")} value=${bytes(data.size_bytes)} />
+          </div>
+          <${Traffic} cluster=${cluster} />
+          <section class="cards">
+            <div class="card">
+              <h2>${t("Brokers")} <${Link} to=${path`/c/${cluster}/brokers`}>${t("All")}</${Link}></h2>
+              <ul class="list">${data.brokers.slice(0, 8).map((broker) => html`<li key=${broker.broker}>
+                <span><${Link} to=${path`/c/${cluster}/brokers/${broker.broker}`}>${t("Broker {0}", broker.broker)}</${Link}> ${brokerState(broker)}</span>
+                <span class="muted">${t("{0} leaders", count(broker.leaders))} · ${bytes(broker.size_bytes)}</span></li>`)}</ul>
+            </div>
+            <${Ranking} title=${t("Busiest topics")} more=${html`<${Link} to=${`${path`/c/${cluster}/topics`}?sort=-rate`}>${t("All")}</${Link}>`}
+              empty=${t("Nobody writes at the moment.")}
+              items=${data.busiest_topics.map(([name, each]) => [name, path`/c/${cluster}/topics/${name}`, t("{0}/s", rate(each))])} />
+            <${Ranking} title=${t("Groups that are behind")} more=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("All")}</${Link}>`}
+              empty=${t("Every group has read all there is.")}
+              items=${data.laziest_groups.map(([name, lag]) => [name, path`/c/${cluster}/groups/${name}`, t("{0} records", count(lag))])} />
+            <div class="card">
+              <h2>${t("Groups by state")}</h2>
+              ${Object.keys(data.groups_by_state).length
+                ? html`<ul class="list">${Object.entries(data.groups_by_state).map(([state, number]) => html`<li key=${state}>${stateBadge(state)}<span>${count(number)}</span></li>`)}</ul>`
+                : html`<p class="muted">${t("No groups yet")}</p>`}
+              <h2>${t("Cluster id")}</h2><${Badge}><span class="mono">${data.cluster_id ?? "–"}</span></${Badge}>
+            </div>
+          </section>`
+      : null}
+  </${Page}>`;
+}
