@@ -8,9 +8,9 @@ from typing import Any
 from ottla.base.errors import Error
 from ottla.client.addresses import Address
 from ottla.client.client import Client
-from ottla.protocol.batches import build_batch, read_batch_header
+from ottla.protocol.batches import build_batch, read_batch_header, write_offsets
 from ottla.protocol.codec import encode
-from ottla.protocol.messages import fetch, metadata, offsets
+from ottla.protocol.messages import fetch, metadata, offsets, produce
 from ottla.protocol.records import Record
 from ottla.protocol.schema import layout_of
 
@@ -60,7 +60,7 @@ class Cluster:
         self.logs = [Log() for _ in range(partitions)]
         self.fetches: list[tuple[int, int]] = []
         self.offline: set[int] = set()
-        self.produced: list[Any] = []
+        self.produce_errors: list[int] = []  # the next answers
 
     def client(self) -> Client:
         return _Client(self)
@@ -73,6 +73,8 @@ class Cluster:
                 return self._offsets(request)
             case fetch.FetchRequest():
                 return self._fetch(request)
+            case produce.ProduceRequest():
+                return self._produce(request)
         raise AssertionError(f"nobody expected {request}")
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
@@ -137,6 +139,21 @@ class Cluster:
         topic = fetch.FetchableTopicResponse(topic=self.topic, partitions=parts)
         return fetch.FetchResponse(responses=[topic])
 
+    def _produce(self, request: produce.ProduceRequest) -> produce.ProduceResponse:
+        wanted = request.topic_data[0].partition_data[0]
+        error = self.produce_errors.pop(0) if self.produce_errors else 0
+        log = self.logs[wanted.index]
+        offset = -1 if error else log.end
+        if not error:
+            batch = bytearray(wanted.records or b"")
+            write_offsets(batch, 0, log.end, 0)
+            log.batches.append(batch)
+            log.end = read_batch_header(batch).next_offset
+        answer = produce.PartitionProduceResponse(index=wanted.index, error_code=error, base_offset=offset)
+        return produce.ProduceResponse(
+            responses=[produce.TopicProduceResponse(name=self.topic, partition_responses=[answer])]
+        )
+
 
 class _Client(Client):
     def __init__(self, cluster: Cluster) -> None:
@@ -160,7 +177,10 @@ class _Connection:
         self.waiting: list[object] = []
         self.versions = {
             layout.api_key: (0, layout.max_version)
-            for layout in map(layout_of, (metadata.MetadataRequest, offsets.ListOffsetsRequest, fetch.FetchRequest))
+            for layout in map(
+                layout_of,
+                (metadata.MetadataRequest, offsets.ListOffsetsRequest, fetch.FetchRequest, produce.ProduceRequest),
+            )
             if layout.api_key is not None
         }
 
