@@ -31,6 +31,7 @@ class Console:
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
+        self.is_stopping = False
 
     def __repr__(self) -> str:
         return f"<Console {list(self.clusters)}>"
@@ -74,6 +75,10 @@ class Console:
         """Something is new: wake the streams."""
         self.news.set()
         self.news = asyncio.Event()
+
+    def end_streams(self) -> None:
+        self.is_stopping = True
+        self.tell()
 
     def stop(self) -> None:
         for cluster in self.clusters.values():

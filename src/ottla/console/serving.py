@@ -99,7 +99,11 @@ async def _serve(
     )
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    server = _Server(config, lambda: say(f"ottla console ready on http{'s' if is_secure else ''}://{shown}:{port}"))
+    server = _Server(
+        config,
+        console.end_streams,
+        lambda: say(f"ottla console ready on http{'s' if is_secure else ''}://{shown}:{port}"),
+    )
     try:
         await server.serve([listener])
     finally:
@@ -109,8 +113,9 @@ async def _serve(
 class _Server(uvicorn.Server):
     """Says when it serves, and leaves signals as they are for whoever waits for this process."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], on_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self.on_stop = on_stop
         self.on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -126,6 +131,7 @@ class _Server(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+        self.on_stop()
 
 
 def listen(host: str, port: int) -> socket.socket:

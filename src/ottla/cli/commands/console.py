@@ -11,11 +11,10 @@ from pathlib import Path
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, make_client
 from ottla.cli.commands.up import port_number
+from ottla.cli.running.console_beside import NEEDED, PORT
+from ottla.cli.running.up_cluster import HOST
 from ottla.cli.terminal import ToolError, UsageError, warn
 
-HOST = "127.0.0.1"
-PORT = 8080
-NEEDED = ("starlette", "uvicorn", "msgspec")
 EXAMPLES = """
 ottla console --bootstrap-server 127.0.0.1:9092
 ottla console --bootstrap-server kafka:9093 --command-config admin.properties --port 8090
@@ -87,12 +86,3 @@ def _parser() -> Parser:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def command(bootstrap: str, data: Path, port: int, config: str | None = None) -> list[str]:
-    """The command line of a console beside a broker."""
-    import sys  # noqa: PLC0415
-
-    words = [sys.executable, "-m", "ottla.cli.main", "console", "--bootstrap-server", bootstrap]
-    words += ["--data", str(data), "--port", str(port)]
-    return words + (["--command-config", config] if config is not None else [])

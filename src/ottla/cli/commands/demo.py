@@ -32,6 +32,8 @@ from ottla.cli.commands.up import (
     port_number,
     prepare_folder,
 )
+from ottla.cli.running.console_beside import NAME as CONSOLE
+from ottla.cli.running.console_beside import console_beside
 from ottla.cli.running.demo_screen import Scene, Screen, make_screen
 from ottla.cli.running.secure_up import secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
@@ -76,6 +78,10 @@ def _parser() -> Parser:
     parser.add_argument("--rate", type=positive, default=RATE, metavar="N", help=f"events a second ({RATE})")
     parser.add_argument("--fresh", action="store_true", help="begin anew: forget what the pipeline has found")
     parser.add_argument("--install", action="store_true", help="get Spark from PyPI if it is missing (about 450 MB)")
+    parser.add_argument("--no-console", action="store_true", help="without the web console")
+    parser.add_argument(
+        "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
+    )
     parser.set_defaults(no_auto_create=False, override=[])
     return parser
 
@@ -118,6 +124,8 @@ class Demo:
         broker = Child("broker", broker_command(settings))
         self.supervisor = Supervisor([broker], self.on_line, screen.say, on_tick=self.on_tick)
         self.metrics = metrics_address(settings)
+        data, is_wanted = Path(options.data), not options.no_console
+        self.console = console_beside(data, options.console_port, screen.say, is_wanted=is_wanted)
         self.generator: Child | None = None
         self.has_pipeline = False
         self.restarts = 0
@@ -131,6 +139,9 @@ class Demo:
     def on_line(self, child: Child, line: str) -> bool:
         if child.name == "broker":
             return self._broker_said(line)
+        if child.name == CONSOLE:
+            self.screen.say(line)
+            return True
         if child.name == "generator":
             self.scene.generator = line
             if not self.has_pipeline:  # its topic is there now
@@ -151,7 +162,11 @@ class Demo:
         elif not self.scene.address:
             self.scene.address = ready.group(2)
             self.screen.say(line.strip())
-            self.screen.say(banner(self.scene.address, Path(self.options.data), self.metrics, is_coloured=False))
+            console = self.console.address if self.console is not None else None
+            text = banner(self.scene.address, Path(self.options.data), self.metrics, console=console, is_coloured=False)
+            self.screen.say(text)
+            if self.console is not None:
+                self.console.begin(self.supervisor, self.scene.address)
             self._broker_is_up()
         return ready is not None
 

@@ -14,13 +14,15 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ottla import __version__
 from ottla.base.bootstrap import DEFAULT_BOOTSTRAP
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
+from ottla.cli.running.console_beside import NAME as CONSOLE
+from ottla.cli.running.console_beside import ConsoleBeside, console_beside
 from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import (
@@ -45,6 +47,7 @@ DATA = "ottla-data"
 BROKER_FOLDER = "broker"
 FILES_NAMED_MAX = 3
 READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
+CONSOLE_READY = re.compile(r"ottla console ready on (\S+)")
 NO_METRICS = (
     f"No metrics endpoint: port {METRICS_PORT} is in use. Another one: ottla up --override ottla.metrics.port=PORT"
 )
@@ -54,6 +57,7 @@ ottla up --port 9192 --data /tmp/playground
 ottla up --no-auto-create --override num.partitions=3
 ottla up --brokers 3
 ottla up --secure
+ottla up --no-console
 """
 
 
@@ -69,9 +73,14 @@ def run(arguments: Sequence[str]) -> int:
     security = secure_folder(Path(options.data), is_wanted=options.secure)
     if "ottla.metrics.port" not in overrides:
         _say(NO_METRICS)
-    screen = Screen(Path(options.data), metrics_address(overrides), security)
+    console = console_beside(Path(options.data), options.console_port, _say, is_wanted=not options.no_console)
+    screen = Screen(Path(options.data), metrics_address(overrides), security, console)
     command = broker_command(overrides, secure_config(security, 1) if security is not None else None)
-    return Supervisor([Child("broker", command)], screen.on_line, _say).run()
+    supervisor = Supervisor([Child("broker", command)], screen.on_line, _say)
+    if console is not None:
+        config = security.path / ADMIN_FILE if security is not None else None
+        screen.on_ready = lambda address: console.begin(supervisor, address, config)
+    return supervisor.run()
 
 
 def run_cluster(options: argparse.Namespace) -> int:
@@ -80,7 +89,14 @@ def run_cluster(options: argparse.Namespace) -> int:
     check_unlocked(plan.data / ZOOKEEPER_FOLDER)
     prepare_cluster_folder(plan.data, plan.brokers, BROKER_FOLDER)
     plan.security = secure_folder(plan.data, is_wanted=options.secure)
-    return Supervisor(children(plan), ClusterScreen(plan, shows_all=options.verbose).on_line, _say).run()
+    console = console_beside(plan.data, options.console_port, _say, is_wanted=not options.no_console)
+    screen = ClusterScreen(plan, shows_all=options.verbose)
+    supervisor = Supervisor(children(plan), screen.on_line, _say)
+    if console is not None:
+        plan.console = console.address
+        config = plan.security.path / ADMIN_FILE if plan.security is not None else None
+        screen.on_ready = lambda: console.begin(supervisor, plan.bootstrap, config)
+    return supervisor.run()
 
 
 def _parser() -> Parser:
@@ -103,6 +119,10 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--secure", action="store_true", help="TLS, logins and access rights; keys and passwords are made for it"
+    )
+    parser.add_argument("--no-console", action="store_true", help="without the web console")
+    parser.add_argument(
+        "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
     )
     parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
@@ -186,24 +206,46 @@ def check_port(port: int) -> None:
 class Screen:
     """What a person sees: the banner once the broker is ready, and the broker's own lines."""
 
-    def __init__(self, data: Path, metrics: str | None = None, security: SecureFolder | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        metrics: str | None = None,
+        security: SecureFolder | None = None,
+        console: ConsoleBeside | None = None,
+    ) -> None:
         self.data = data
         self.metrics = metrics
         self.security = security
+        self.console = console
+        self.on_ready: Callable[[str], None] | None = None
         self.is_greeted = False
 
-    def on_line(self, _child: Child, line: str) -> bool:
+    def on_line(self, child: Child, line: str) -> bool:
+        if child.name == CONSOLE:
+            return console_said(line)
         ready = READY.fullmatch(line.strip())
         if ready is None or not is_terminal(sys.stdout) or self.is_greeted:
             print(line, flush=True)
         if ready is not None and not self.is_greeted:
             self.is_greeted = True
             is_coloured = is_terminal(sys.stdout)
-            print(banner(ready.group(2), self.data, self.metrics, self.security, is_coloured=is_coloured), flush=True)
+            console = self.console.address if self.console is not None else None
+            text = banner(ready.group(2), self.data, self.metrics, self.security, console, is_coloured=is_coloured)
+            print(text, flush=True)
+            if self.on_ready is not None:
+                self.on_ready(ready.group(2))
         return ready is not None
 
     def __repr__(self) -> str:
         return f"<Screen {self.data} is_greeted={self.is_greeted}>"
+
+
+def console_said(line: str) -> bool:
+    """The banner has told a person where the console is; programs wait for its own line."""
+    is_ready = CONSOLE_READY.fullmatch(line.strip()) is not None
+    if not is_ready or not is_terminal(sys.stdout):
+        print(line, flush=True)
+    return is_ready
 
 
 def banner(
@@ -211,6 +253,7 @@ def banner(
     data: Path,
     metrics: str | None = None,
     security: SecureFolder | None = None,
+    console: str | None = None,
     *,
     is_coloured: bool,
 ) -> str:
@@ -220,6 +263,7 @@ def banner(
         f"{bold}ottla {__version__} is up.{plain}",
         "",
         f"  broker  {bold}{address}{plain}",
+        *([f"  console {bold}{console}{plain}"] if console is not None else []),
         f"  data    {data.resolve()}",
         *([f"  metrics {metrics}"] if metrics is not None else []),
         "  stop    Ctrl-C",

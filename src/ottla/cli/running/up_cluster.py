@@ -12,7 +12,7 @@ import re
 import shlex
 import socket
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from ottla import __version__
@@ -53,6 +53,7 @@ class ClusterPlan:
         self.overrides = parse_pairs(options.override, allow_bare=False)
         self.listener_name = LISTENER if options.secure else "PLAINTEXT"
         self.security: SecureFolder | None = None  # once the data folder is there
+        self.console: str | None = None  # its address, if there is one
 
     @property
     def bootstrap(self) -> str:
@@ -199,6 +200,7 @@ class ClusterScreen:
         self.ready: set[str] = set()
         self.metrics: dict[str, str] = {}
         self.is_greeted = False
+        self.on_ready: Callable[[], None] | None = None
 
     def on_line(self, child: Child, line: str) -> bool:
         ready = READY.fullmatch(line.strip())
@@ -216,6 +218,8 @@ class ClusterScreen:
         if len(self.ready) > self.plan.brokers and not self.is_greeted:
             self.is_greeted = True
             print(cluster_banner(self.plan, self.metrics, is_coloured=is_terminal(sys.stdout)), flush=True)
+            if self.on_ready is not None:
+                self.on_ready()
         return True
 
     def __repr__(self) -> str:
@@ -233,6 +237,7 @@ def cluster_banner(plan: ClusterPlan, metrics: Mapping[str, str], *, is_coloured
             "",
             f"  brokers    {bold}{plan.bootstrap}{plain}",
             f"  zookeeper  {plan.zookeeper}",
+            *([f"  console    {bold}{plan.console}{plain}"] if plan.console is not None else []),
             f"  data       {plan.data.resolve()}",
             *(f"  {'' if index else 'metrics':9}  {address}" for index, address in enumerate(addresses)),
             f"  stop       Ctrl-C (one broker: {stop(plan.data)} --node-id 2)",

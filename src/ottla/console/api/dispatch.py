@@ -20,6 +20,7 @@ from ottla.console.api.errors import ApiError
 from ottla.console.api.routing import DELETE, GET, Route, Table
 from ottla.console.people import rights
 from ottla.console.store import Entry, Tables
+from ottla.operations.errors import OperationError, WrongInputError
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -72,12 +73,12 @@ class Dispatcher:
         if route.needs is None:
             return
         cluster = parameters.get("cluster")
-        name = next((parameters[key] for key in NAMED if key in parameters), None)
-        is_allowed = rights.may(caller.grants, route.needs, cluster, name)
+        names = [parameters[key] for key in NAMED if key in parameters]
+        is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names or [None])
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
         if is_allowed and route.reads_messages:
-            is_allowed = rights.may_read_messages(caller.grants, cluster or "", name or "")
+            is_allowed = rights.may_read_messages(caller.grants, cluster or "", parameters["topic"])
         if not caller.grants:
             raise self.console.signing_in.refusal()
         if not is_allowed:
@@ -119,6 +120,8 @@ class Dispatcher:
     async def _note(self, call: Call, outcome: str) -> None:
         action = f"{call.route.method} {call.route.path}"
         path = call.request.url.path
+        if not call.route.is_change:
+            return
         for note in call.notes or ([] if call.route.needs is None else [Note(path)]):
             entry = Entry(
                 self.console.clock.now_ms(),
@@ -142,6 +145,10 @@ async def _run(call: Call) -> object:
         return await call.route.handler(call)
     except ClientError as problem:
         raise errors.of_cluster(problem) from None
+    except WrongInputError as problem:
+        raise errors.bad_request(str(problem)) from None
+    except OperationError as problem:
+        raise ApiError(409, "NOT_POSSIBLE", str(problem)) from None
 
 
 async def read_body(request: Request, route: Route) -> Any:

@@ -40,7 +40,7 @@ async def _news(call: Call) -> AsyncIterator[bytes]:
     """Ends with the session."""
     console, session = call.console, call.caller.session
     told: object = None
-    while session is None or not session.ended.is_set():
+    while not console.is_stopping and (session is None or not session.ended.is_set()):
         news = console.news
         clusters = _seen_by(call)
         if clusters != told:
@@ -49,7 +49,7 @@ async def _news(call: Call) -> AsyncIterator[bytes]:
         else:
             yield b": still here\n\n"
         await _wait(news, session.ended if session is not None else None)
-        await asyncio.sleep(GAP_SECONDS)
+        await asyncio.sleep(0 if console.is_stopping else GAP_SECONDS)
 
 
 def _seen_by(call: Call) -> dict[str, dict[str, tuple[int, int, str | None]]]:

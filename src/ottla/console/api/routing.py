@@ -33,6 +33,7 @@ class Route(NamedTuple):
     answer: Any = None  # the type of the answer; None: nothing (204)
     body: Any = None  # the type of the body, a msgspec.Struct
     reads_messages: bool = False  # needs that right for the topic, too
+    is_change: bool = True  # if it is no GET: stands in the audit trail
 
 
 class Match(NamedTuple, Generic[T]):

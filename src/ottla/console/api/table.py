@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from ottla.console.api import brokers, clusters, events, groups, message_search, messages, openapi, people, topics
+from ottla.console.api import (
+    brokers,
+    clusters,
+    events,
+    group_offsets,
+    groups,
+    message_search,
+    messages,
+    openapi,
+    people,
+    topics,
+)
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 
@@ -171,4 +182,30 @@ ROUTES = [
     ),
     Route(GET, f"{CLUSTER}/groups/{{group}}", groups.show_group, VIEWER, "a group", groups.GroupAnswer),
     Route(DELETE, f"{CLUSTER}/groups/{{group}}", groups.delete_group, OPERATOR, "delete a group"),
+    Route(
+        POST,
+        f"{CLUSTER}/groups/{{group}}/reset-plans",
+        group_offsets.plan,
+        VIEWER,
+        "where a reset would lead",
+        group_offsets.PlanAnswer,
+        group_offsets.PlanBody,
+        is_change=False,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/groups/{{group}}/resets",
+        group_offsets.reset,
+        OPERATOR,
+        "set the offsets of a group",
+        group_offsets.PlanAnswer,
+        group_offsets.ResetBody,
+    ),
+    Route(
+        DELETE,
+        f"{CLUSTER}/groups/{{group}}/offsets/{{topic}}",
+        group_offsets.forget,
+        OPERATOR,
+        "forget the offsets of a topic",
+    ),
 ]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Topic
 from ottla.client.groups import Member
+from ottla.operations.lag import PartitionLag
 
 NEVER = 0
 Offsets = Mapping[TopicPartition, int]
@@ -98,5 +99,6 @@ class Snapshot:
 
 
 def lag(end: int | None, committed: int | None) -> int | None:
-    """How far behind; a commit past the end (the end is read a moment earlier) is no lag."""
-    return None if end is None or committed is None else max(0, end - committed)
+    """As Kafka's tools print it; but ends and commits are read at different moments, so never below zero."""
+    offsets = PartitionLag(committed, end).offsets
+    return None if offsets is None else max(0, offsets)

@@ -1,4 +1,4 @@
-// One group: how far behind it is on each partition, its members; delete it.
+// One group: how far behind it is on each partition, its members; reset or delete it.
 import { path, remove } from "../core/api.js";
 import { count, rate } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
@@ -8,6 +8,7 @@ import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
+import { Reset } from "./reset.js";
 
 const PARTS = ["groups", "commits", "ends", "starts"];
 
@@ -57,7 +58,9 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
     go(path`/c/${cluster}/groups`);
   };
   const actions = group && may("operator")
-    ? html`<${Button} kind="danger" disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be deleted: stop its consumers first") : null}
+    ? html`<${Button} disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be reset: stop its consumers first") : null}
+        onClick=${() => setAsked("reset")}>${t("Reset offsets")}</${Button}>
+      <${Button} kind="danger" disabled=${group.members > 0} title=${group.members ? t("A group with members cannot be deleted: stop its consumers first") : null}
         onClick=${() => setAsked("delete")}>${t("Delete")}</${Button}>`
     : null;
   return html`<${Page} title=${name} id="group" crumbs=${html`<${Link} to=${path`/c/${cluster}/groups`}>${t("Groups")}</${Link}>`} actions=${actions}>
@@ -76,6 +79,7 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
           <${Tabs} items=${tabs} current=${view} />
           <${View} answer=${data} cluster=${cluster} group=${name} may=${may} />`
       : null}
+    ${asked === "reset" ? html`<${Reset} cluster=${cluster} group=${name} answer=${data} onClose=${() => setAsked(null)} />` : null}
     ${asked === "delete"
       ? html`<${TypeTheName} title=${t("Delete group {0}?", name)} submit=${t("Delete")} name=${name} onSubmit=${drop} onClose=${() => setAsked(null)}>
           <p>${t("Its committed offsets are gone for good.")}</p></${TypeTheName}>`
