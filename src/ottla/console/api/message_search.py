@@ -115,7 +115,7 @@ async def _batches(call: Call, running: Search) -> AsyncIterator[list[Event]]:
         events = running.events()
         try:
             async for batch in workers.batches(events, _take):
-                if session is not None and session.ended.is_set():
+                if call.console.is_stopping or (session is not None and session.ended.is_set()):
                     return
                 yield batch
         finally:

@@ -122,6 +122,31 @@ def test_json_schema_is_json_behind_the_number() -> None:
     assert found.shown()["value"]["format"] == "json schema"
 
 
+def test_protobuf_by_its_schema() -> None:
+    pytest.importorskip("grpc_tools")
+    text = """
+        syntax = "proto3";
+        package shop;
+        import "parts/city.proto";
+        message Other { int32 x = 1; }
+        message Order { message Line { string item = 1; } int64 id = 1; repeated Line lines = 2; City to = 3; }
+    """
+    city = 'syntax = "proto3"; package shop; message City { string name = 1; }'
+    schemas = OneSchema(Schema("protobuf", text, (("parts/city.proto", city),)))
+    order = b"\x08\x2a" + b"\x12\x05\x0a\x03pen" + b"\x1a\x06\x0a\x04Rome"
+    shown = message(None, b"\0\0\0\0\7" + b"\x02\x02" + order, schemas=schemas).shown()["value"]
+    assert shown["json"] == {"id": "42", "lines": [{"item": "pen"}], "to": {"name": "Rome"}}
+    line = message(None, b"\0\0\0\0\7" + b"\x04\x02\x00" + b"\x0a\x03pen", schemas=schemas)
+    assert line.document("value") == {"item": "pen"}
+    first = message(None, b"\0\0\0\0\7" + b"\x00" + b"\x08\x05", schemas=schemas)
+    assert first.document("value") == {"x": 5}
+    for data, words in ((b"", "which message"), (b"\x02\x0c", "no message 6"), (b"\x02\x01", "no message -1")):
+        assert words in str(message(None, b"\0\0\0\0\7" + data, schemas=schemas).shown()["value"]["problem"])
+    for name, proto in (("../../evil.proto", city), ("parts/city.proto", "nonsense")):
+        with pytest.raises(SchemaError):
+            make_decoder(Schema("protobuf", text, ((name, proto),)))
+
+
 def test_internal_topics_are_decoded() -> None:
     key = b"\0\1" + b"\0\5group" + b"\0\6orders" + b"\0\0\0\2"
     value = b"\0\3" + (42).to_bytes(8, "big") + b"\0\0\0\1" + b"\0\0" + (5).to_bytes(8, "big")
