@@ -18,8 +18,8 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.offsets import MAX_TIMESTAMP, list_offsets
-from ottla.operations.batches import FetchedDataError
-from ottla.operations.fetching import Fetched, FetchError, Range, RangeFetcher
+from ottla.operations.fetching import Fetched, FetchError, Range
+from ottla.operations.messages.ranges import read_range
 from ottla.operations.messages.walking import Record, State, Unread, merged, walk
 from ottla.operations.messages.windows import Bound, Extent, Window, find_extents
 
@@ -184,23 +184,19 @@ class _Reader:
 
     def _fetch(self, wanted: Range, is_stable: bool, found: list[Record], limit: int | None) -> int:
         """Adds what is wanted of a range to `found`; returns the offset after what was dealt with."""
-        lost: list[str] = []
-        fetcher = RangeFetcher(self.client, wanted, _FetchOptions(is_stable), lost.append)
+        answers = read_range(self.client, wanted, _FetchOptions(is_stable), self.unread.append)
         position = wanted.start
         try:
-            for fetched in fetcher:
+            for fetched, after in answers:
                 self.bytes_left -= len(fetched.records)
                 self._take(fetched, wanted, is_stable, found)
-                position = min(fetcher.position, wanted.end)
+                position = after
                 if limit is not None and (len(found) >= limit or self.bytes_left <= 0):
                     return position
-            if lost:
-                self.unread.append(Unread(wanted.partition, wanted.start, wanted.end, lost[0]))
-        except (ClientError, FetchError, FetchedDataError) as problem:
+        except (ClientError, FetchError) as problem:
             self.unread.append(Unread(wanted.partition, position, wanted.end, str(problem)))
         finally:
-            if fetcher.position < wanted.end:
-                self.client.close()  # an answer may be on its way
+            answers.close()
         return wanted.end
 
     def _take(self, fetched: Fetched, wanted: Range, is_stable: bool, found: list[Record]) -> None:

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
-from ottla.operations.batches import FetchedDataError
-from ottla.operations.fetching import FetchError, Range, RangeFetcher
+from ottla.operations.fetching import FetchError, Range
 from ottla.operations.messages.chunks import Chunk, Chunks
 from ottla.operations.messages.decoding import Decoder
 from ottla.operations.messages.expressions.matching import compile_expression
@@ -30,6 +29,7 @@ from ottla.operations.messages.expressions.prefilter import prefilter_of
 from ottla.operations.messages.expressions.syntax import Expression
 from ottla.operations.messages.masking import Masks
 from ottla.operations.messages.message import Message, Row
+from ottla.operations.messages.ranges import read_range
 from ottla.operations.messages.walking import Piece, State, Unread, merged, walk
 from ottla.operations.messages.windows import Window, find_extents
 
@@ -169,15 +169,11 @@ class Search:
         """One chunk; what cannot be fetched of it is noted, and the search goes on."""
         counts = self._counts
         wanted = Range(self.window.topic, chunk.partition, chunk.start, chunk.end)
-        lost: list[str] = []
-        options = _FetchOptions(self.fetch_bytes, chunk.is_stable)
-        fetcher = RangeFetcher(client, wanted, options, lost.append)
+        answers = read_range(client, wanted, _FetchOptions(self.fetch_bytes, chunk.is_stable), self._note)
         self._position = chunk.start
         hits: list[Message] = []
         try:
-            for fetched in fetcher:
-                if lost:
-                    self._note(Unread(chunk.partition, self._position, fetched.first, lost.pop()))
+            for fetched, after in answers:
                 self._check()
                 begin, bytes_before = self._position, counts.read_bytes
                 for hit in self._hits(walk(fetched, chunk.partition, chunk.end, is_stable=chunk.is_stable)):
@@ -187,23 +183,18 @@ class Search:
                     yield hit
                     self._position = hit.offset + 1
                     self._count_hit()
-                self._position = max(begin, min(fetcher.position, chunk.end))
-                chunks.note(self._position - begin, counts.read_bytes - bytes_before)
-                counts.done += self._position - begin
+                self._position = after
+                chunks.note(after - begin, counts.read_bytes - bytes_before)
+                counts.done += after - begin
                 yield counts.progress()
-            if lost:
-                self._note(Unread(chunk.partition, self._position, chunk.end, lost.pop()))
         except _EndError:
             chunks.advance(chunk, self._position)
             raise
-        except FetchedDataError as problem:
-            self._note(Unread(chunk.partition, self._position, chunk.end, str(problem)))
         except (ClientError, FetchError) as problem:
             self._give_up(chunk, chunks, str(problem))
             return
         finally:
-            if fetcher.position < chunk.end:
-                client.close()  # an answer may be on its way
+            answers.close()
         counts.done += chunk.end - self._position
         chunks.advance(chunk, chunk.end)
         for hit in reversed(hits):

@@ -28,6 +28,7 @@ class Log:
         self.stable: int | None = None
         self.aborted: list[fetch.AbortedTransaction] = []
         self.error = 0
+        self.refused: set[int] = set()  # offsets of batches that are damaged
 
     def append(self, values: Sequence[Any], **options: Any) -> None:
         """Values, or whole records."""
@@ -126,14 +127,23 @@ class Cluster:
                 for batch in log.batches
                 if read_batch_header(batch).next_offset > wanted.fetch_offset
                 and read_batch_header(batch).base_offset < stop
-            ]
+            ][:BATCHES_PER_FETCH]
+            damaged = [read_batch_header(batch).base_offset in log.refused for batch in batches]
+            batches = batches[: damaged.index(True)] if True in damaged else batches
+            if damaged and not batches:
+                parts.append(
+                    fetch.PartitionData(
+                        partition_index=wanted.partition, error_code=Error.CORRUPT_MESSAGE, high_watermark=-1
+                    )
+                )
+                continue
             parts.append(
                 fetch.PartitionData(
                     partition_index=wanted.partition,
                     error_code=log.error or (Error.OFFSET_OUT_OF_RANGE if wanted.fetch_offset < log.start else 0),
                     high_watermark=log.end,
                     aborted_transactions=list(log.aborted) if request.isolation_level == 1 else None,
-                    records=b"".join(bytes(batch) for batch in batches[:BATCHES_PER_FETCH]),
+                    records=b"".join(bytes(batch) for batch in batches),
                 )
             )
         topic = fetch.FetchableTopicResponse(topic=self.topic, partitions=parts)

@@ -91,6 +91,18 @@ def test_a_damaged_batch_is_told_and_the_rest_is_read(cluster: Cluster) -> None:
     assert summary.has_trouble
 
 
+@pytest.mark.parametrize("is_newest_first", [False, True])
+def test_a_batch_that_the_broker_refuses_to_send_is_gone_past(cluster: Cluster, is_newest_first: bool) -> None:
+    cluster.logs[0].refused = {2, 3}
+    hits, summary = search(cluster, "needle", is_newest_first=is_newest_first)
+    assert sorted(places(hits)) == [(0, 7), (1, 3), (1, 7)]
+    assert [item[:3] for item in summary.unread] == [(0, 2, 4)]
+    cluster.logs[0].refused = {2, 3, 6, 7}
+    hits, summary = search(cluster, "hay", is_newest_first=is_newest_first)
+    assert sorted(places(hits)) == [(0, 0), (0, 4), (1, 0), (1, 2), (1, 4), (1, 6)]
+    assert [item[:3] for item in summary.unread] == [(0, 2, 4), (0, 6, 8)]
+
+
 def test_records_that_are_malformed_inside_a_right_checksum(cluster: Cluster) -> None:
     from ottla.protocol.batches import assemble_batch, read_batch_header  # noqa: PLC0415
 
