@@ -59,6 +59,9 @@ class Message:
             self._decoded = self.decoder.decode(self.record.key, self.record.value)
         return self._decoded
 
+    def everything(self) -> bytes | None:
+        return None
+
     def document(self, part: str) -> Any:
         return self.decoded[0 if part == KEY else 1].document
 
@@ -130,6 +133,9 @@ class Row:
     @property
     def headers(self) -> Headers:
         return self.piece.headers(self.row)
+
+    def everything(self) -> bytes | None:
+        return self.piece.everything(self.row) if self.decoder.is_plain else None
 
     def document(self, part: str) -> Any:
         if self.decoder.is_plain:  # the other part need not be decoded

@@ -143,6 +143,11 @@ class Piece:
         end = self._header_ends[row]
         return [(self._header_name(index), self._header_value(index)) for index in range(start, end)]
 
+    def everything(self, row: int) -> bytes:
+        """From the key on, headers included, and a little more: up to where the next record's key begins."""
+        end = self._keys[2 * row + 2] if row + 1 < self.rows else self.end
+        return self.data[self._keys[2 * row] : end]
+
     def state(self, row: int) -> State:
         return self._batch(row).state
 

@@ -33,6 +33,9 @@ class Plain:
         data = self.key if part == "key" else self.value
         return NO_DOCUMENT if data is None else read_json(data)
 
+    def everything(self) -> bytes | None:
+        return None
+
     def texts(self) -> list[bytes]:
         return []
 
@@ -154,7 +157,23 @@ def terms(draw: st.DrawFn) -> str:
             return quoted
         case "compare":
             return f"{field} {sign} {literal}"
-    return draw(st.sampled_from(["/4.?2/", "/^a/", "/(?i)B|ü/", "value.id ~ /4/", "header.id ~ /a/", "key ~ /^4/"]))
+    return draw(
+        st.sampled_from(
+            [
+                "/4.?2/",
+                "/^a/",
+                "/(?i)B|ü/",
+                "/a.*2/",
+                "/[^a]0/",
+                "/\\bn/",
+                "/é/i",
+                "/a?/",
+                "value.id ~ /4/",
+                "header.id ~ /a/",
+                "key ~ /^4/",
+            ]
+        )
+    )
 
 
 expressions = st.recursive(

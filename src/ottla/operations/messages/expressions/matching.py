@@ -59,6 +59,9 @@ class Searched(Protocol):
     def document(self, part: str) -> Any:
         """What the key or value says, decoded; NO_DOCUMENT if it is nothing but bytes."""
 
+    def everything(self) -> bytes | None:
+        """Bytes in which all of the message lies, and nothing else of it can be searched; None: not known."""
+
     def texts(self) -> Sequence[bytes]:
         """What decoders made of key and value, as text; empty where that is the bytes themselves."""
 
@@ -67,8 +70,7 @@ def compile_expression(expression: Expression) -> Matcher:
     """A function that tells whether a message is meant."""
     match expression:
         case Text(text):
-            needle = text.encode()
-            return lambda message: any(needle in part for part in searched_texts(message))
+            return _text_matcher(text.encode())
         case Pattern():
             return _pattern_matcher(expression)
         case Compare():
@@ -83,6 +85,16 @@ def compile_expression(expression: Expression) -> Matcher:
         case Not(part):
             inner = compile_expression(part)
             return lambda message: not inner(message)
+
+
+def _text_matcher(needle: bytes) -> Matcher:
+    def matches(message: Searched) -> bool:
+        everything = message.everything()
+        if everything is not None and needle not in everything and b"\\" not in everything:
+            return False
+        return any(needle in part for part in searched_texts(message))
+
+    return matches
 
 
 def searched_texts(message: Searched) -> Iterator[bytes]:
@@ -106,7 +118,11 @@ def unescaped(data: bytes) -> bytes:
 def read_json(data: bytes) -> Any:
     """The document that some bytes are, its numbers exact; NO_DOCUMENT if they are no JSON."""
     try:
-        return _DECODER.decode(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        try:
+            return _DECODER.decode(text)
+        except InvalidOperation:  # an exponent beyond all bounds
+            return _PATIENT_DECODER.decode(text)
     except (ValueError, RecursionError):
         return NO_DOCUMENT
 
@@ -153,11 +169,12 @@ def _plain(match: re.Match[bytes]) -> bytes:
 def _number(text: str) -> Decimal | float:
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:
         return float(text)
 
 
-_DECODER = json.JSONDecoder(parse_int=_number, parse_float=_number)
+_DECODER = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal)
+_PATIENT_DECODER = json.JSONDecoder(parse_int=_number, parse_float=_number)
 
 
 def _pattern_matcher(pattern: Pattern) -> Matcher:

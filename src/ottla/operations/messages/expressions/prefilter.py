@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import re2
 
+from ottla.operations.messages.expressions.parser import compile_pattern
 from ottla.operations.messages.expressions.syntax import (
     HEADER,
     PLACES,
@@ -32,6 +34,8 @@ from ottla.operations.messages.expressions.syntax import (
 
 PATTERN_MEMORY_BYTES = 16 << 20
 PATTERNS_MAX = 32  # in one alternative expression; more are not worth it
+CROSSINGS_MAX = 16  # finds that reach into the next message: then looking at each is quicker than looking far ahead
+BOUNDARY = re.compile(r"[\^$]|\\[bBAzZ]")  # what makes an expression depend on where a text begins and ends
 SPELLED_MAX = 64  # characters: RE2 refuses expressions that are too large
 BLANK = "[ \\t\\r\\n]*"
 SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", '"': '"', "\\": "\\", "/": "/"}
@@ -44,6 +48,7 @@ class Needle(NamedTuple):
     strict: str  # where no backslash is
     tolerant: str  # where there is one
     weight: int  # the more, the fewer messages have it
+    knows_escapes: bool = True  # no: what has a backslash must be looked at, whatever it is
 
 
 class Prefilter:
@@ -53,6 +58,7 @@ class Prefilter:
         self.needles = needles
         self._plain = [needle.plain for needle in needles if needle.plain is not None]
         self._is_plain = len(self._plain) == len(needles)
+        self._knows_escapes = all(needle.knows_escapes for needle in needles)
         self._strict = _compile("|".join(needle.strict for needle in needles))
         self._tolerant = _compile("|".join(needle.tolerant for needle in needles))
 
@@ -61,7 +67,8 @@ class Prefilter:
         if not len(starts):
             return
         if data.find(b"\\", starts[0], end) >= 0:
-            yield from self._by_pattern(self._tolerant, data, starts, end)
+            found = self._by_pattern(self._tolerant, data, starts, end)
+            yield from found if self._knows_escapes else sorted({*found, *_by_bytes(b"\\", data, starts, end)})
         elif not self._is_plain:
             yield from self._by_pattern(self._strict, data, starts, end)
         elif len(self._plain) == 1:
@@ -72,12 +79,17 @@ class Prefilter:
 
     def _by_pattern(self, pattern: re2._Regexp, data: bytes, starts: Sequence[int], end: int) -> Iterator[int]:
         position = starts[0]
+        crossings = 0
         while (match := pattern.search(data, position, end)) is not None:
             row = bisect_right(starts, match.start()) - 1
             yield row
             if row + 1 >= len(starts):
                 return
             position = starts[row + 1]
+            crossings += match.end() > position
+            if crossings > CROSSINGS_MAX:
+                yield from range(row + 1, len(starts))
+                return
 
     def __repr__(self) -> str:
         return f"<Prefilter {[needle.plain or needle.strict for needle in self.needles]}>"
@@ -86,7 +98,12 @@ class Prefilter:
 def prefilter_of(expression: Expression) -> Prefilter | None:
     """The prefilter of an expression; None if every message must be looked at."""
     needles = _needles(expression)
-    return None if needles is None or len(needles) > PATTERNS_MAX else Prefilter(needles)
+    if needles is None or len(needles) > PATTERNS_MAX:
+        return None
+    try:
+        return Prefilter(needles)
+    except re2.error:  # together they are too large for RE2
+        return None
 
 
 def _by_bytes(needle: bytes, data: bytes, starts: Sequence[int], end: int) -> Iterator[int]:
@@ -106,6 +123,8 @@ def _needles(expression: Expression) -> list[Needle] | None:
             return _one(_text(text))
         case Compare(field) if field.part not in PLACES:
             return _one(_comparison(expression))
+        case Pattern(field=None):
+            return _one(_expression(expression))
         case Pattern(field=field) if field is not None:
             return _one(_text(field.path[0], False) if field.part == HEADER else _name(field.path))
         case And(parts):
@@ -124,6 +143,14 @@ def _needles(expression: Expression) -> list[Needle] | None:
 
 def _one(needle: Needle | None) -> list[Needle] | None:
     return None if needle is None else [needle]
+
+
+def _expression(pattern: Pattern) -> Needle | None:
+    """An expression that does not care for boundaries finds in all bytes what it finds in a part of them."""
+    if BOUNDARY.search(pattern.pattern) or compile_pattern(pattern).search(b"") is not None:
+        return None
+    text = f"(?i:{pattern.pattern})" if pattern.is_case_blind else f"(?:{pattern.pattern})"
+    return Needle(None, text, text, 2, knows_escapes=False)
 
 
 def _comparison(comparison: Compare) -> Needle | None:
