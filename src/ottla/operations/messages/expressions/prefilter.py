@@ -35,7 +35,8 @@ from ottla.operations.messages.expressions.syntax import (
 PATTERN_MEMORY_BYTES = 16 << 20
 PATTERNS_MAX = 32  # in one alternative expression; more are not worth it
 CROSSINGS_MAX = 16  # finds that reach into the next message: then looking at each is quicker than looking far ahead
-BOUNDARY = re.compile(r"[\^$]|\\[bBAzZ]")  # what makes an expression depend on where a text begins and ends
+# What makes an expression depend on where a text begins and ends; and what only looks like it.
+BOUNDARY = re.compile(r"(\\[bBAz]|[\^$])|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
 SPELLED_MAX = 64  # characters: RE2 refuses expressions that are too large
 BLANK = "[ \\t\\r\\n]*"
 SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", '"': '"', "\\": "\\", "/": "/"}
@@ -147,9 +148,15 @@ def _one(needle: Needle | None) -> list[Needle] | None:
 
 def _expression(pattern: Pattern) -> Needle | None:
     """An expression that does not care for boundaries finds in all bytes what it finds in a part of them."""
-    if BOUNDARY.search(pattern.pattern) or compile_pattern(pattern).search(b"") is not None:
+    if "\\Q" in pattern.pattern:  # what follows is quoted
         return None
-    text = f"(?i:{pattern.pattern})" if pattern.is_case_blind else f"(?:{pattern.pattern})"
+    free = BOUNDARY.sub(lambda match: "" if match[1] else match[0], pattern.pattern)
+    try:
+        if compile_pattern(Pattern(free)).search(b"") is not None:
+            return None
+    except re2.error:  # something was repeated that is not there any more
+        return None
+    text = f"(?i:{free})" if pattern.is_case_blind else f"(?:{free})"
     return Needle(None, text, text, 2, knows_escapes=False)
 
 
