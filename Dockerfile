@@ -1,7 +1,7 @@
 # docker build -t ottla .
 # docker run -p 9092:9092 -v ottla-data:/var/lib/ottla ottla
 #
-# With Spark, for pipelines: docker build --build-arg EXTRAS=cli,pipelines -t ottla-pipelines .
+# With Spark, for pipelines: docker build --build-arg EXTRAS=console,pipelines -t ottla-pipelines .
 #
 # Settings come from /etc/ottla/server.properties (mount your own over it) and from KAFKA_... variables, which win.
 
@@ -9,12 +9,13 @@ FROM python:3.13-slim AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
-ARG EXTRAS=cli
+ARG EXTRAS=console
 WORKDIR /source
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
-# The hot files are compiled here; the compiler stays behind.
+# The hot files are compiled here, and the libraries of the console's pages fetched; compiler and Node stay behind.
 RUN python -m venv /opt/ottla \
+    && /opt/ottla/bin/python src/ottla/console/libraries.py \
     && /opt/ottla/bin/pip install --no-cache-dir --disable-pip-version-check ".[$EXTRAS]" \
     && /opt/ottla/bin/python -m compileall -q /opt/ottla/lib
 
@@ -31,7 +32,7 @@ ENV PATH=/opt/ottla/bin:$PATH PYTHONUNBUFFERED=1
 USER ottla
 WORKDIR /var/lib/ottla
 VOLUME /var/lib/ottla
-EXPOSE 9092
+EXPOSE 9092 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
     CMD ["ottla", "topics", "list", "--bootstrap-server", "localhost:9092"]

@@ -1,4 +1,5 @@
-"""The optional half of the build: files that run once per record or per request are compiled with mypyc.
+"""The optional half of the build: files that run once per record or per request are compiled with mypyc, and a wheel
+gets the libraries of the console's pages.
 
 Without mypyc or a C compiler the very same files serve as plain Python: nothing may fail because of it. With the
 environment variable OTTLA_PURE set nothing is compiled.
@@ -7,9 +8,11 @@ environment variable OTTLA_PURE set nothing is compiled.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 COMPILED = [
     "src/ottla/base/clock.py",
@@ -118,4 +121,15 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions())
+class BuildWithPages(build_py):
+    """A wheel holds what the console's pages are made with; after an editable installation `make pages` fetches it."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            fetched = subprocess.run([sys.executable, "src/ottla/console/libraries.py"], check=False)
+            if fetched.returncode:
+                print("no libraries for the console's pages: its API is installed without them", file=sys.stderr)
+        super().run()
+
+
+setup(ext_modules=extensions(), cmdclass={"build_py": BuildWithPages})

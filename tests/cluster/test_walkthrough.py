@@ -104,6 +104,9 @@ def test_a_broker_is_added_and_another_one_taken_out(
 def test_the_doctor_sees_a_dead_broker(cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("watched", partitions=3)
     shell = Shell(tmp_path, cluster.bootstrap)
+    spread = "ottla reassign generate watched --brokers 1,2,3 --replication-factor"
+    assert json.loads(shell.run(f"{spread} 3"))["partitions"] == [], "it fits already"
+    assert {len(row["replicas"]) for row in json.loads(shell.run(f"{spread} 2"))["partitions"]} == {2}
     store = f"ottla doctor --json --zookeeper {cluster.zookeeper.connect}"
     assert '"problem"' not in shell.run(store), "whatever other tests have left in the cluster"
     cluster.broker(3).kill()

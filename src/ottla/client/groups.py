@@ -17,7 +17,6 @@ from ottla.protocol.messages.consumer_protocol import CONSUMER, Assignment, read
 
 DEAD = "Dead"
 CLASSIC_TYPE, CONSUMER_TYPE = "Classic", "Consumer"
-MANY_GROUPS_VERSION = 8  # of OffsetFetch (KIP-709)
 NAMES_VERSION = 9  # the last version of OffsetCommit and OffsetFetch that names topics; later ones have ids
 STATES_VERSION, TYPES_VERSION = 4, 5  # of ListGroups
 MANY_GROUPS_VERSION = 8  # of OffsetFetch
@@ -152,22 +151,6 @@ def _offsets(error_code: int, items: Sequence[tuple[str, Fetched]]) -> Offsets |
     }
 
 
-def committed_offsets_of(client: Client, group_ids: Iterable[str]) -> Answers[dict[TopicPartition, Committed]]:
-    """All that several groups have committed, with one request a coordinator where the brokers know that."""
-    wanted = list(dict.fromkeys(group_ids))
-    if client.version_of(group_offsets.OffsetFetchRequest) < MANY_GROUPS_VERSION:
-        return {group_id: committed_offsets(client, group_id) for group_id in wanted}
-
-    def ask(broker: int, led: Sequence[str]) -> Iterator[tuple[str, dict[TopicPartition, Committed] | RefusedError]]:
-        groups = [group_offsets.OffsetFetchRequestGroup(group_id=group_id) for group_id in led]
-        request = group_offsets.OffsetFetchRequest(groups=groups)
-        answer = client.call_broker(broker, request, group_offsets.OffsetFetchResponse, version_max=NAMES_VERSION)
-        for group in answer.groups:
-            yield group.group_id, refusal(group.error_code) if group.error_code else _committed_by(group)
-
-    return ask_coordinators(client, KeyType.GROUP, wanted, ask)
-
-
 def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set the place of a group that has no members."""
     topics = [
@@ -219,15 +202,6 @@ def delete_offsets(
         TopicPartition(topic.name, item.partition_index): refusal(item.error_code) if item.error_code else None
         for topic in answer.topics
         for item in topic.partitions
-    }
-
-
-def _committed_by(group: group_offsets.OffsetFetchResponseGroup) -> dict[TopicPartition, Committed]:
-    return {
-        TopicPartition(topic.name, item.partition_index): _committed(item)
-        for topic in group.topics
-        for item in topic.partitions
-        if item.committed_offset >= 0 and not item.error_code
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
 from ottla.console.api.errors import ApiError, not_found
+from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
 from ottla.console.messages.workers import MessageWorkers
@@ -29,6 +30,7 @@ class Console:
         self.started_ms = clock.now_ms()
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.examinations = Examinations()
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
         self.is_stopping = False

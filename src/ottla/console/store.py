@@ -96,7 +96,7 @@ class Tables:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, MODE))
         os.chmod(path, MODE)
-        self.connection = sqlite3.connect(path)
+        self.connection = sqlite3.connect(path, check_same_thread=False)  # one at a time: Store sees to it
         self.connection.executescript(SCHEMA)
 
     def __repr__(self) -> str:

@@ -17,13 +17,20 @@ from ottla.base.names import TopicPartition
 from ottla.client.client import Client
 from ottla.client.errors import RefusedError, refusal
 from ottla.client.offsets import Answer, Failures, ask_leaders, by_topic
-from ottla.protocol.batches import HEADER_BYTES, MAGIC, MAGIC_POSITION, read_batch_header, read_records
+from ottla.protocol.batches import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    crc_is_right,
+    read_batch_header,
+    read_records,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 NAMES_VERSION = 12  # the last version of Fetch that names topics; later ones have ids
 PARTITIONS_PER_FETCH = 64
-PARTITION_BYTES_MAX = 16 << 10  # a larger batch comes when its partition stands first
-FETCH_BYTES_MAX = 2 << 20
+PARTITION_BYTES_MAX = 64 << 10  # a larger batch comes when its partition stands first
+FETCH_BYTES_MAX = 4 << 20
 ROUNDS_MAX = 8
 TOO_FAR = refusal(Error.UNKNOWN_SERVER_ERROR, "no record was found behind many markers of transactions")
 
@@ -113,6 +120,8 @@ def first_record(records: bytes, offset: int) -> Step:
         header = read_batch_header(records, position)
         if position + header.batch_bytes > len(records):
             break
+        if not crc_is_right(records, position, header):
+            raise KafkaError(Error.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged")
         if not header.is_control and header.last_offset >= offset:
             for record in read_records(memoryview(records)[position : position + header.batch_bytes]):
                 if record.offset >= offset:

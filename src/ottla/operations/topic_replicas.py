@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.base.names import TopicPartition
@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 MIN_ISR = "min.insync.replicas"
 
 Moves = Mapping[TopicPartition, Reassignment]
+
+
+def is_preferred(partition: Partition) -> bool:
+    """Whether it is led by its first replica."""
+    return bool(partition.replicas) and partition.leader == partition.replicas[0]
+
+
+def unpreferred(topics: Iterable[Topic]) -> list[TopicPartition]:
+    """Partitions whose leader a preferred election would change, as soon as their first replica is in sync."""
+    return [
+        TopicPartition(topic.name, partition.number)
+        for topic in topics
+        for partition in topic.partitions
+        if not is_preferred(partition)
+    ]
 
 
 def is_under_replicated(name: str, partition: Partition, moves: Moves) -> bool:

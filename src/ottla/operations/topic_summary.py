@@ -16,6 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.client.admin import Topic
+from ottla.operations.topic_replicas import is_preferred
 
 UNDER_REPLICATED_RED = 50  # above it; above nothing it is yellow
 SKEWED_RED = 34  # from it on; above nothing it is yellow
@@ -110,7 +111,6 @@ def summarize(topic: Topic, ends: Mapping[int, int], live_brokers: Collection[in
         )
         for broker, numbers in sorted(stored.items())
     )
-    preferred = sum(bool(item.replicas) and item.leader == item.replicas[0] for item in partitions)
     under_replicated = sum(len(item.isr) < len(item.replicas) for item in partitions)
     return TopicSummary(
         topic.name,
@@ -119,7 +119,7 @@ def summarize(topic: Topic, ends: Mapping[int, int], live_brokers: Collection[in
         offset_sum=_sum(ends.get(item.number) for item in partitions),
         broker_count=len({*live_brokers, *stored}),
         brokers=brokers,
-        preferred_percent=percent(preferred, len(partitions)),
+        preferred_percent=percent(sum(map(is_preferred, partitions)), len(partitions)),
         under_replicated_percent=percent(under_replicated, len(partitions)),
     )
 

@@ -40,7 +40,9 @@ def make_demo(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) 
     place = Place(folder / "demo")
     folder.mkdir(exist_ok=True)
     place.prepare(is_fresh=False)
-    given = argparse.Namespace(**({"data": str(folder), "rate": 100, "install": False} | options))
+    given = argparse.Namespace(
+        **({"data": str(folder), "rate": 100, "install": False, "no_console": True, "console_port": None} | options)
+    )
     heard, started = Heard(), []
     made = Demo(given, place, heard, {})
     monkeypatch.setattr(made.supervisor, "start", started.append)

@@ -27,13 +27,15 @@ from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
     check_plan,
+    fits,
     make_plan,
     parse_brokers,
     parse_plan,
     parse_topics,
     plan_text,
+    waves,
 )
-from ottla.operations.reassignment.progress import MoveProgress, move_progress
+from ottla.operations.reassignment.progress import MoveProgress, bytes_to_copy, move_progress
 from ottla.operations.reassignment.steps import (
     FolderState,
     Progress,
@@ -249,6 +251,42 @@ def test_topics_are_spread_over_brokers_and_racks() -> None:
         make_plan([topic("a", [1, 2])], [1, 2, 3], {1: "x", 2: None, 3: "x"}, Random(5))
     with pytest.raises(KafkaError):
         make_plan([topic("a", [1, 2])], [1], {}, Random(5))
+
+
+def test_a_topic_that_fits_is_left_where_it_is() -> None:
+    assert fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 2)
+    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2, 3], 3), "too few replicas"
+    assert not fits(topic("a", [1, 2], [2, 3], [3, 1]), [1, 2], 2), "a broker that it should not lie on"
+    assert not fits(topic("a", [1, 2], [1, 2], [1, 2]), [1, 2, 3], 2), "a broker that has nothing of it"
+    assert not fits(topic("a", [1, 2], [1, 3], [3, 2]), [1, 2, 3], 2), "a broker that leads too much of it"
+    plan = make_plan([topic("a", [1, 2], [1, 2], [1, 2])], [1, 2, 3], {}, Random(5), 3)
+    assert fits(topic("a", *plan.values()), [1, 2, 3], 3)
+    assert {frozenset(row) for row in plan.values()} == {frozenset({1, 2, 3})}
+
+
+def test_a_plan_in_waves_has_few_copies_at_a_broker_at_a_time() -> None:
+    now = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(30)}
+    wanted = {name: [4, row[1]] for name, row in now.items()}
+    parts = waves(wanted, now, 2)
+    assert {name: row for part in parts for name, row in part.items()} == wanted
+    assert [len(part) for part in parts] == [2] * 15, "broker 4 takes two at a time"
+    wider = waves(wanted, now, 100)
+    assert len(wider) == 1
+
+
+def test_what_moves_nothing_waits_for_nobody_and_the_largest_partition_is_not_left_out() -> None:
+    a, b, c = (TopicPartition("a", number) for number in range(3))
+    now = {a: [1, 2], b: [1, 2], c: [1]}
+    assert waves({a: [2, 1], b: [2, 1]}, now, 1) == [{a: [2, 1], b: [2, 1]}], "only another order"
+    assert waves({c: [1, 2, 3, 4]}, now, 1) == [{c: [1, 2, 3, 4]}], "its leader serves three copies at once"
+    assert waves({}, now, 1) == []
+
+
+def test_what_a_plan_copies() -> None:
+    a, b, c = (TopicPartition("a", number) for number in range(3))
+    now = {a: [1, 2], b: [1, 2], c: [1]}
+    sizes = {PlacedReplica(a, 1): 100, PlacedReplica(a, 2): 70}
+    assert bytes_to_copy({a: [3, 4], b: [1, 3], c: [1]}, now, sizes) == {a: 200, b: None, c: 0}
 
 
 ROWS = {TopicPartition("a", number): [1 + number % 3, 1 + (number + 1) % 3] for number in range(12)}

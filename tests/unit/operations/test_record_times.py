@@ -77,6 +77,13 @@ def test_an_old_format_is_refused_and_not_misread() -> None:
         first_record(bytes(log), 0)
 
 
+def test_a_damaged_batch_tells_no_time() -> None:
+    log = bytearray(batch(0, [10]))
+    log[-1] ^= 1
+    with pytest.raises(KafkaError, match="damaged"):
+        first_record(bytes(log), 0)
+
+
 def test_who_got_nothing_because_the_answer_was_full_is_asked_again() -> None:
     leader = Leader({A: batch(0, [1]), B: batch(0, [2]), C: batch(0, [3])}, room=0, end=1)
     assert ask(leader, {A: 0, B: 0, C: 0}) == {A: 1, B: 2, C: 3}

@@ -6,7 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
+from ottla.operations.topic_replicas import unpreferred
 from ottla.operations.topic_summary import Level, TopicSummary, percent, summarize
 
 
@@ -89,6 +91,12 @@ def test_a_partition_without_a_leader_is_not_preferred_and_has_nobody_as_leader(
     found = summary([0, 1], [1, 0], leaders=[-1, 1])
     assert found.preferred_percent == 50
     assert [row.leader_count for row in found.brokers] == [0, 1]
+
+
+def test_partitions_that_another_broker_should_lead_are_named() -> None:
+    partitions = [Partition(0, 1, [1, 2], [1, 2]), Partition(1, 1, [2, 1], [2, 1]), Partition(2, -1, [2], [])]
+    topic = Topic("t", UUID(int=1), False, partitions)
+    assert unpreferred([topic]) == [TopicPartition("t", 1), TopicPartition("t", 2)]
 
 
 def test_percentages_are_cut() -> None:

@@ -17,33 +17,36 @@ from ottla.cli.terminal import EXIT_FAILED, ToolError, UsageError, is_terminal, 
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster
+from ottla.client.errors import RefusedError
 from ottla.client.reassignments import alter_reassignments, list_reassignments
 from ottla.operations.reassignment.balance import plan_drain, plan_factor, plan_fill
 from ottla.operations.reassignment.plan import (
     Plan,
     PlanError,
-    check_plan,
+    fits,
     make_plan,
     parse_brokers,
     parse_plan,
     parse_topics,
     plan_text,
+    waves,
 )
 from ottla.operations.reassignment.progress import look
 from ottla.operations.reassignment.steps import (
     Progress,
+    Start,
+    begin,
     check_brokers,
     check_holders,
-    current_rows,
     find_topics,
     folders_of,
     move_folders,
+    prepare,
     progress,
     replicas_of,
 )
 from ottla.operations.reassignment.throttles import (
-    clear_broker_throttles,
-    clear_topic_throttles,
+    clear_throttles,
     set_folder_throttle,
     set_throttles,
     throttles,
@@ -54,6 +57,7 @@ ottla reassign generate --fill 4 --output plan.json       broker 4 is new: give 
 ottla reassign generate --drain 2 --output plan.json      broker 2 goes: move everything off it
 ottla reassign generate orders --brokers 1,2,3            spread a topic over these brokers
 ottla reassign generate orders --replication-factor 3     more replicas, or fewer
+ottla reassign generate orders --brokers 1,2,3 --replication-factor 2     both; nothing moves if it fits
 ottla reassign execute plan.json --throttle 50000000 --wait
 ottla reassign list
 ottla reassign cancel plan.json
@@ -91,11 +95,16 @@ def _parser() -> Parser:
     generate = commands.add_parser("generate", help="make a plan; nothing is moved yet")
     generate.add_argument("topics", nargs="*", metavar="TOPIC", help="default, but with --brokers: all topics")
     generate.add_argument("--topics-to-move-json-file", metavar="FILE", help="the topics, in Kafka's form")
-    how = generate.add_mutually_exclusive_group(required=True)
+    how = generate.add_mutually_exclusive_group()
     how.add_argument("--brokers", "--broker-list", metavar="1,2,3", help="spread the topics over these brokers")
     how.add_argument("--drain", metavar="N", help="move everything off these brokers, and nothing else")
     how.add_argument("--fill", metavar="N", help="give these new brokers their share, and move nothing else")
-    how.add_argument("--replication-factor", type=positive, metavar="N", help="more or fewer replicas; the rest stays")
+    generate.add_argument(
+        "--replication-factor",
+        type=positive,
+        metavar="N",
+        help="more or fewer replicas; the rest stays. With --brokers: spread so many, unless it fits already",
+    )
     generate.add_argument("--disable-rack-aware", action="store_true", help="do not look at the racks of brokers")
     generate.add_argument("--output", "-o", metavar="FILE", help="write the plan to a file")
     generate.set_defaults(action=_generate)
@@ -108,6 +117,9 @@ def _parser() -> Parser:
     execute.add_argument("--additional", action="store_true", help="although other moves are under way")
     execute.add_argument("--rollback", metavar="FILE", help="write to this file how it is now")
     execute.add_argument("--wait", action="store_true", help="until everything is moved, then take the throttle away")
+    execute.add_argument(
+        "--at-once", type=positive, metavar="N", help="with --wait: at most so many copies a broker at a time"
+    )
     execute.add_argument("--timeout", type=positive, metavar="MS", default=FOLDER_TIMEOUT_MS, help="for folders")
     execute.add_argument("--disallow-replication-factor-change", action="store_true", help="refuse other numbers")
     execute.set_defaults(action=_execute)
@@ -142,6 +154,11 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
         names += parse_topics(_read(options.topics_to_move_json_file))
     if not names and options.brokers is not None:
         raise UsageError("name the topics to spread over these brokers")
+    factor = options.replication_factor
+    if all(choice is None for choice in (options.brokers, options.drain, options.fill, factor)):
+        raise UsageError("one of the arguments --brokers/--broker-list --drain --fill --replication-factor is required")
+    if factor is not None and (options.drain is not None or options.fill is not None):
+        raise UsageError("--replication-factor goes with --brokers, or alone")
     topics = find_topics(admin, names) if names else admin.topics()
     rows = replicas_of(topics)
     cluster = describe_cluster(client)
@@ -149,14 +166,15 @@ def _generate(client: Client, options: argparse.Namespace) -> int:
     if options.brokers is not None:
         wanted = parse_brokers(options.brokers)
         check_brokers(admin, wanted)
-        made = make_plan(topics, wanted, racks, SystemRandom())
+        left = [topic for topic in topics if factor is None or not fits(topic, wanted, factor)]
+        made = make_plan(left, wanted, racks, SystemRandom(), factor)
         plan = {name: row for name, row in made.items() if row != rows[name]}
     elif options.drain is not None:
         gone = parse_brokers(options.drain)
         check_holders(admin, gone)
         plan = plan_drain(rows, gone, list(racks), racks)
-    elif options.replication_factor is not None:
-        plan = plan_factor(rows, options.replication_factor, list(racks), racks)
+    elif factor is not None:
+        plan = plan_factor(rows, factor, list(racks), racks)
     else:
         new = parse_brokers(options.fill)
         check_brokers(admin, new)
@@ -199,39 +217,39 @@ def _read(path: str) -> str:
 
 
 def _execute(client: Client, options: argparse.Namespace) -> int:
+    if options.at_once is not None and not options.wait:
+        raise UsageError("--at-once needs --wait: the next part is begun when the one before is done")
     plan = _read_plan(options.plan)
-    check_plan(plan)
-    admin = Admin(client)
-    under_way = list_reassignments(client)
-    if under_way and not options.additional:
-        raise ToolError(
-            f"{len(under_way)} moves are under way (ottla reassign list): wait for them, or give --additional"
-        )
-    now = current_rows(admin, plan)
-    check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
+    start = prepare(client, plan, is_additional=options.additional)
     if options.rollback is not None:
         with open(options.rollback, "w", encoding="utf-8") as file:
-            file.write(plan_text(now, folders_of(client, now)) + "\n")
-    if options.throttle is not None:
-        set_throttles(client, throttles(under_way, plan.replicas, now), options.throttle)
+            file.write(plan_text(start.now, folders_of(client, start.now)) + "\n")
     if options.replica_alter_log_dirs_throttle is not None:
         brokers = {replica.broker for replica in plan.folders}
         set_folder_throttle(client, brokers, options.replica_alter_log_dirs_throttle)
-    refused = alter_reassignments(
-        client, plan.replicas, may_change_factor=not options.disallow_replication_factor_change
-    )
-    for partition, problem in sorted(refused.items()):
-        warn(f"{partition}: {problem}")
-    begun = set(plan.replicas) - set(refused)
-    print(f"Moving {_count(len(begun), 'partition')}.")
+    parts = [plan.replicas] if options.at_once is None else waves(plan.replicas, start.now, options.at_once)
+    refused: dict[TopicPartition, RefusedError] = {}
+    for part in parts:
+        refused |= _begin(client, plan._replace(replicas=part), start, options)
+        if options.wait and part is not parts[-1]:
+            wait_for_moves(client, set(part) - set(refused))
     if plan.folders:
         move_folders(client, plan.folders, options.timeout, lambda replica: say(f"{replica} changes its folder."))
     if options.wait:
-        wait_for_moves(client, begun)
+        wait_for_moves(client, set(plan.replicas) - set(refused))
         return max(EXIT_FAILED if refused else 0, _verify_plan(client, plan, is_throttle_kept=False))
     if options.throttle is not None:
         print("The throttle stays until you run: ottla reassign verify")
     return EXIT_FAILED if refused else 0
+
+
+def _begin(client: Client, plan: Plan, start: Start, options: argparse.Namespace) -> dict[TopicPartition, RefusedError]:
+    may_change = not options.disallow_replication_factor_change
+    refused = begin(client, plan, start, options.throttle, may_change_factor=may_change)
+    for partition, problem in sorted(refused.items()):
+        warn(f"{partition}: {problem}")
+    print(f"Moving {_count(len(plan.replicas) - len(refused), 'partition')}.")
+    return refused
 
 
 def _verify(client: Client, options: argparse.Namespace) -> int:
@@ -248,8 +266,7 @@ def _verify_plan(client: Client, plan: Plan, *, is_throttle_kept: bool) -> int:
     ]
     print_table(("Partition", "State", "Now", "Plan"), rows)
     if Progress.UNDER_WAY not in states.values() and not is_throttle_kept:
-        clear_broker_throttles(client, Admin(client).live_brokers())
-        clear_topic_throttles(client, sorted({name.topic for name in now}))
+        clear_throttles(client, {name.topic for name in now})
     return 0 if set(states.values()) <= {Progress.DONE} else EXIT_FAILED
 
 
@@ -266,8 +283,7 @@ def _cancel(client: Client, options: argparse.Namespace) -> int:
         warn(f"{partition}: {problem}")
     print(f"Cancelled {_count(len(under_way) - len(refused), 'move')}.")
     if not options.preserve_throttles:
-        clear_broker_throttles(client, Admin(client).live_brokers())
-        clear_topic_throttles(client, sorted({name.topic for name in under_way}))
+        clear_throttles(client, {name.topic for name in under_way})
     return EXIT_FAILED if refused else 0
 
 
@@ -297,8 +313,7 @@ def _throttle(client: Client, options: argparse.Namespace) -> int:
         raise UsageError("give either a number of bytes a second, or --off")
     moves = list_reassignments(client)
     if options.off:
-        clear_broker_throttles(client, Admin(client).live_brokers())
-        clear_topic_throttles(client, sorted({name.topic for name in moves}))
+        clear_throttles(client, {name.topic for name in moves})
         print("No throttle any more.")
         return 0
     if not moves:

@@ -81,11 +81,11 @@ class HistoryAnswer(msgspec.Struct, frozen=True):
     backlog: list[float]
 
 
-async def list_brokers(call: Call) -> BrokerList:
+def list_brokers(call: Call) -> BrokerList:
     return BrokerList(broker_rows(call.snapshot))
 
 
-async def show_broker(call: Call) -> BrokerAnswer:
+def show_broker(call: Call) -> BrokerAnswer:
     row = _row_of(call)
     folders = [
         FolderRow(
@@ -106,7 +106,7 @@ async def list_settings(call: Call) -> SettingList:
     return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
 
 
-async def overview(call: Call) -> Overview:
+def overview(call: Call) -> Overview:
     snapshot = call.snapshot
     topics = [topic for topic in snapshot.topics.values() if call.sees(topic.name)]
     partitions = [partition for topic in topics for partition in topic.partitions]
@@ -114,6 +114,7 @@ async def overview(call: Call) -> Overview:
     for place, rate in snapshot.rates.items():
         if call.sees(place.topic):
             rates[place.topic] += rate  # type: ignore[assignment]  # counters count floats as well
+    own = {topic.name for topic in topics if not topic.is_internal}
     lags = Counter({name: _backlog(snapshot, name) for name in snapshot.commits if call.sees(name)})
     groups = [group for group in snapshot.groups.values() if call.sees(group.group_id)]
     return Overview(
@@ -131,7 +132,7 @@ async def overview(call: Call) -> Overview:
         float(sum(rates.values())),
         sum(snapshot.consume_rates.get(group.group_id, 0.0) for group in groups),
         sum(snapshot.broker_bytes.values()),
-        [(name, float(rate)) for name, rate in rates.most_common(5) if rate],
+        [(name, float(rate)) for name, rate in rates.most_common() if rate and name in own][:5],
         [(name, number) for name, number in lags.most_common(5) if number],
     )
 

@@ -1,18 +1,21 @@
 """From a request under /api to its answer: who asks, may he, what does he send; then the handler; then the trail.
 
-The one check of rights for pages, programs and streams. Answers of lists are kept as bytes as long as the snapshot is
-the same (`Kept`), so that a hundred viewers cost one encoding.
+The one check of rights for pages, programs and streams. Answers about a cluster are made once for each version of it:
+a hundred viewers cost as much as one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ottla.base import tasks
 from ottla.client.errors import ClientError
 from ottla.console.api import errors
 from ottla.console.api.call import Call, Caller, Note
@@ -39,7 +42,7 @@ class Dispatcher:
         self.console = console
         self.routes = routes
         self.table = Table([(route.method, route.path, route) for route in routes])
-        self.kept: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self.kept: dict[tuple[str, str], tuple[str, asyncio.Task[bytes]]] = {}
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self.routes)} routes>"
@@ -73,7 +76,7 @@ class Dispatcher:
         if route.needs is None:
             return
         cluster = parameters.get("cluster")
-        names = [parameters[key] for key in NAMED if key in parameters]
+        names: list[str | None] = [parameters[key] for key in NAMED if key in parameters]
         is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names or [None])
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
@@ -87,24 +90,30 @@ class Dispatcher:
             self.console.cluster(cluster)  # 404 if there is none
 
     async def _look(self, call: Call) -> Response:
-        is_kept = "cluster" in call.parameters and call.sees_all and not call.route.reads_messages
-        version = call.cluster.version if is_kept else ""
-        tag = f'"{self.console.started_ms:x}-{version}"'
-        if is_kept and call.request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        key = call.parameters.get("cluster", ""), f"{call.request.scope['raw_path']!r}?{call.request.url.query}"
-        kept = self.kept.get(key)
-        if is_kept and kept is not None and kept[0] == version:
-            return Response(kept[1], media_type=JSON, headers={"ETag": tag})
-        answer = await _run(call)
-        if isinstance(answer, Response):
-            return answer
-        data = msgspec.json.encode(answer)
-        if not is_kept:
-            return Response(data, media_type=JSON)
-        self.kept = {each: item for each, item in self.kept.items() if each[0] != key[0] or item[0] == version}
-        self.kept[key] = version, data
-        return Response(data, media_type=JSON, headers={"ETag": tag})
+        is_shared = "cluster" in call.parameters and call.route.answer is not None and call.sees_all
+        if not is_shared or call.route.reads_messages:
+            answer = await _run(call)
+            return answer if isinstance(answer, Response) else Response(msgspec.json.encode(answer), media_type=JSON)
+        version = call.cluster.version
+        headers = {"ETag": f'"{self.console.started_ms:x}-{version}"'}
+        if call.request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        data = await self._shared(call, version)
+        return Response(data, media_type=JSON, headers=headers)
+
+    async def _shared(self, call: Call, version: str) -> bytes:
+        """What all who see everything get, made once for each version of the cluster."""
+        cluster = call.parameters["cluster"]
+        key = cluster, f"{call.request.scope['raw_path']!r}?{call.request.url.query}"
+        self.kept = {each: item for each, item in self.kept.items() if each[0] != cluster or item[0] == version}
+        if key not in self.kept:
+            self.kept[key] = version, tasks.ask(_encoded(call), f"answer to {call.request.url.path}")
+        _, making = self.kept[key]
+        try:
+            return await asyncio.shield(making)
+        except ApiError:
+            self.kept.pop(key, None)
+            raise
 
     async def _change(self, call: Call) -> Response:
         try:
@@ -140,9 +149,16 @@ class Dispatcher:
                 logger.exception("the audit trail could not be written: %s", entry)
 
 
+async def _encoded(call: Call) -> bytes:
+    return msgspec.json.encode(await _run(call))
+
+
 async def _run(call: Call) -> object:
+    """Handlers that await are coroutines; those that only reckon are plain functions and run in a thread."""
     try:
-        return await call.route.handler(call)
+        if iscoroutinefunction(call.route.handler):
+            return await call.route.handler(call)
+        return await asyncio.to_thread(call.route.handler, call)
     except ClientError as problem:
         raise errors.of_cluster(problem) from None
     except WrongInputError as problem:

@@ -61,12 +61,12 @@ class GroupAnswer(msgspec.Struct, frozen=True):
     partitions: list[GroupPartition]
 
 
-async def list_groups(call: Call) -> GroupList:
+def list_groups(call: Call) -> GroupList:
     snapshot = call.snapshot
     return GroupList([group_row(snapshot, group) for group in snapshot.groups.values() if call.sees(group.group_id)])
 
 
-async def show_group(call: Call) -> GroupAnswer:
+def show_group(call: Call) -> GroupAnswer:
     snapshot, group = call.snapshot, group_of(call)
     return GroupAnswer(
         group_row(snapshot, group),

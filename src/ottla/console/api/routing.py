@@ -27,7 +27,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    handler: Callable[[Call], Awaitable[object]]
+    handler: Callable[[Call], Awaitable[object] | object]  # a coroutine, or a function that runs in a thread
     needs: Role | None
     summary: str
     answer: Any = None  # the type of the answer; None: nothing (204)

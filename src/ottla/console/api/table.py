@@ -6,6 +6,7 @@ from ottla.console.api import (
     brokers,
     clusters,
     events,
+    examining,
     group_offsets,
     groups,
     message_search,
@@ -56,7 +57,14 @@ ROUTES = [
         POST, "/api/clusters", clusters.add_cluster, ADMIN, "add a cluster", clusters.ClusterRow, clusters.NewCluster
     ),
     Route(
-        POST, "/api/cluster-test", clusters.test_cluster, ADMIN, "try to connect", clusters.Reached, clusters.NewCluster
+        POST,
+        "/api/cluster-test",
+        clusters.test_cluster,
+        ADMIN,
+        "try to connect",
+        clusters.Reached,
+        clusters.NewCluster,
+        is_change=False,
     ),
     Route(
         PUT,
@@ -76,6 +84,15 @@ ROUTES = [
         VIEWER,
         "rates and backlog of the last `hours`",
         brokers.HistoryAnswer,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/examinations",
+        examining.examine,
+        VIEWER,
+        "what is wrong, with cause and cure",
+        examining.Findings,
+        is_change=False,
     ),
     Route(GET, f"{CLUSTER}/brokers", brokers.list_brokers, VIEWER, "all brokers", brokers.BrokerList),
     Route(GET, f"{CLUSTER}/brokers/{{broker}}", brokers.show_broker, VIEWER, "a broker", brokers.BrokerAnswer),
@@ -106,6 +123,14 @@ ROUTES = [
     Route(DELETE, f"{CLUSTER}/topics/{{topic}}", topics.delete_topic, OPERATOR, "delete a topic"),
     Route(
         GET, f"{CLUSTER}/topics/{{topic}}/settings", topics.list_settings, VIEWER, "its settings", topics.SettingList
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/topics/{{topic}}/brokers",
+        topics.show_summary,
+        VIEWER,
+        "how its replicas and leaders are spread: CMAK's numbers",
+        topics.SummaryAnswer,
     ),
     Route(
         PATCH,

@@ -17,6 +17,7 @@ from ottla.console.api.call import NAMES_MAX, Call
 from ottla.console.api.errors import ApiError, bad_request, of_cluster
 from ottla.console.clusters.snapshot import Part, Snapshot, lag
 from ottla.console.people.rights import Role
+from ottla.operations.topic_summary import summarize
 
 ALL_RECORDS = -1
 SECRET = "********"  # noqa: S105 (what stands in place of one)
@@ -66,6 +67,27 @@ class TopicAnswer(msgspec.Struct, frozen=True):
     topic_id: str
     partitions: list[PartitionRow]
     groups: list[TopicGroup]
+
+
+class SummaryFigure(msgspec.Struct, frozen=True):
+    """A number under CMAK's name; its level is ok, yellow or red."""
+
+    name: str
+    value: int | None
+    level: str
+
+
+class SummaryBroker(msgspec.Struct, frozen=True):
+    broker: int
+    partitions: list[int]
+    leaders: int
+    is_skewed: bool
+    is_leader_skewed: bool
+
+
+class SummaryAnswer(msgspec.Struct, frozen=True):
+    figures: list[SummaryFigure]
+    brokers: list[SummaryBroker]
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -119,7 +141,7 @@ class Outcomes(msgspec.Struct, frozen=True):
     results: list[Outcome]
 
 
-async def list_topics(call: Call) -> TopicList:
+def list_topics(call: Call) -> TopicList:
     snapshot = call.snapshot
     readers = readers_of(snapshot)
     return TopicList(
@@ -131,7 +153,7 @@ async def list_topics(call: Call) -> TopicList:
     )
 
 
-async def show_topic(call: Call) -> TopicAnswer:
+def show_topic(call: Call) -> TopicAnswer:
     topic, snapshot = call.topic(), call.snapshot
     names = sorted(name for name in readers_of(snapshot)[topic.name] if call.sees(name))
     return TopicAnswer(
@@ -139,6 +161,19 @@ async def show_topic(call: Call) -> TopicAnswer:
         str(topic.topic_id),
         [partition_row(snapshot, topic, place) for place in range(len(topic.partitions))],
         [topic_group(snapshot, topic, name) for name in names],
+    )
+
+
+def show_summary(call: Call) -> SummaryAnswer:
+    topic, snapshot = call.topic(), call.snapshot
+    ends = {place.partition: end for place, end in snapshot.ends.items() if place.topic == topic.name}
+    found = summarize(topic, ends, snapshot.brokers)
+    return SummaryAnswer(
+        [SummaryFigure(figure.name, figure.value, figure.level.value) for figure in found.figures],
+        [
+            SummaryBroker(row.broker, list(row.partitions), row.leader_count, row.is_skewed, row.is_leader_skewed)
+            for row in found.brokers
+        ],
     )
 
 

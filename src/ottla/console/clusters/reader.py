@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,7 +43,7 @@ class Reader:
         self.woken = asyncio.Event()
         self.published = asyncio.Event()
         self.rates: Rates[TopicPartition] = Rates()
-        self.consume_rates: Rates[str] = Rates()
+        self.consume_rates: Rates[tuple[str, TopicPartition]] = Rates()
         self.history = History()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="console-reader")
         self.readings = {
@@ -119,6 +120,9 @@ class Reader:
 
     async def _read_metadata(self) -> dict[str, Any]:
         found = await self._ask(gathering.ask_metadata, self.bootstrap)
+        before = {name: len(topic.partitions) for name, topic in self.snapshot.topics.items()}
+        if before != {name: len(topic.partitions) for name, topic in found.topics.items()}:
+            self.schedule.hurry((Part.ENDS, Part.STARTS, Part.SIZES))  # of new partitions nothing is known yet
         return found._asdict()
 
     async def _read_offsets(self, time: int) -> dict[TopicPartition, int]:
@@ -148,7 +152,11 @@ class Reader:
         commits: dict[str, Any] = {}
         for piece in gathering.pieces(self.snapshot.groups, gathering.GROUPS_PER_REQUEST):
             commits |= await self._ask(gathering.ask_commits, piece)
-        rates = self.consume_rates.add(began_ms, {group: sum(offsets.values()) for group, offsets in commits.items()})
+        # By partition: one that is committed for the first time has not been read in a second.
+        each = {(group, place): offset for group, offsets in commits.items() for place, offset in offsets.items()}
+        rates: defaultdict[str, float] = defaultdict(float)
+        for (group, _), rate in self.consume_rates.add(began_ms, each).items():
+            rates[group] += rate
         ends = self.snapshot.ends
         backlog = sum(lag(ends.get(at), it) or 0 for offsets in commits.values() for at, it in offsets.items())
         if self.snapshot.state(Part.ENDS).read_ms:

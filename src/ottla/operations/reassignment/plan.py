@@ -10,6 +10,7 @@ The first is a plan, the second names topics for which a plan is to be made.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -183,6 +184,32 @@ def plan_text(rows: Rows, folders: Mapping[PlacedReplica, str]) -> str:
 # ---- making a plan
 
 
+def waves(wanted: Rows, now: Rows, copies_max: int) -> list[dict[TopicPartition, list[int]]]:
+    """The same plan in parts: in none of them has a broker more than so many copies to make or to serve.
+
+    A copy is served by the leader, which is mostly the first replica. A partition that alone is more than that is moved
+    all the same.
+    """
+    parts: list[dict[TopicPartition, list[int]]] = []
+    busy: list[Counter[int]] = []
+    full: Counter[int] = Counter()  # so many parts, from the first one on, have no place for a broker
+    for partition, row in sorted(wanted.items()):
+        copies = Counter(set(row) - set(now[partition]))
+        copies.update(dict.fromkeys(now[partition][:1], len(copies)) if copies else {})
+        place = max((full[broker] for broker in copies), default=0)
+        while place < len(parts) and any(busy[place][broker] + count > copies_max for broker, count in copies.items()):
+            place += 1
+        if place == len(parts):
+            parts.append({})
+            busy.append(Counter())
+        parts[place][partition] = list(row)
+        busy[place].update(copies)
+        for broker in copies:
+            while full[broker] < len(parts) and busy[full[broker]][broker] >= copies_max:
+                full[broker] += 1
+    return parts
+
+
 def parse_brokers(text: str) -> list[int]:
     brokers = []
     for part in text.split(","):
@@ -196,10 +223,29 @@ def parse_brokers(text: str) -> list[int]:
     return brokers
 
 
+def fits(topic: Topic, brokers: Collection[int], replication_factor: int) -> bool:
+    """Whether a topic lies on these brokers only, with so many replicas, and nobody stores or leads too much of it."""
+    rows = [partition.replicas for partition in topic.partitions]
+    if any(len(row) != replication_factor or not set(row) <= set(brokers) for row in rows):
+        return False
+    stored = Counter(broker for row in rows for broker in row)
+    preferred = Counter(row[0] for row in rows)
+    stored_max = -(-len(rows) * replication_factor // len(brokers))
+    preferred_max = -(-len(rows) // len(brokers))
+    return max(stored.values(), default=0) <= stored_max and max(preferred.values(), default=0) <= preferred_max
+
+
 def make_plan(
-    topics: Sequence[Topic], brokers: Collection[int], racks: Mapping[int, str | None], chance: Random
+    topics: Sequence[Topic],
+    brokers: Collection[int],
+    racks: Mapping[int, str | None],
+    chance: Random,
+    replication_factor: int | None = None,
 ) -> dict[TopicPartition, list[int]]:
-    """Spread all partitions of the topics over these brokers; KafkaError if they are too few."""
+    """Spread all partitions of the topics over these brokers; KafkaError if they are too few.
+
+    Without a factor each topic keeps its own.
+    """
     with_rack = [broker for broker in brokers if racks.get(broker) is not None]
     if with_rack and len(with_rack) < len(brokers):
         raise PlanError(
@@ -211,7 +257,7 @@ def make_plan(
         rows = place_replicas(
             list(brokers),
             len(topic.partitions),
-            len(topic.partitions[0].replicas),
+            replication_factor or len(topic.partitions[0].replicas),
             start=chance.randrange(LOT_MAX),
             shift=chance.randrange(LOT_MAX),
             racks=racks,

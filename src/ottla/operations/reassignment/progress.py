@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.base.names import TopicPartition
@@ -33,6 +33,20 @@ def move_progress(
         size = max((sizes.get(PlacedReplica(partition, broker), 0) for broker in sources), default=0)
         done = sum(min(size, sizes.get(PlacedReplica(partition, broker), 0)) for broker in move.adding)
         found[partition] = MoveProgress(size * len(move.adding), done)
+    return found
+
+
+def bytes_to_copy(
+    wanted: Mapping[TopicPartition, Sequence[int]],
+    now: Mapping[TopicPartition, Sequence[int]],
+    sizes: Mapping[PlacedReplica, int],
+) -> dict[TopicPartition, int | None]:
+    """What a plan will copy: the largest replica that there is, for each new one; None where no size is known."""
+    found: dict[TopicPartition, int | None] = {}
+    for partition, row in wanted.items():
+        new = set(row) - set(now[partition])
+        known = [sizes[place] for broker in now[partition] if (place := PlacedReplica(partition, broker)) in sizes]
+        found[partition] = len(new) * max(known) if known else None if new else 0
     return found
 
 

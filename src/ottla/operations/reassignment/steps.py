@@ -12,8 +12,9 @@ from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
 from ottla.client.errors import ClientError, RefusedError, refusal
 from ottla.client.log_dirs import PlacedReplica, alter_replica_log_dirs, describe_log_dirs
-from ottla.client.reassignments import Reassignment
-from ottla.operations.reassignment.plan import Plan, PlanError
+from ottla.client.reassignments import Reassignment, alter_reassignments, list_reassignments
+from ottla.operations.reassignment.plan import Plan, PlanError, check_plan
+from ottla.operations.reassignment.throttles import set_throttles, throttles
 
 FOLDER_RETRY_MS = 100
 
@@ -74,6 +75,36 @@ def check_known(brokers: Collection[int], known: Collection[int]) -> None:
     for broker in sorted(brokers):
         if broker not in known:
             raise PlanError(f"Unknown broker id {broker}")
+
+
+class Start(NamedTuple):
+    """What there was before a plan was begun: moves under way, and who held its partitions."""
+
+    under_way: dict[TopicPartition, Reassignment]
+    now: dict[TopicPartition, list[int]]
+
+
+def prepare(client: Client, plan: Plan, *, is_additional: bool = False) -> Start:
+    """Refuse a plan that cannot be carried out now: PlanError, ClientError. Nothing is changed yet."""
+    check_plan(plan)
+    admin = Admin(client)
+    under_way = list_reassignments(client)
+    if under_way and not is_additional:
+        raise PlanError(
+            f"{len(under_way)} moves are under way (ottla reassign list): wait for them, or give --additional"
+        )
+    now = current_rows(admin, plan)
+    check_brokers(admin, plan.brokers - {broker for row in now.values() for broker in row})
+    return Start(under_way, now)
+
+
+def begin(
+    client: Client, plan: Plan, start: Start, throttle: int | None, *, may_change_factor: bool = True
+) -> dict[TopicPartition, RefusedError]:
+    """Slow copies down first, then have the replicas moved; the answer is what was refused of it."""
+    if throttle is not None:
+        set_throttles(client, throttles(start.under_way, plan.replicas, start.now), throttle)
+    return alter_reassignments(client, plan.replicas, may_change_factor=may_change_factor)
 
 
 def folder_states(client: Client, replicas: Collection[PlacedReplica]) -> dict[PlacedReplica, FolderState]:

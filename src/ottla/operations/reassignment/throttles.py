@@ -70,6 +70,12 @@ def set_folder_throttle(client: Client, brokers: Collection[int], rate: int) -> 
         alter_configs(client, Resource.BROKER, str(broker), {FOLDER_RATE: str(rate)}, ())
 
 
+def clear_throttles(client: Client, topics: Collection[str]) -> None:
+    """As fast as it goes, on all brokers that are alive."""
+    clear_broker_throttles(client, Admin(client).live_brokers())
+    clear_topic_throttles(client, sorted(topics))
+
+
 def throttled_brokers(admin: Admin, plan: Plan) -> list[int]:
     """On whom a throttle may have been left."""
     return sorted({*admin.live_brokers(), *plan.brokers})

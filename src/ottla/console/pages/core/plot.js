@@ -5,10 +5,12 @@ import { html, useEffect, useRef } from "./html.js";
 import { language } from "./texts.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SHORT_SECONDS = 600; // below it the seconds are told, too
 const two = (number) => String(number).padStart(2, "0");
 const hours = (_, seconds) => seconds.map((each) => {
   const at = new Date(each * 1000);
-  return `${two(at.getHours())}:${two(at.getMinutes())}`;
+  const isShort = seconds.at(-1) - seconds[0] < SHORT_SECONDS;
+  return `${two(at.getHours())}:${two(at.getMinutes())}${isShort ? `:${two(at.getSeconds())}` : ""}`;
 });
 
 // columns: [at_ms, ...values]; series: [{ title, colour: "--line-1" }]
@@ -25,7 +27,7 @@ export function Plot({ columns, series, height = 160, label }) {
       cursor: { y: false },
       scales: { x: { time: true }, y: { range: (_, least, most) => [0, Math.max(1, most ?? 1) * 1.1] } },
       axes: [
-        { ...axis, values: hours, space: 70 },
+        { ...axis, values: hours, space: 70, size: 30 },
         { ...axis, size: 56, values: (_, numbers) => numbers.map(compact) },
       ],
       series: [

@@ -1,11 +1,11 @@
 // The cluster at a glance: what needs attention, what flows, who holds it.
-import { path } from "../core/api.js";
+import { path, post } from "../core/api.js";
 import { bytes, compact, count, rate } from "../core/format.js";
-import { html, useMemo } from "../core/html.js";
+import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link, useQuery } from "../core/router.js";
 import { t } from "../core/texts.js";
-import { Badge, Empty, Figure, Note, Page, Problem } from "../core/widgets.js";
+import { Badge, Button, Empty, Figure, Note, Page, Problem } from "../core/widgets.js";
 import { Plot } from "../core/plot.js";
 import { brokerState } from "./brokers.js";
 import { stateBadge } from "./group-state.js";
@@ -26,6 +26,36 @@ function Attention({ data, cluster }) {
   return items.map(([kind, words, link]) => html`<${Note} key=${words} kind=${kind}>${words} <${Link} to=${link}>${t("Show")}</${Link}></${Note}>`);
 }
 
+const KINDS = { problem: "bad", warning: "warn", note: "info" };
+
+// What `ottla doctor` says, for whoever wants to know.
+function Examination({ cluster }) {
+  const [found, setFound] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  const examine = async () => {
+    setBusy(true);
+    try {
+      setFound(await post(path`/api/clusters/${cluster}/examinations`));
+    } catch (error) {
+      setFound({ error });
+    }
+    setBusy(false);
+  };
+  return html`<section class="card" aria-busy=${isBusy}>
+    <h2>${t("Examination")} <${Button} kind="small" onClick=${examine} disabled=${isBusy}>${isBusy ? t("Examining") : t("Examine the cluster")}</${Button}></h2>
+    <${Problem} error=${found?.error} />
+    ${found && !found.error && !found.findings.length ? html`<${Note} kind="good">${t("Nothing is wrong as far as can be seen from outside.")}</${Note}>` : null}
+    ${!found ? html`<p class="muted">${t("Looks for known faults and tells their causes and cures, as ottla doctor does.")}</p>` : null}
+    ${found?.findings?.length
+      ? html`<ul class="list findings">${found.findings.map((each, place) => html`<li key=${place}>
+          <span><${Badge} kind=${KINDS[each.severity] ?? "info"}>${each.severity === "problem" ? t("problem") : each.severity === "warning" ? t("warning") : t("note")}</${Badge}></span>
+          <div><b>${each.what}</b><br /><span>${t("Cause:")} ${each.cause}</span><br /><span>${t("Cure:")} ${each.cure}</span></div></li>`)}</ul>`
+      : null}
+  </section>`;
+}
+
+const Waiting = () => html`<div class="plot-wait" style=${{ height: "160px" }}>${t("Collecting: the first points come in half a minute")}</div>`;
+
 function Traffic({ cluster }) {
   const [hours, setHours] = useQuery("hours", "1");
   const { data } = useLive(`${path`/api/clusters/${cluster}/history`}?hours=${encodeURIComponent(hours)}`, ["commits"], cluster);
@@ -37,11 +67,11 @@ function Traffic({ cluster }) {
         <label><span class="hidden-text">${t("Period")}</span><select value=${hours} onChange=${(event) => setHours(event.target.value)}>
           ${HOURS.map((each) => html`<option key=${each} value=${each} selected=${each === hours}>${t("{0} h", each)}</option>`)}
         </select></label></h2>
-      ${traffic ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : null}
+      ${traffic?.[0].length > 1 ? html`<${Plot} label=${t("Records a second")} columns=${traffic} series=${[{ title: t("written"), colour: "--plot-1" }, { title: t("consumed"), colour: "--plot-2" }]} />` : html`<${Waiting} />`}
     </div>
     <div class="card">
       <h2>${t("Backlog of all groups")}</h2>
-      ${backlog ? html`<${Plot} label=${t("Backlog of all groups")} columns=${backlog} series=${[{ title: t("records"), colour: "--plot-3" }]} />` : null}
+      ${backlog?.[0].length > 1 ? html`<${Plot} label=${t("Backlog of all groups")} columns=${backlog} series=${[{ title: t("records"), colour: "--plot-3" }]} />` : html`<${Waiting} />`}
     </div>
   </section>`;
 }
@@ -76,7 +106,8 @@ export default function Overview({ cluster }) {
             <${Figure} label=${t("On disk")} value=${bytes(data.size_bytes)} />
           </div>
           <${Traffic} cluster=${cluster} />
-          <section class="cards">
+          <${Examination} cluster=${cluster} />
+          <section class="cards four">
             <div class="card">
               <h2>${t("Brokers")} <${Link} to=${path`/c/${cluster}/brokers`}>${t("All")}</${Link}></h2>
               <ul class="list">${data.brokers.slice(0, 8).map((broker) => html`<li key=${broker.broker}>

@@ -47,6 +47,26 @@ function Groups({ answer, cluster }) {
     order="-lag" onOpen=${(row) => go(path`/c/${cluster}/groups/${row.group}`)} />`;
 }
 
+// The numbers under the names that CMAK has for them.
+function Brokers({ cluster, topic }) {
+  const { data, error } = useLive(path`/api/clusters/${cluster}/topics/${topic}/brokers`, PARTS, cluster);
+  const yes = (is) => (is ? html`<${Badge} kind="warn">${t("yes")}</${Badge}>` : t("no"));
+  const columns = useMemo(() => [
+    { key: "broker", title: t("Broker"), isNumber: true, width: "90px", sort: (row) => row.broker, cell: (row) => html`<${Link} to=${path`/c/${cluster}/brokers/${row.broker}`}>${row.broker}</${Link}>` },
+    { key: "count", title: t("# of Partitions"), isNumber: true, sort: (row) => row.partitions.length, cell: (row) => count(row.partitions.length) },
+    { key: "leaders", title: t("# as Leader"), isNumber: true, sort: (row) => row.leaders, cell: (row) => count(row.leaders) },
+    { key: "partitions", title: t("Partitions"), cell: (row) => html`<span title=${row.partitions.join(", ")}>${row.partitions.join(", ")}</span>` },
+    { key: "skewed", title: t("Skewed?"), sort: (row) => Number(row.is_skewed), cell: (row) => yes(row.is_skewed) },
+    { key: "leader-skewed", title: t("Leader Skewed?"), sort: (row) => Number(row.is_leader_skewed), cell: (row) => yes(row.is_leader_skewed) },
+  ], [cluster]);
+  const kinds = { ok: "", yellow: "warn", red: "bad" };
+  return html`<${Problem} error=${error} />
+    ${data
+      ? html`<div class="figures">${data.figures.map((figure) => html`<${Figure} key=${figure.name} label=${figure.name} value=${count(figure.value)} kind=${kinds[figure.level]} />`)}</div>
+          <${Table} id="topic-brokers" label=${t("Brokers")} columns=${columns} rows=${data.brokers} rowKey=${(row) => String(row.broker)} order="broker" />`
+      : null}`;
+}
+
 function TopicSettings({ cluster, topic, may }) {
   return html`<${Settings} address=${path`/api/clusters/${cluster}/topics/${topic}/settings`} cluster=${cluster} isEditable=${may("operator")} />`;
 }
@@ -57,6 +77,7 @@ export const VIEWS = [
   { key: "messages", title: "Messages", View: Messages },
   { key: "settings", title: "Settings", View: TopicSettings },
   { key: "groups", title: "Groups", View: Groups },
+  { key: "brokers", title: "Brokers", View: Brokers },
 ];
 
 function More({ cluster, topic, onClose }) {
