@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request
-from ottla.console.api.messages import SHOWN_BYTES, masks_of, partitions_of, unread_row
+from ottla.console.api.messages import SHOWN_BYTES, masks_of, partitions_of, topic_of, unread_row
 from ottla.operations.messages.decoding import Decoder
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
 from ottla.operations.messages.files import csv_head, csv_line, json_line
@@ -44,7 +44,7 @@ async def search(call: Call) -> StreamingResponse:
 
 
 async def download(call: Call) -> StreamingResponse:
-    topic, form = call.topic().name, call.query("format", "json")
+    topic, form = topic_of(call), call.query("format", "json")
     if form not in ("json", "csv"):
         raise bad_request("format is json or csv")
     running = await _search(call, call.number("limit", FILE_HITS, FILE_HITS_MAX), call.query("order") == "newest")
@@ -57,7 +57,7 @@ async def download(call: Call) -> StreamingResponse:
 
 
 async def _search(call: Call, hits: int, is_newest_first: bool) -> Search:
-    topic = call.topic().name
+    topic = topic_of(call)
     call.console.message_workers.check_free()
     try:
         expression = parse(call.query("q"))

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from ottla.base.names import topic_name_problem
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request, not_found
 from ottla.console.clusters.cluster import Address
@@ -121,7 +122,7 @@ class MaskRules(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_messages(call: Call) -> Response:
-    topic = call.topic().name
+    topic = topic_of(call)
     cursor = _positions(call.query("cursor"))
     request = PageRequest(
         topic,
@@ -151,7 +152,7 @@ async def list_messages(call: Call) -> Response:
 
 
 async def show_message(call: Call) -> Response:
-    topic = call.topic().name
+    topic = topic_of(call)
     partition, offset = _place(call.parameters["partition"], "partition"), _place(call.parameters["offset"], "offset")
     address, masks = call.cluster.address, await masks_of(call, topic)
     decoder = Decoder(topic, call.console.message_workers.schemas(address))
@@ -167,7 +168,7 @@ async def show_message(call: Call) -> Response:
 
 
 async def produce_message(call: Call) -> WrittenMessage:
-    topic, body = call.topic().name, call.body
+    topic, body = topic_of(call), call.body
     message = await _copied(call, body) if body.copy_of is not None else _typed(body)
     address = call.cluster.address
 
@@ -204,6 +205,15 @@ async def masks_of(call: Call, topic: str, cluster: str | None = None) -> Masks:
     """What is hidden in a topic."""
     rules = await call.console.store.run(Tables.masks, cluster or call.parameters["cluster"])
     return Masks([_rule(rule) for rule in rules], topic)
+
+
+def topic_of(call: Call) -> str:
+    """The name in the path: the cluster is asked anyway, and may know a topic that is newer than the snapshot."""
+    name = call.parameters["topic"]
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise bad_request(problem)
+    return name
 
 
 def partitions_of(call: Call) -> frozenset[int]:

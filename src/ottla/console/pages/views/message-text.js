@@ -43,7 +43,7 @@ export function AsHex({ bytes }) {
     const signs = row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : ".")).join("");
     lines.push(`${start.toString(16).padStart(8, "0")}  ${pairs}  ${signs}`);
   }
-  return html`<pre class="content" tabindex="0">${lines.join("\n")}</pre>
+  return html`<pre class="content hex" tabindex="0">${lines.join("\n")}</pre>
     <${More} left=${Math.ceil(bytes.length / 16) - shown} onMore=${() => setShown(shown * 8)} />`;
 }
 
