@@ -39,6 +39,7 @@ COMMANDS = {
     "top": Command("ottla.cli.commands.top", "watch what a broker is doing, live"),
     "produce": Command("ottla.cli.commands.produce", "write records to a topic"),
     "consume": Command("ottla.cli.commands.consume", "read records of a topic"),
+    "search": Command("ottla.cli.commands.search", "find records of a topic by text, expression, key, header or field"),
     "perf": Command("ottla.cli.commands.perf", "measure how fast records are written and read"),
     "demo": Command("ottla.cli.commands.demo", "a broker, made-up data and a pipeline to watch"),
     "pipeline": Command("ottla.cli.commands.pipeline", "data pipelines on Spark: run, check, watch, stop"),

@@ -26,6 +26,10 @@ class ByteMeter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the bar away, so that other lines can be printed; it comes back with the next add()."""
         if self._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

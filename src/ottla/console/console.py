@@ -11,6 +11,7 @@ from ottla.console.api.errors import ApiError, not_found
 from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import Store, Tables
 
@@ -31,6 +32,7 @@ class Console:
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
         self.examinations = Examinations()
         self.news = asyncio.Event()
+        self.message_workers = MessageWorkers()
         self.is_stopping = False
 
     def __repr__(self) -> str:
@@ -60,6 +62,7 @@ class Console:
         cluster = self.clusters.pop(name, None)
         if cluster is not None:
             cluster.stop()
+            self.message_workers.forget(cluster.address)
         self.broken.pop(name, None)
         self.tell()
 
@@ -82,6 +85,7 @@ class Console:
     def stop(self) -> None:
         for cluster in self.clusters.values():
             cluster.stop()
+        self.message_workers.stop()
         self.store.close()
 
     def ages(self) -> dict[str, dict[str, tuple[int, int, str | None]]]:

@@ -50,6 +50,7 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
+    allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -77,6 +78,7 @@ async def _serve(
     is_secure = options.certificate is not None
     signing_in = SigningIn(store, clock, is_needed=needs_sign_in, is_secure=is_secure)
     console = Console(store, signing_in, clock, ROUTES)
+    console.message_workers.allows_private = options.allows_private
     console.start(options.cluster)
     assets = Assets()
     if not assets.is_complete:

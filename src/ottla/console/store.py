@@ -29,6 +29,7 @@ create table if not exists audit (
     id integer primary key, at_ms integer not null, person text not null, address text not null, cluster text not null,
     action text not null, target text not null, before text, after text, outcome text not null
 );
+create table if not exists masks (cluster text not null, rule text not null);
 """
 T = TypeVar("T")
 
@@ -133,6 +134,16 @@ class Tables:
 
     def drop_token(self, digest: str) -> None:
         self._change("delete from tokens where digest = ?", (digest,))
+
+    def masks(self, cluster: str) -> list[str]:
+        """The rules by which fields of messages are hidden, in the order in which they were written."""
+        rows = self.connection.execute("select rule from masks where cluster = ? order by rowid", (cluster,))
+        return [rule for (rule,) in rows]
+
+    def put_masks(self, cluster: str, rules: list[str]) -> None:
+        with self.connection:
+            self.connection.execute("delete from masks where cluster = ?", (cluster,))
+            self.connection.executemany("insert into masks values (?, ?)", [(cluster, rule) for rule in rules])
 
     def audit(self, limit: int, before_id: int | None = None) -> list[tuple[int, Entry]]:
         rows = self.connection.execute(

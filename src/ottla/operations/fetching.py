@@ -43,7 +43,11 @@ MARGIN = 1.1  # records differ in size
 
 
 class FetchError(Exception):
-    """A range that cannot be read; str() is a sentence with the cause."""
+    """A range that cannot be read; str() is a sentence with the cause, `error` what a broker has said, if one has."""
+
+    def __init__(self, message: str, error: Error | None = None) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class FetchOptions(Protocol):
@@ -200,7 +204,7 @@ class RangeFetcher:
                 self._lose(f"{self.wanted}: the topic or partition does not exist any more", self.wanted.end)
                 return
         elif not (problem.is_retriable or problem.error is Error.BROKER_NOT_AVAILABLE):
-            raise FetchError(f"{self.wanted}: {problem}")
+            raise FetchError(f"{self.wanted}: {problem}", problem.error)
         if now - self.quiet_since > self.options.poll_timeout_ms / 1000:
             raise FetchError(f"{self.wanted}: {problem} (tried for {now - self.quiet_since:.0f} s)")
         self.client.sleep(self.backoff_s)

@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         allowed_hosts=tuple(options.allowed_host),
         certificate=options.ssl_certificate,
         key=options.ssl_key,
+        allows_private=options.allow_private_addresses,
     )
     try:
         serve(wanted, _say, warn)
@@ -72,6 +73,11 @@ def _parser() -> Parser:
     parser.add_argument("--sign-in", action="store_true", help="have people sign in on this machine, too")
     parser.add_argument(
         "--allowed-host", action="append", default=[], metavar="NAME", help="a name that leads here; can be repeated"
+    )
+    parser.add_argument(
+        "--allow-private-addresses",
+        action="store_true",
+        help="schema registries of clusters that are added in a page may have private addresses",
     )
     parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
     parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")

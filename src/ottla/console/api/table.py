@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ottla.console.api import brokers, clusters, events, examining, group_offsets, groups, openapi, people, topics
+from ottla.console.api import (
+    brokers,
+    clusters,
+    events,
+    examining,
+    group_offsets,
+    groups,
+    message_search,
+    messages,
+    openapi,
+    people,
+    topics,
+)
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 
@@ -138,6 +150,51 @@ ROUTES = [
         None,
         topics.MorePartitions,
     ),
+    Route(
+        GET,
+        f"{CLUSTER}/topics/{{topic}}/messages",
+        messages.list_messages,
+        VIEWER,
+        "a page of messages: `from` newest, oldest, end, offset or time; `partition`, `limit`, `cursor`, `aborted`",
+        messages.MessagePage,
+        reads_messages=True,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/topics/{{topic}}/messages",
+        messages.produce_message,
+        OPERATOR,
+        "write a message",
+        messages.WrittenMessage,
+        messages.NewMessageBody,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/topics/{{topic}}/messages/{{partition}}/{{offset}}",
+        messages.show_message,
+        VIEWER,
+        "one message, all of it",
+        messages.MessageRow,
+        reads_messages=True,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/topics/{{topic}}/search",
+        message_search.search,
+        VIEWER,
+        "search for `q`, as lines of JSON: hit, progress, end; hanging up stops it",
+        reads_messages=True,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/topics/{{topic}}/message-file",
+        message_search.download,
+        VIEWER,
+        "what a search finds as a file, `format` json or csv",
+        reads_messages=True,
+    ),
+    Route(GET, f"{CLUSTER}/masks", messages.list_masks, ADMIN, "which fields are hidden", messages.MaskRules),
+    Route(PUT, f"{CLUSTER}/masks", messages.put_masks, ADMIN, "hide fields", messages.MaskRules, messages.MaskRules),
     Route(GET, f"{CLUSTER}/groups", groups.list_groups, VIEWER, "all groups", groups.GroupList),
     Route(
         POST,

@@ -25,6 +25,7 @@ SECRETS = (
     "jaas",
     "keystore.key",
     "token",
+    "user.info",
 )  # what a property's name holds if its value is nobody's business
 MASKED = "********"
 KEEP_MS = 5_000  # answers to questions that are only asked when somebody looks: so long they serve others

@@ -8,6 +8,7 @@ import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Dialog, Empty, Field, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
+import { Messages } from "./messages.js";
 import { NewTopic } from "./new-topic.js";
 import { Settings } from "./settings.js";
 import { forAll, health } from "./topics.js";
@@ -73,6 +74,7 @@ function TopicSettings({ cluster, topic, may }) {
 // A view of a topic: its word in the address, its title, its component. Others add theirs here.
 export const VIEWS = [
   { key: "partitions", title: "Partitions", View: Partitions },
+  { key: "messages", title: "Messages", View: Messages },
   { key: "settings", title: "Settings", View: TopicSettings },
   { key: "groups", title: "Groups", View: Groups },
   { key: "brokers", title: "Brokers", View: Brokers },

@@ -8,10 +8,6 @@ Messages that contain themselves have no counterpart in a table.
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +16,10 @@ from typing import Any, Literal
 
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.operations import protoc
 from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
 from ottla.pipelines.steps.parsing.schemas import FILE_BYTES_MAX, SchemaError
 
-COMPILE_TIMEOUT_S = 60
 WRAPPERS = {
     f"google.protobuf.{name}Value"
     for name in ("String", "Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "Bytes")
@@ -85,23 +81,11 @@ def read_descriptors(path: Path) -> bytes:
 
 
 def compile_proto(path: Path) -> bytes:
-    """With the compiler of grpcio-tools; imports are looked for beside the file. Raises SchemaError."""
-    tools = importlib.util.find_spec("grpc_tools")
-    if tools is None or tools.origin is None:
-        raise SchemaError(
-            "compiling .proto files needs grpcio-tools: pip install grpcio-tools, or give a descriptor set"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "out")
-        command = [
-            sys.executable, "-m", "grpc_tools.protoc", f"-I{path.parent.resolve()}",
-            f"-I{Path(tools.origin).parent / '_proto'}", "--include_imports", f"--descriptor_set_out={out}", path.name,
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)  # noqa: S603
-        if done.returncode or not out.exists():
-            said = done.stderr.strip().splitlines()
-            raise SchemaError(f"{path.name} does not compile: {said[0] if said else 'protoc says nothing'}")
-        return out.read_bytes()
+    """Raises SchemaError."""
+    try:
+        return protoc.compile_proto(path)
+    except protoc.ProtocError as problem:
+        raise SchemaError(str(problem)) from None
 
 
 def find_message(descriptors: bytes, name: str) -> Any:

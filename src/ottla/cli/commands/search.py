@@ -1,0 +1,240 @@
+"""`ottla search`: find records of a topic by text, RE2 expression, key, header or field; says what it could not read.
+
+Rules:
+1. Hits go to stdout as they come; the bar, the figures and what was not read go to stderr.
+2. Exit code 0: everything that was asked for was read. 1: something was not, and stderr says what. 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ottla.cli.arguments import Parser, add_connection, not_negative, positive
+from ottla.cli.client_settings import client_of, command_properties
+from ottla.cli.meter import ByteMeter
+from ottla.cli.records.formatters import COLOURS, DefaultFormatter
+from ottla.cli.records.formatters import Message as Shown
+from ottla.cli.records.partition_choice import parse_moment
+from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape_bytes, is_terminal, warn
+from ottla.operations.messages.decoding import Decoder, SchemaError
+from ottla.operations.messages.expressions.parser import ExpressionError, parse
+from ottla.operations.messages.expressions.syntax import Expression, Text
+from ottla.operations.messages.files import csv_head, csv_line, json_line, readable
+from ottla.operations.messages.masking import MaskError, Masks, parse_rule
+from ottla.operations.messages.message import Message
+from ottla.operations.messages.registry import Registry, RegistryAddress
+from ottla.operations.messages.searching import Progress, Search, SearchLimits, Summary
+from ottla.operations.messages.windows import Bound, Window
+
+EXAMPLES = """
+ottla search orders refund                          text in keys, values or headers
+ottla search orders '/timeout|refused/i'            an RE2 expression
+ottla search orders 'value.user.id = 42 and not value.state = "done"'
+ottla search orders 'key = "c-17" or header.trace ~ /^ab/' --from 2h
+ottla search orders --from 2026-11-15T08:00 --to 2026-11-15T09:00 --json > hour.jsonl
+"""
+AGO = re.compile(r"([0-9]+)(s|m|h|d)")
+UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+COLUMNS = ("timestamp", "partition", "offset", "key")
+UNREAD_LINES_MAX = 20
+REGISTRY_URL, REGISTRY_LOGIN = "schema.registry.url", "basic.auth.user.info"  # as Confluent's clients name them
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    expression = _expression(options)
+    window = _window(options, int(time.time() * 1000))
+    search = Search(
+        lambda: client_of(options),
+        window,
+        expression,
+        limits=SearchLimits(hits=options.max_messages, seconds=options.max_seconds),
+        decoder=Decoder(options.topic, _registry(options)),
+        masks=_masks(options),
+        is_newest_first=options.newest_first,
+        with_aborted=options.with_aborted,
+    )
+    return _print_hits(search, _writer(options), options)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="ottla search",
+        usage="ottla search TOPIC [EXPRESSION] [options]",
+        description="Find records of a topic. Everything that is there now is read, whole batches at a time.",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("expression", nargs="?", default="", metavar="EXPRESSION", help="default: every record")
+    add_connection(parser)
+    parser.add_argument("--text", metavar="TEXT", help="search for exactly this text instead of an expression")
+    parser.add_argument(
+        "--from", dest="from_", metavar="TIME", help="from a date, milliseconds since 1970 or 2h ago on"
+    )
+    parser.add_argument("--to", metavar="TIME", help="up to the first record that is not before this time")
+    parser.add_argument("--from-offset", type=not_negative, metavar="N", help="from this offset on")
+    parser.add_argument("--to-offset", type=not_negative, metavar="N", help="up to and without this offset")
+    parser.add_argument(
+        "--partition", type=not_negative, action="append", metavar="N", help="only this one; repeatable"
+    )
+    parser.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after so many hits")
+    parser.add_argument("--max-seconds", type=positive, metavar="N", help="stop after so long")
+    parser.add_argument("--newest-first", action="store_true", help="begin at the end of every partition")
+    parser.add_argument("--with-aborted", action="store_true", help="also records of aborted transactions")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line (short for --format json)")
+    parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="how hits are written")
+    parser.add_argument("--count", action="store_true", help="print only how many there are")
+    parser.add_argument("--mask", action="append", default=[], metavar="TOPIC:FIELD", help="hide a field; repeatable")
+    parser.add_argument("--registry", metavar="URL", help=f"decode by a schema registry (default: {REGISTRY_URL})")
+    return parser
+
+
+def _expression(options: argparse.Namespace) -> Expression:
+    if options.text is not None:
+        if options.expression or not options.text:
+            raise UsageError("--text takes the place of the expression, and is not empty")
+        return Text(options.text)
+    try:
+        return parse(options.expression)
+    except ExpressionError as problem:
+        raise UsageError(f"{options.expression!r}: {problem}") from None
+
+
+def _window(options: argparse.Namespace, now_ms: int) -> Window:
+    if options.from_ is not None and options.from_offset is not None:
+        raise UsageError("--from and --from-offset exclude each other")
+    if options.to is not None and options.to_offset is not None:
+        raise UsageError("--to and --to-offset exclude each other")
+    return Window(
+        options.topic,
+        frozenset(options.partition or ()),
+        _bound(options.from_, options.from_offset, now_ms),
+        _bound(options.to, options.to_offset, now_ms),
+    )
+
+
+def _bound(text: str | None, offset: int | None, now_ms: int) -> Bound:
+    if text is None or text in ("earliest", "latest"):
+        return Bound(offset=offset)
+    ago = AGO.fullmatch(text)
+    if ago is not None:
+        return Bound(time_ms=max(0, now_ms - int(ago[1]) * UNITS_MS[ago[2]]))
+    moment = parse_moment(text)
+    if moment < 0:
+        raise UsageError(f"{text!r} is no time: write 2026-11-15T08:00:00, milliseconds since 1970, or 2h")
+    return Bound(time_ms=moment)
+
+
+def _registry(options: argparse.Namespace) -> Registry | None:
+    properties = command_properties(getattr(options, "command_config", None))
+    url = options.registry or properties.get(REGISTRY_URL)
+    if not url:
+        return None
+    user, has_login, password = properties.get(REGISTRY_LOGIN, "").partition(":")
+    try:  # who may start programs here may reach every address anyway
+        return Registry(RegistryAddress(url, user or None, password if has_login else None, is_inside_allowed=True))
+    except SchemaError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _masks(options: argparse.Namespace) -> Masks:
+    try:
+        return Masks([parse_rule(text) for text in options.mask], options.topic)
+    except MaskError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _writer(options: argparse.Namespace) -> Callable[[Message], bytes]:
+    form = "json" if options.json else options.format
+    if form == "json":
+        return lambda message: f"{json_line(options.topic, message)}\n".encode()
+    if form == "csv":
+        return lambda message: csv_line(message).encode("utf-8", "replace")
+    is_for_people = is_terminal(sys.stdout)
+    colours = COLOURS if is_for_people and "NO_COLOR" not in os.environ else None
+    formatter = DefaultFormatter(
+        {f"print.{name}": "true" for name in COLUMNS}, escape_bytes if is_for_people else bytes, colours
+    )
+
+    def write(message: Message) -> bytes:
+        record = message.record
+        kind = "" if record.timestamp_ms < 0 else "LogAppendTime" if record.is_log_append_time else "CreateTime"
+        key, value = readable(message)
+        headers = list(record.headers)
+        return formatter.format(
+            Shown(options.topic, record.partition, record.offset, kind, record.timestamp_ms, key, value, headers)
+        )
+
+    return write
+
+
+def _print_hits(search: Search, write: Callable[[Message], bytes], options: argparse.Namespace) -> int:
+    previous = signal.signal(signal.SIGINT, lambda *_: _stop_once(search))
+    out = sys.stdout.buffer
+    if options.format == "csv" and not options.json and not options.count:
+        out.write(csv_head().encode())
+    started = time.monotonic()
+    try:
+        with _SearchMeter("searching", 0) as meter:
+            for event in search.events():
+                if isinstance(event, Message):
+                    if not options.count:
+                        meter.clear()
+                        out.write(write(event))
+                        if is_terminal(sys.stdout):
+                            out.flush()
+                elif isinstance(event, Progress):
+                    meter.show(event)
+                else:
+                    summary = event
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if options.count:
+        out.write(f"{summary.progress.hits}\n".encode())
+    out.flush()
+    return _tell(summary, time.monotonic() - started)
+
+
+def _stop_once(search: Search) -> None:
+    """The first Ctrl-C ends the search with its summary, the second one at once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    search.stop()
+
+
+def _tell(summary: Summary, seconds: float) -> int:
+    found = summary.progress
+    if is_terminal(sys.stderr):
+        speed = found.records / max(seconds, 0.001)
+        warn(f"{found.hits:,} of {found.records:,} records in {seconds:.1f} s, {speed:,.0f} records/s.")
+    if summary.limit is not None and is_terminal(sys.stderr):
+        warn(f"Not everything was read: {summary.limit}.")
+    shown = [item for item in summary.unread if item.is_trouble or summary.is_stopped]
+    for item in shown[:UNREAD_LINES_MAX]:
+        warn(f"not read: {item}")
+    if len(shown) > UNREAD_LINES_MAX:
+        warn(f"not read: {len(shown) - UNREAD_LINES_MAX} more ranges of offsets")
+    if summary.is_stopped:
+        return EXIT_INTERRUPTED
+    return EXIT_FAILED if summary.has_trouble else 0
+
+
+class _SearchMeter(ByteMeter):
+    """`searching [########............]  40 %  312,000 records/s, 3 hits`"""
+
+    progress = Progress(0, 0, 0, 0, 0)
+
+    def show(self, progress: Progress) -> None:
+        self.progress = progress
+        self.total_bytes = max(progress.total, 1)
+        self.add(progress.done - self.done_bytes)
+
+    def line(self, now: float) -> str:
+        bar = super().line(now).rpartition("%")[0]
+        speed = self.progress.records / max(now - self._started, 0.001)
+        return f"{bar}%  {speed:,.0f} records/s, {self.progress.hits:,} hits"

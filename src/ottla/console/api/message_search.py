@@ -1,0 +1,164 @@
+"""A search in a topic as a stream: lines of JSON for pages, a file to download; whoever hangs up stops it.
+
+    {"hit": {…}}  {"progress": {…}}  {"end": {…}}  {"error": "sentence"}
+A file that could not be made whole ends with a broken connection, so that nobody takes it for whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from ottla.client.errors import ClientError
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request
+from ottla.console.api.messages import SHOWN_BYTES, masks_of, partitions_of, topic_of, unread_row
+from ottla.operations.messages.decoding import Decoder
+from ottla.operations.messages.expressions.parser import ExpressionError, parse
+from ottla.operations.messages.files import csv_head, csv_line, json_line
+from ottla.operations.messages.message import Message
+from ottla.operations.messages.searching import Progress, Search, SearchLimits, Summary
+from ottla.operations.messages.walking import OFFSET_MAX
+from ottla.operations.messages.windows import Bound, Window
+
+HITS, HITS_MAX = 500, 10_000  # of a search in a page
+FILE_HITS, FILE_HITS_MAX = 100_000, 10_000_000
+SECONDS_MAX = 3600
+BATCH_SECONDS = 0.1  # how long a search goes on before a page hears of it
+BATCH_EVENTS_MAX = 200
+FETCH_BYTES = 1 << 20  # small enough that the other threads of this process hardly notice
+UNREAD_MAX = 100  # told one by one
+
+Event = Message | Progress | Summary
+Encode = Callable[[list[Event]], bytes]
+
+
+async def search(call: Call) -> StreamingResponse:
+    running = await _search(call, call.number("limit", HITS, HITS_MAX), call.query("order", "newest") == "newest")
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_lines(call, running, _encode), media_type="application/x-ndjson", headers=headers)
+
+
+async def download(call: Call) -> StreamingResponse:
+    topic, form = topic_of(call), call.query("format", "json")
+    if form not in ("json", "csv"):
+        raise bad_request("format is json or csv")
+    running = await _search(call, call.number("limit", FILE_HITS, FILE_HITS_MAX), call.query("order") == "newest")
+    name = f"{topic}.{'csv' if form == 'csv' else 'jsonl'}"  # names of topics need no quoting
+    kind = "text/csv; charset=utf-8" if form == "csv" else "application/x-ndjson"
+    headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{name}"'}
+    first = csv_head().encode() if form == "csv" else b""
+    write = csv_line if form == "csv" else lambda message: f"{json_line(topic, message)}\n"
+    return StreamingResponse(_file(call, running, first, write), media_type=kind, headers=headers)
+
+
+async def _search(call: Call, hits: int, is_newest_first: bool) -> Search:
+    topic = topic_of(call)
+    call.console.message_workers.check_free()
+    try:
+        expression = parse(call.query("q"))
+    except ExpressionError as problem:
+        raise bad_request(str(problem)) from None
+    address = call.cluster.address
+    return Search(
+        lambda: address.client(10_000),
+        Window(topic, partitions_of(call), _bound(call, "from"), _bound(call, "to")),
+        expression,
+        limits=SearchLimits(hits=max(1, hits), seconds=call.number("seconds", SECONDS_MAX, SECONDS_MAX)),
+        decoder=Decoder(topic, call.console.message_workers.schemas(address)),
+        masks=await masks_of(call, topic),
+        is_newest_first=is_newest_first,
+        with_aborted=call.query("aborted") == "1",
+        fetch_bytes=FETCH_BYTES,
+    )
+
+
+def _bound(call: Call, name: str) -> Bound:
+    """`from_time`, `from_offset`, `to_time`, `to_offset`."""
+    if call.query(f"{name}_time"):
+        return Bound(time_ms=call.number(f"{name}_time", 0, OFFSET_MAX))
+    if call.query(f"{name}_offset"):
+        return Bound(offset=call.number(f"{name}_offset", 0, OFFSET_MAX))
+    return Bound()
+
+
+async def _lines(call: Call, running: Search, encode: Encode) -> AsyncIterator[bytes]:
+    """Ends with the session, with the search, or when the reader is gone."""
+    try:
+        async for batch in _batches(call, running):
+            yield encode(batch)
+    except (ClientError, ApiError) as problem:
+        yield msgspec.json.encode({"error": str(problem)}) + b"\n"
+
+
+async def _file(call: Call, running: Search, first: bytes, write: Callable[[Message], str]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for batch in _batches(call, running):
+        yield "".join(write(event) for event in batch if isinstance(event, Message)).encode("utf-8", "replace")
+        for event in batch:
+            if isinstance(event, Summary) and (event.has_trouble or event.is_stopped):
+                raise IncompleteFileError(f"not everything could be read: {event.unread[:1]}")
+
+
+class IncompleteFileError(Exception):
+    """Ends a download in a way that browsers show as failed."""
+
+
+async def _batches(call: Call, running: Search) -> AsyncIterator[list[Event]]:
+    workers, session = call.console.message_workers, call.caller.session
+    with workers.place_for_search():
+        events = running.events()
+        try:
+            async for batch in workers.batches(events, _take):
+                if call.console.is_stopping or (session is not None and session.ended.is_set()):
+                    return
+                yield batch
+        finally:
+            running.stop()
+            workers.searchers.submit(_close, events)
+
+
+def _take(events: Iterator[Event]) -> list[Event]:
+    """Some events, in the thread of the search; of progress only the last counts."""
+    found: list[Event] = []
+    deadline = time.monotonic() + BATCH_SECONDS
+    for event in events:
+        if isinstance(event, Progress) and found and isinstance(found[-1], Progress):
+            found[-1] = event
+        else:
+            found.append(event)
+        if len(found) >= BATCH_EVENTS_MAX or time.monotonic() >= deadline:
+            break
+    return found
+
+
+def _close(events: Iterator[Event]) -> None:
+    close = getattr(events, "close", None)
+    if close is not None:
+        close()
+
+
+def _encode(batch: list[Event]) -> bytes:
+    return b"".join(msgspec.json.encode(_shown(event)) + b"\n" for event in batch)
+
+
+def _shown(event: Event) -> dict[str, Any]:
+    if isinstance(event, Message):
+        return {"hit": event.shown(SHOWN_BYTES)}
+    if isinstance(event, Progress):
+        return {"progress": event._asdict()}
+    return {
+        "end": {
+            **event.progress._asdict(),
+            "is_stopped": event.is_stopped,
+            "limit": event.limit,
+            "has_trouble": event.has_trouble,
+            "unread": [unread_row(item) for item in event.unread[:UNREAD_MAX]],
+            "unread_ranges": len(event.unread),
+        }
+    }

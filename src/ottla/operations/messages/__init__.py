@@ -1,0 +1,1 @@
+"""Messages of topics for people: read, decoded, masked, searched, written to files."""

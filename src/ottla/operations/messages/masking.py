@@ -1,0 +1,122 @@
+"""Fields that nobody shall see: hidden before a message is searched, shown or written to a file.
+
+    orders:value.card.number    one field of one topic
+    *:value.**.password         a field of that name at any depth, in every topic
+    audit-*:header.token        a header; `key` and `value` hide all of it
+
+Rules:
+1. A message is masked first and then searched, so that no search can find out what is hidden.
+2. Fail closed: where a rule hides a field and the bytes are no document with fields, all of the key or value is hidden.
+3. `*` in a path is any one name, `**` any number of them; arrays are gone through.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ottla.operations.messages.decoding import NULL, Decoded, Decoder
+from ottla.operations.messages.documents import dump
+from ottla.operations.messages.expressions.parser import ExpressionError, parse
+from ottla.operations.messages.expressions.syntax import HEADER, KEY, VALUE, Compare, Field
+from ottla.operations.messages.walking import Record
+
+HIDDEN = "***"
+ANY, ANY_DEPTH = "*", "**"
+RULES_MAX = 1000
+
+
+class MaskError(ValueError):
+    """A rule that makes no sense; str() is a sentence."""
+
+
+class MaskRule(NamedTuple):
+    """Hides `field` in topics whose name matches `topics`, a pattern with * and ?."""
+
+    topics: str
+    field: Field
+
+    def __str__(self) -> str:
+        return f"{self.topics}:{self.field}"
+
+
+def parse_rule(text: str) -> MaskRule:
+    """`topics:field`; raises MaskError."""
+    topics, colon, name = text.strip().rpartition(":")
+    try:
+        found = parse(f"{name} = x") if colon and topics else None
+    except ExpressionError:
+        found = None
+    if not isinstance(found, Compare) or found.field.part not in (KEY, VALUE, HEADER):
+        raise MaskError(f"{text!r} hides nothing: write topic:value.some.field, topic:key or topic:header.name")
+    return MaskRule(topics, found.field)
+
+
+class Masks:
+    """The rules that hold for one topic."""
+
+    def __init__(self, rules: Iterable[MaskRule], topic: str) -> None:
+        fields = [rule.field for rule in rules if fnmatch.fnmatchcase(topic, rule.topics)]
+        self._headers = {field.path[0].lower() for field in fields if field.part == HEADER}
+        self._paths = {part: [field.path for field in fields if field.part == part] for part in (KEY, VALUE)}
+        self.is_empty = not fields
+
+    def hide(self, record: Record, decoder: Decoder) -> Record:
+        """The record with JSON in the place of what is hidden; untouched parts keep their bytes."""
+        if self.is_empty:
+            return record
+        headers = [
+            (name, HIDDEN.encode() if value is not None and self._hides_header(name) else value)
+            for name, value in record.headers
+        ]
+        key, value = record.key, record.value
+        if self._paths[KEY] or self._paths[VALUE]:
+            decoded_key, decoded_value = decoder.decode(key, value)
+            key = _hidden(key, decoded_key, self._paths[KEY])
+            value = _hidden(value, decoded_value, self._paths[VALUE])
+        return record._replace(key=key, value=value, headers=headers)
+
+    def _hides_header(self, name: str) -> bool:
+        return ANY in self._headers or name.lower() in self._headers
+
+    def __repr__(self) -> str:
+        return f"<Masks {self._paths} headers={sorted(self._headers)}>"
+
+
+def _hidden(data: bytes | None, decoded: Decoded, paths: Sequence[tuple[str, ...]]) -> bytes | None:
+    if data is None or decoded.format == NULL or not paths:
+        return data
+    whole = f'"{HIDDEN}"'.encode()
+    if () in paths or not isinstance(decoded.document, (dict, list)):
+        return whole
+    try:
+        document = decoded.document
+        for path in paths:
+            document = _without(document, path)
+        return dump(document).encode("utf-8", "surrogatepass")
+    except RecursionError:
+        return whole
+
+
+def _without(document: Any, path: Sequence[str]) -> Any:
+    """A copy in which everything at this path is hidden."""
+    if not path:
+        return HIDDEN
+    if isinstance(document, list):
+        return [_without_item(index, item, path) for index, item in enumerate(document)]
+    if not isinstance(document, dict):
+        return document
+    step, rest = path[0], path[1:]
+    if step == ANY_DEPTH:
+        if not rest:
+            return HIDDEN
+        deeper = {name: _without(item, path) for name, item in document.items()}
+        return _without(deeper, rest)
+    return {name: _without(item, rest) if step in (ANY, name) else item for name, item in document.items()}
+
+
+def _without_item(index: int, item: Any, path: Sequence[str]) -> Any:
+    if path[0] in (ANY, str(index)):
+        item = _without(item, path[1:])
+    return _without(item, path) if isinstance(item, (dict, list)) else item

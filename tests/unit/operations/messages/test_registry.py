@@ -1,0 +1,128 @@
+"""A registry is asked once, only where that is allowed, and its failures are sentences."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.operations.messages.decoding import SchemaError
+from ottla.operations.messages.registry import MISSING_S, REST_S, Registry, RegistryAddress, checked_address
+
+ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "shop.Address"}]}
+ANSWERS: dict[str, Any] = {
+    "/schemas/ids/1": {"schema": '"string"'},
+    "/schemas/ids/2": {
+        "schema": json.dumps(ORDER),
+        "references": [{"name": "shop.Address", "subject": "a/b", "version": 3}],
+    },
+    "/subjects/a%2Fb/versions/3": {"schema": json.dumps(ADDRESS)},
+    "/schemas/ids/3": {"schemaType": "JSON", "schema": "{}"},
+    "/schemas/ids/4": {"schemaType": "XML", "schema": "<x/>"},
+    "/schemas/ids/5": ["no registry"],
+}
+
+
+class Server:
+    """Answers, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(self.path)
+                answer = ANSWERS.get(self.path)
+                body = b"x" * (5 << 20) if self.path.endswith("/6") else json.dumps(answer).encode()
+                self.send_response(
+                    301 if self.path.endswith("/7") else 404 if answer is None and b"x" not in body else 200
+                )
+                self.send_header("Location", "/schemas/ids/1")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    server.thread.start()
+    yield server
+    server.server.shutdown()
+    server.thread.join()
+    server.server.server_close()
+
+
+def registry(server: Server, now: list[float]) -> Registry:
+    return Registry(RegistryAddress(server.url, is_inside_allowed=True), monotonic=lambda: now[0])
+
+
+def test_schemas_are_asked_for_once(server: Server) -> None:
+    pytest.importorskip("fastavro")
+    known = registry(server, [0.0])
+    assert known.decode(1, b"\x06abc") == ("avro", "abc")
+    assert known.decode(1, b"\x02x") == ("avro", "x")
+    assert known.decode(2, b"\x08Rome") == ("avro", {"to": {"city": "Rome"}})
+    assert known.decode(3, b"[1]") == ("json schema", [1])
+    assert server.asked == ["/schemas/ids/1", "/schemas/ids/2", "/subjects/a%2Fb/versions/3", "/schemas/ids/3"]
+    with pytest.raises(SchemaError, match="the bytes do not fit schema 1"):
+        known.decode(1, b"\x06a")
+    with pytest.raises(SchemaError, match="1 bytes follow"):
+        known.decode(1, b"\x02xy")
+    with pytest.raises(SchemaError, match="unknown type 'XML'"):
+        known.decode(4, b"")
+
+
+def test_what_is_missing_is_not_asked_for_again_and_again(server: Server) -> None:
+    now = [0.0]
+    known = registry(server, now)
+    for _ in range(3):
+        with pytest.raises(SchemaError, match="does not know /schemas/ids/99"):
+            known.decode(99, b"")
+    assert server.asked == ["/schemas/ids/99"]
+    now[0] = MISSING_S
+    with pytest.raises(SchemaError):
+        known.decode(99, b"")
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(("number", "words"), [(5, "does not answer as a schema"), (6, "too much"), (7, "answers 301")])
+def test_a_registry_that_fails_is_left_alone_for_a_while(server: Server, number: int, words: str) -> None:
+    now = [0.0]
+    known = registry(server, now)
+    with pytest.raises(SchemaError, match=words):
+        known.decode(number, b"")
+    with pytest.raises(SchemaError, match=words):
+        known.decode(1, b"\x02x")
+    assert len(server.asked) == 1, "also other schemas are not asked for, and redirects are not followed"
+    now[0] = REST_S
+    assert known.decode(1, b"\x02x") == ("avro", "x")
+
+
+def test_addresses_inside_only_if_allowed(server: Server) -> None:
+    for host in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:127.0.0.1", "localhost", "0.0.0.0"):
+        with pytest.raises(SchemaError, match="an address inside"):
+            checked_address(host, 80, False)
+    assert checked_address("127.0.0.1", 80, True) == ("127.0.0.1", 80)
+    with pytest.raises(SchemaError, match="an address inside"):
+        Registry(RegistryAddress(server.url)).decode(1, b"")
+    assert server.asked == []
+
+
+def test_addresses_that_are_none() -> None:
+    for url in ("", "registry:8081", "file:///etc/passwd", "ftp://registry"):
+        with pytest.raises(SchemaError, match="write http://host:8081"):
+            Registry(RegistryAddress(url))
