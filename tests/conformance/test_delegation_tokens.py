@@ -85,6 +85,8 @@ def secured() -> Iterator[Secured]:
         "delegation.token.secret.key": SECRET,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
+        "ottla.audit.enable": "true",
+        "ottla.audit.events": "token.*",
     }
     broker = Broker(settings, topics=["t"])
     listeners = f"{broker.settings['listeners']},CLIENTS://{address}"
@@ -178,6 +180,11 @@ def test_our_tools_make_and_use_a_token(secured: Secured, tmp_path: Path) -> Non
     refused = run("ottla.cli.main", "topics", "list", *connection, written)
     assert refused.returncode == 1
     assert "invalid credentials" in refused.stderr
+    trail = run("ottla.cli.main", "audit", "--json", *connection, admin).stdout
+    events = [event for event in map(json.loads, trail.splitlines()) if event["resource"] == token_id]
+    assert [event["event"] for event in events] == ["token.create", "token.renew", "token.expire"]
+    assert [event["before"]["owner"] for event in events[1:]] == ["User:admin"] * 2
+    assert (events[1]["after"]["expires_ms"], events[2]["after"]) == (events[2]["before"]["expires_ms"], None)
 
 
 def test_a_token_of_somebody_else_has_only_his_rights(secured: Secured) -> None:
