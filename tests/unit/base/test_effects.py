@@ -236,7 +236,7 @@ FAMILIES = {
     "ottla.metrics.": "conformance/test_monitoring.py",
     "ottla.quota.": "unit/broker/test_quotas.py",
     "quota.window.": "unit/broker/test_quotas.py",
-    "controller.quota.window.": "unit/broker/test_quotas.py",
+    "controller.quota.window.": "unit/broker/test_mutation_quotas.py",
     "replication.quota.window.": "unit/broker/test_replication_quota.py",
     "ssl.": "unit/security/test_tls.py",
     "telemetry.": "conformance/test_client_metrics.py",
