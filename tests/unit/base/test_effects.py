@@ -238,6 +238,7 @@ FAMILIES = {
     "quota.window.": "unit/broker/test_quotas.py",
     "controller.quota.window.": "unit/broker/test_mutation_quotas.py",
     "replication.quota.window.": "unit/broker/test_replication_quota.py",
+    "alter.log.dirs.replication.quota.window.": "unit/broker/test_replication_quota.py",
     "ssl.": "unit/security/test_tls.py",
     "telemetry.": "conformance/test_client_metrics.py",
     "zookeeper.ssl.": "unit/security/test_zookeeper_security.py",
