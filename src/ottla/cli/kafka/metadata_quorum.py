@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 
 from ottla.cli.cluster.quorum import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
+from ottla.cli.java.errors import complaining
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
+from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers
 from ottla.cli.topics.report import id_text
 from ottla.client.addresses import Address
 from ottla.client.client import Client
