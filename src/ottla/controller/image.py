@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.controller.collisions import collisions, forget_collision, note_collision
 from ottla.security.acls import Acls, Entries, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -385,28 +386,3 @@ def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[st
 
 def without_empty(configs: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
     return {name: config for name, config in configs.items() if config}
-
-
-def collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Names that hold '.' or '_', by what they become when the two are taken for one."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        note_collision(found, name)
-    return found
-
-
-def note_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
-    if "." in name or "_" in name:
-        key = topic_name_collision_key(name)
-        others = found.get(key, ())
-        if name not in others:
-            found[key] = (*others, name)
-
-
-def forget_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
-    key = topic_name_collision_key(name)
-    left = tuple(other for other in found.get(key, ()) if other != name)
-    if left:
-        found[key] = left
-    else:
-        found.pop(key, None)
