@@ -7,7 +7,7 @@ it also remembers which topics differ from the image before, so that listeners n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS
@@ -19,6 +19,9 @@ NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Endpoint(NamedTuple):
@@ -335,19 +338,15 @@ class MetadataImage:
     def as_next_of(self, old: MetadataImage) -> MetadataImage:
         """The same as a successor of `old`, for whoever has just that one: what differs is found out here and now.
 
-        To look for it takes long where there is much. Access rules that are equal are those of `old` afterwards.
+        To look for it takes long where there is much. What is equal is the very same as in `old` afterwards.
         """
         new = self._next()
-        same = {pattern: entries for pattern, entries in old.acls.items() if self.acls.get(pattern) == entries}
-        if len(same) == len(old.acls) == len(self.acls):
-            new.acls = old.acls
-        elif same:
-            new.acls = {**self.acls, **same}
         new.lineage, new.generation = old.lineage, old.generation + 1
         new.changed_topics = self.changed_topics_since(old)
-        new.changed_acls = frozenset(pattern for pattern in self.acls.keys() | old.acls.keys() if pattern not in same)
-        new.changed_users = self.changed_users_since(old)
-        new.changed_quotas = self.changed_quotas_since(old)
+        new.acls, new.changed_acls = kept(old.acls, self.acls)
+        new.user_configs, new.changed_users = kept(old.user_configs, self.user_configs)
+        new.quota_configs, new.changed_quotas = kept(old.quota_configs, self.quota_configs)
+        new.delegation_tokens, _ = kept(old.delegation_tokens, self.delegation_tokens)
         return new
 
     def _differs(self, old: MetadataImage, name: str) -> bool:
@@ -377,6 +376,14 @@ def with_changes(
         else:
             copy[name] = config
     return copy
+
+
+def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
+    """What is new, with all that is equal taken from the old one; and the keys of what differs."""
+    same = {key: value for key, value in old.items() if new.get(key) == value}
+    if len(same) == len(old) == len(new):
+        return old, frozenset()
+    return {**new, **same}, frozenset(key for key in new.keys() | old.keys() if key not in same)
 
 
 def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:

@@ -93,7 +93,8 @@ def many_rules(**changed: Operation) -> MetadataImage:
     for name, operation in changed.items():
         entry = AccessControlEntry("User:u", "*", operation, Permission.ALLOW)
         rules[ResourcePattern(ResourceType.TOPIC, name)] = frozenset({entry})
-    return MetadataImage(cluster_id="c", controller_id=1, controller_epoch=5).with_acls(rules)
+    image = MetadataImage(cluster_id="c", controller_id=1, controller_epoch=5).with_acls(rules)
+    return image.with_quota_configs({f"clients/c{number}": {"producer_byte_rate": "9"} for number in range(MANY)})
 
 
 def test_a_controller_tells_everything_and_goes_on() -> None:
@@ -135,6 +136,8 @@ def test_a_broker_that_is_told_everything_goes_on(is_first: bool) -> None:
             assert images.image.acls[same] is before.acls[same]
             changed = {pattern.name for pattern in images.image.changed_acls_since(before)}
             assert (changed, authorizer.is_settled) == ({"t7", "t8"}, True)
+            assert images.image.quota_configs is before.quota_configs
+            assert not images.image.changed_quotas_since(before)
 
     run_counting(scene())
 
