@@ -379,11 +379,15 @@ def with_changes(
 
 
 def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
-    """What is new, with all that is equal taken from the old one; and the keys of what differs."""
+    """What is new, with all that is equal taken from the old one; and the keys of what differs.
+
+    Step by step: what Python does at once, the union of two sets for instance, would stop every other thread.
+    """
     same = {key: value for key, value in old.items() if new.get(key) == value}
     if len(same) == len(old) == len(new):
         return old, frozenset()
-    return {**new, **same}, frozenset(key for key in new.keys() | old.keys() if key not in same)
+    differing = [key for key in new if key not in same] + [key for key in old if key not in new]
+    return {key: same.get(key, value) for key, value in new.items()}, frozenset(differing)
 
 
 def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
