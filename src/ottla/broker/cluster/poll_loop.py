@@ -18,8 +18,9 @@ from typing import Final
 
 from ottla.base import tasks
 from ottla.base.errors import Error
+from ottla.base.uncollected import uncollected
 from ottla.broker.cluster.peers import Peers
-from ottla.broker.long_messages import is_long, uncollected
+from ottla.broker.long_messages import is_long
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder

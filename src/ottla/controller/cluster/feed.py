@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from ottla.base import tasks
+from ottla.base.uncollected import uncollected
 from ottla.controller.cluster.deltas import difference, snapshot
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster_poll import MetadataDelta
@@ -162,7 +163,8 @@ class Feed:
         if making is None or making.done():
             making = tasks.ask(asyncio.to_thread(snapshot, self._image, sequence), "a snapshot of the metadata")
             self._making = making
-        made = await asyncio.shield(making)
+        with uncollected:
+            made = await asyncio.shield(making)
         if self.epoch != epoch:
             return []
         if made.sequence == self.sequence:
