@@ -20,6 +20,7 @@ BYTES = "producer_byte_rate"
 SECONDS_MAX = 30.0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 PEER: list[tuple[str, str | None]] = [("client-id", "peer")]
+ASKER: list[tuple[str, str | None]] = [("client-id", "asker")]
 
 
 @contextmanager
@@ -91,12 +92,12 @@ def create(peer: Peer, name: str, partitions: int) -> tuple[int, int]:
 
 def test_topics_that_come_to_be_by_asking_any_broker_count_on_the_controller(cluster: Cluster) -> None:
     with Peer(cluster.brokers[0].bootstrap_servers) as peer:
-        assert alter(peer, PEER, {"controller_mutation_rate": 1.0}) == [(0, None)]
+        assert alter(peer, ASKER, {"controller_mutation_rate": 1.0}) == [(0, None)]
     names = [f"asked-{number}" for number in range(30)]
     try:
         found: dict[str, int] = {}
         for number, name in enumerate(names):  # eleven seconds' worth in all, whomever he asks
-            with Peer(cluster.brokers[number % 3].bootstrap_servers) as peer:
+            with Peer(cluster.brokers[number % 3].bootstrap_servers, "asker") as peer:
                 topic = MetadataRequest.MetadataRequestTopic(name=name)
                 answer = peer.ask(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 9)
                 found[name] = answer.topics[0].error_code
@@ -108,7 +109,7 @@ def test_topics_that_come_to_be_by_asking_any_broker_count_on_the_controller(clu
         assert 12 <= len(made) < len(names)
     finally:
         with Peer(cluster.brokers[0].bootstrap_servers) as peer:
-            assert alter(peer, PEER, {"controller_mutation_rate": None}) == [(0, None)]
+            assert alter(peer, ASKER, {"controller_mutation_rate": None}) == [(0, None)]
             peer.delete_topics(sorted(name for name in peer.topic_names() if name.startswith("asked-")))
 
 

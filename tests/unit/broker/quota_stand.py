@@ -69,10 +69,12 @@ class Asker(Client):
 
     async def answer(self) -> int:
         """The broker does not read from who is held up: it is tried again and again."""
-        answered = self.wire.answered = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered = self.wire.answered = loop.create_future()
         for _ in range(ANSWER_LOOKS_MAX):
             if self.wire.to_broker:
-                self.connection.on_readable()
+                loop.call_soon(self.connection.on_readable)  # as the poller does it: outside of any task
+                await asyncio.sleep(0)
             if answered.done():
                 return 0
             assert not self.connection.is_closed, self.connection.close_reason

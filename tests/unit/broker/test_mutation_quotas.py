@@ -79,6 +79,7 @@ def test_topics_that_come_to_be_by_asking_for_them_count_for_who_asks(tmp_path: 
 
     async def scene(broker: WholeBroker, me: Asker) -> None:
         await set_quotas(broker, *ME, controller_mutation_rate=1.0)
+        assert await look_for(me, "m0", version=version) == ({"m0": 0}, 0)
         first, wait_ms = await look_for(me, *(f"m{number}" for number in range(10)), version=version)
         assert (set(first.values()), wait_ms) == ({0}, 0)
         over = await look_for(me, *(f"n{number}" for number in range(5)), version=version)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
@@ -214,8 +215,8 @@ async def create_missing(context: Context, names: list[str]) -> set[str]:
         before = context.broker.image
         if context.broker.quotas.mutations(context, STRICT_SINCE) is None:
             await context.broker.control.auto_create(creatable)
-        else:
-            await create_in_name_of(context, creatable)
+        else:  # in a task: who answers at once has none (base/eager.py)
+            await tasks.ask(create_in_name_of(context, creatable), "topics that a client asked for")
         await context.broker.publisher.settled()
         await note_created(creatable, before, context)
     return refused

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sized
 from typing import Final, NamedTuple
 
 from ottla.base import tasks
@@ -187,10 +188,10 @@ class Feed:
 
 
 def is_much(image: MetadataImage) -> bool:
-    if (
-        sum(map(len, (image.topics, image.acls, image.user_configs, image.quota_configs, image.delegation_tokens)))
-        > MUCH
-    ):
+    kinds: tuple[Sized, ...] = (
+        *(image.topics, image.acls, image.user_configs, image.quota_configs, image.delegation_tokens),
+    )
+    if sum(len(each) for each in kinds) > MUCH:
         return True
     return sum(len(topic.partitions) for topic in image.topics.values()) > MUCH
 
