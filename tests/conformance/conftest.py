@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance.group_calls import find_coordinator
+from conformance.java_tools import JavaTools
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
 from conftest import FOREIGN_BOOTSTRAP, Broker
@@ -19,6 +20,9 @@ from conftest import FOREIGN_BOOTSTRAP, Broker
 KAFKA_VERSION = "4.3.1"
 POM = Path(__file__).parent / "java" / "pom.xml"
 APPLICATIONS_POM = POM.with_name("applications.xml")
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ALL_RIGHTS = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}  # for whoever does not log in
 
 GROWTH_BYTES_MAX = 256 << 20
 COORDINATOR_SECONDS_MAX = 30
@@ -37,6 +41,12 @@ def broker_of_module(factory: pytest.TempPathFactory, settings: dict[str, str]) 
         broker.stop()
     finally:
         broker.discard()
+
+
+@pytest.fixture(scope="module")
+def address(broker: Broker | None) -> str:
+    """Of a module's own broker."""
+    return broker.bootstrap if broker is not None else FOREIGN_BOOTSTRAP
 
 
 @pytest.fixture(scope="session")
@@ -111,6 +121,13 @@ def broker_stays_healthy(bootstrap: str, broker_pid: int, broker: object) -> Ite
 def kafka_jars() -> Path:
     """The folder with Apache Kafka's jars, resolved once by Maven into the user's cache."""
     return find_jars(KAFKA_VERSION)
+
+
+@pytest.fixture(scope="module")
+def java(kafka_jars: Path) -> Iterator[JavaTools]:
+    """Apache Kafka's tools, in one JVM."""
+    with JavaTools(kafka_jars) as tools:
+        yield tools
 
 
 @pytest.fixture(scope="session")

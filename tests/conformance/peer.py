@@ -24,8 +24,9 @@ COORDINATOR_LOAD_IN_PROGRESS = 14
 class Peer:
     """Asks one thing at a time, or sends ahead and reads the replies later."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, client_id: str = "peer") -> None:
         self.connection = Connection(bootstrap)
+        self._client_id = client_id
         self._correlation_ids = itertools.count(100)
 
     def __enter__(self) -> Self:
@@ -37,7 +38,7 @@ class Peer:
     def frame(self, request: ApiMessage, version: int) -> bytes:
         """The request as it goes over the wire; receive() knows it by its correlation id."""
         request.API_VERSION = version
-        request.with_header(correlation_id=next(self._correlation_ids), client_id="peer")
+        request.with_header(correlation_id=next(self._correlation_ids), client_id=self._client_id)
         return bytes(request.encode(header=True, framed=True))
 
     def send(self, request: ApiMessage, version: int) -> None:

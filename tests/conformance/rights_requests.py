@@ -342,6 +342,11 @@ def of_the_cluster() -> Iterator[Case]:
     gone = [scram.ScramCredentialDeletion(name="u", mechanism=1)]
     yield "AlterUserScramCredentials", scram.AlterUserScramCredentialsRequest(deletions=gone), 0
     yield "DescribeClientQuotas", client_quotas.DescribeClientQuotasRequest(components=[], strict=False), 1
+    rule = client_quotas.QuotaAlteration(
+        entity=[client_quotas.QuotaEntity(entity_type="client-id", entity_name="nobody")],
+        ops=[client_quotas.QuotaOperation(key="producer_byte_rate", value=1.0, remove=False)],
+    )
+    yield "AlterClientQuotas", client_quotas.AlterClientQuotasRequest(entries=[rule], validate_only=True), 1
     wanted = {"resource_type_filter": 2, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     yield "DescribeAcls", acls.DescribeAclsRequest(**wanted, resource_name_filter="none"), 3
     wrong = [

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from conformance.conftest import broker_of_module
+from conformance.conftest import AUTHORIZER, broker_of_module
 from conformance.rights_asker import ADMINISTRATOR, STRANGER, Asker, give, take_all
 from conformance.rights_requests import (
     ALL_TOPICS,
@@ -24,7 +24,7 @@ from conformance.rights_requests import (
     prepare,
 )
 from conformance.waiting import eventually
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from conftest import Broker
 from ottla.base.errors import Error
 from ottla.base.security import Permission
 from ottla.protocol.messages import fetch as fetching
@@ -35,7 +35,6 @@ RECORDED = json.loads((Path(__file__).parent / "access_rights.json").read_text()
 ABOUT_ONE = {  # of the two topics
     *("WriteTxnMarkers", "AddPartitionsToTxn of a broker", "AlterPartitionReassignments", "DeleteTopics of none"),
 }
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +46,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
         "transaction.state.log.num.partitions": "5",
     }
     yield from broker_of_module(tmp_path_factory, settings)
-
-
-@pytest.fixture(scope="module")
-def address(broker: Broker | None) -> str:
-    return broker.bootstrap if broker is not None else FOREIGN_BOOTSTRAP
 
 
 @pytest.fixture(scope="module")

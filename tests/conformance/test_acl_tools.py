@@ -18,15 +18,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from conformance.conftest import broker_of_module
+from conformance.conftest import ALL_RIGHTS, AUTHORIZER, broker_of_module
 from conformance.java_tools import JavaTools
 from conformance.waiting import eventually
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from conftest import Broker
 
 RUN_SECONDS_MAX = 40
 TOOL = "kafka-acls.sh"
 JAVA_ENDS = "Error while executing ACL command: null"  # only said because the tool may not end the JVM here
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ANY = (None, None, AclOperation.ANY, AclPermissionType.ANY)
 EVERYTHING = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, *ANY)
 
@@ -70,13 +69,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
-    settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    yield from broker_of_module(tmp_path_factory, settings)
-
-
-@pytest.fixture(scope="module")
-def address(broker: Broker | None) -> str:
-    return broker.bootstrap if broker is not None else FOREIGN_BOOTSTRAP
+    yield from broker_of_module(tmp_path_factory, ALL_RIGHTS)
 
 
 def binding(name: str, kind: ResourcePatternType, who: str, permission: AclPermissionType) -> AclBinding:
@@ -112,12 +105,6 @@ def test_bad_rules_are_refused_one_by_one(address: str) -> None:
     (created,) = admin.create_acls([wrong]).values()
     with pytest.raises(KafkaException, match="The only valid name for the CLUSTER resource is kafka-cluster"):
         created.result()
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 def lines(text: str) -> list[str]:

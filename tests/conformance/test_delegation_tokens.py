@@ -13,17 +13,15 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
+from conformance.conftest import AUTHORIZER
 from conformance.java_tools import JavaTools
+from conformance.queries import queried_values
 from conformance.token_requests import DIFFERENT, PLAIN, USERS, Scene, login_of, password_of, play, token_login
 from conftest import FOREIGN_BOOTSTRAP, free_port
 from ottla.base.properties import read_properties
 from ottla.client.admin import Admin
 from ottla.client.opening import open_client
 from ottla.client.tokens import KnownToken, create_token, describe_tokens
-from ottla.operations.fetching import Range
-from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.reading import read_range
 from ottla.testing.broker import Broker
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
@@ -83,8 +81,10 @@ def secured() -> Iterator[Secured]:
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "listener.name.clients.plain.sasl.jaas.config": f"{PLAIN} {users};",
         "delegation.token.secret.key": SECRET,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "authorizer.class.name": AUTHORIZER,
         "super.users": "User:admin;User:ANONYMOUS",
+        "ottla.audit.enable": "true",
+        "ottla.audit.events": "token.*",
     }
     broker = Broker(settings, topics=["t"])
     listeners = f"{broker.settings['listeners']},CLIENTS://{address}"
@@ -93,12 +93,6 @@ def secured() -> Iterator[Secured]:
     with broker:
         yield Secured(broker, address)
         assert SECRET not in broker.logs
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -178,6 +172,11 @@ def test_our_tools_make_and_use_a_token(secured: Secured, tmp_path: Path) -> Non
     refused = run("ottla.cli.main", "topics", "list", *connection, written)
     assert refused.returncode == 1
     assert "invalid credentials" in refused.stderr
+    trail = run("ottla.cli.main", "audit", "--json", *connection, admin).stdout
+    events = [event for event in map(json.loads, trail.splitlines()) if event["resource"] == token_id]
+    assert [event["event"] for event in events] == ["token.create", "token.renew", "token.expire"]
+    assert [event["before"]["owner"] for event in events[1:]] == ["User:admin"] * 2
+    assert (events[1]["after"]["expires_ms"], events[2]["after"]) == (events[2]["before"]["expires_ms"], None)
 
 
 def test_a_token_of_somebody_else_has_only_his_rights(secured: Secured) -> None:
@@ -192,16 +191,7 @@ def test_a_query_reads_with_a_token(secured: Secured) -> None:
     producer.produce("t", b"query")
     assert producer.flush(20) == 0
     token = secured.new_token()
-    login = {f"kafka.{name}": value for name, value in token_login(token.token.token_id, token.hmac).items()}
-    options = read_options({"kafka.bootstrap.servers": secured.address, "subscribe": "t", **login}, is_stream=False)
-    cluster = open_cluster(options)
-    try:
-        (partition,) = cluster.partitions(options.subscription)
-        end = cluster.latest([partition])[partition]
-    finally:
-        cluster.close()
-    batches = list(read_range(Range("t", 0, 0, end), options))
-    assert b"query" in [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert b"query" in queried_values(secured.address, "t", token_login(token.token.token_id, token.hmac))
 
 
 def test_tokens_outlive_a_restart(secured: Secured) -> None:

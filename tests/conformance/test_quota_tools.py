@@ -12,16 +12,15 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from conformance.conftest import broker_of_module
+from conformance.conftest import ALL_RIGHTS, broker_of_module
 from conformance.java_tools import JavaTools
 from conformance.waiting import eventually
-from conftest import FOREIGN_BOOTSTRAP, Broker
+from conftest import Broker
 from ottla import testing
 from ottla.cli.kafka_scripts import run_script
 from ottla.cli.main import main
 
 TOOL = "kafka-configs.sh"
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 # One after the other: all of them by Java's tool, then all of them by ours. Nothing is left at the end.
 ALTERING = [
@@ -99,19 +98,7 @@ SEEN_ALIKE = [
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker | None]:
-    settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    yield from broker_of_module(tmp_path_factory, settings)
-
-
-@pytest.fixture(scope="module")
-def address(broker: Broker | None) -> str:
-    return broker.bootstrap if broker is not None else FOREIGN_BOOTSTRAP
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
+    yield from broker_of_module(tmp_path_factory, ALL_RIGHTS)
 
 
 class Done(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -155,3 +156,26 @@ def test_an_idempotent_producer_goes_on_after_a_topic_has_refused_its_records(
     assert eventually(is_taken)
     stored = peer.list_offset(topic, -1).offset
     assert stored == outcomes.count(None), (stored, refused)
+
+
+def test_topics_that_come_to_be_by_asking_count_for_who_asks(
+    bootstrap: str, peer: Peer, topic_names: Callable[[], str]
+) -> None:
+    """Eleven seconds' worth of them at once, and then one a second, as Apache Kafka: the others stay unknown."""
+    client_id = f"asks-{uuid.uuid4().hex[:8]}"
+    entity: Entity = [("client-id", client_id)]
+    names = [topic_names() for _ in range(40)]
+
+    def made() -> int:
+        return len(peer.topic_names().intersection(names))
+
+    assert alter(peer, entity, {"controller_mutation_rate": 1.0}) == [(0, None)]
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id})
+    for name in names:
+        producer.list_topics(name, 10)
+    assert eventually(lambda: made() >= 11)
+    assert made() < len(names)
+    assert alter(peer, entity, {"controller_mutation_rate": None}) == [(0, None)]
+    for name in names:
+        producer.list_topics(name, 10)
+    assert eventually(lambda: made() == len(names))

@@ -23,19 +23,16 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from conformance.java_tools import JavaTools
+from conformance.queries import queried_values
 from conftest import FOREIGN_BOOTSTRAP
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.errors import ClientError
 from ottla.client.quotas import Upsertion, alter_scram
-from ottla.operations.fetching import Range
 from ottla.pipelines.sinks.at_least_once import producer_settings, send_all
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.sinks.topic import AtLeastOnceTopic, ExactlyOnceTopic
-from ottla.pipelines.source.cluster import open_cluster
-from ottla.pipelines.source.options import read_options
-from ottla.pipelines.source.reading import read_range
 from ottla.security.sasl.client_logins import client_login
 from ottla.testing.broker import Broker
 
@@ -158,15 +155,20 @@ def test_librdkafka_with_a_wrong_password(secured: Secured, mechanism: str) -> N
 # ---- kafka-python
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAMS])
-def test_kafka_python(secured: Secured, mechanism: str) -> None:
-    settings = {
+def python_login(secured: Secured, mechanism: str) -> dict[str, Any]:
+    """As both clients in Python call it."""
+    return {
         "bootstrap_servers": secured.address,
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "admin",
         "sasl_plain_password": PASSWORD,
     }
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAMS])
+def test_kafka_python(secured: Secured, mechanism: str) -> None:
+    settings = python_login(secured, mechanism)
     producer = KafkaProducer(**settings)
     try:
         sent = producer.send("t", mechanism.encode()).get(WAIT_SECONDS)
@@ -196,13 +198,7 @@ def test_kafka_python_with_a_wrong_password(secured: Secured) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAMS])
 def test_aiokafka(secured: Secured, mechanism: str) -> None:
-    settings = {
-        "bootstrap_servers": secured.address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": "admin",
-        "sasl_plain_password": PASSWORD,
-    }
+    settings = python_login(secured, mechanism)
 
     async def main() -> None:
         producer = AIOKafkaProducer(**settings)
@@ -294,16 +290,7 @@ def test_our_tools_client_with_every_mechanism(secured: Secured, tmp_path: Path)
 def test_a_query_reads_through_the_same_door(secured: Secured) -> None:
     """The source of pipelines, without Spark around it: our own wire client logs in there too."""
     librdkafka_round_trip(secured.address, b"query", **login_of("PLAIN"))
-    login = {f"kafka.{name}": value for name, value in login_of("SCRAM-SHA-512").items()}
-    options = read_options({"kafka.bootstrap.servers": secured.address, "subscribe": "t", **login}, is_stream=False)
-    cluster = open_cluster(options)
-    try:
-        (partition,) = cluster.partitions(options.subscription)
-        end = cluster.latest([partition])[partition]
-    finally:
-        cluster.close()
-    batches = list(read_range(Range("t", 0, 0, end), options))
-    assert b"query" in [value for batch in batches for value in batch.column("value").to_pylist()]
+    assert b"query" in queried_values(secured.address, "t", login_of("SCRAM-SHA-512"))
 
 
 def test_a_sink_writes_through_the_same_door(secured: Secured) -> None:

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable
 from time import monotonic_ns
 from typing import Any, Final
 
+from ottla.base.uncollected import uncollected
 from ottla.broker.audit.noting import noted
 from ottla.broker.cluster.forwarding import forwarded
 from ottla.broker.context import Context
-from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long, uncollected
+from ottla.broker.long_messages import encode_and_free, encoded_apart, free, in_worker, is_long
 from ottla.broker.parts import BrokerParts
 from ottla.broker.responder import Answering, Responder, TokenResponder
 from ottla.broker.served_api import ServedApi

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.file_range import FileRange
+from ottla.base.uncollected import uncollected
 from ottla.broker.context import Context
 from ottla.broker.fetch_data import (
     NO_RECORDS,
@@ -38,7 +39,7 @@ from ottla.broker.fetch_data import (
 )
 from ottla.broker.fetch_quota import WITHHELD, FetchMeasure
 from ottla.broker.fetch_sessions import UNKNOWN, FetchPartition, FetchSession
-from ottla.broker.long_messages import encode_and_free, in_worker, is_long, uncollected
+from ottla.broker.long_messages import encode_and_free, in_worker, is_long
 from ottla.broker.new_leaders import FETCH_ERRORS, FETCH_SINCE, add_addresses_for_consumer, name_leader_to_consumer
 from ottla.broker.replicas.replica_reading import FetchingReplica, may_fetch
 from ottla.broker.replicas.replica_selection import NONE_PREFERRED, preferred_replica

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from functools import cache, wraps
@@ -20,45 +19,9 @@ LONG_ITEMS: Final = 1_000  # array items in all; a worker's help takes longer th
 LONG_BYTES: Final = 32 << 10  # of what is to be decoded: nobody knows yet what is in it
 FREED_AT_ONCE: Final = 500
 ONLY_OURS: Final = 2  # the variable, and the argument of getrefcount()
-UNCOLLECTED_SECONDS_MAX: Final = 60.0  # on a busy machine the longest requests take half a minute
 
 R = TypeVar("R")
 Handler = Callable[[Any, "Context"], Coroutine[Any, Any, Any]]
-
-
-class Uncollected:
-    """No collection while a long request is at work: it would look at each of its rows, and stop every thread for that.
-
-    There is nothing to find, rows are in no cycle, and when they are freed the next collection is a short one.
-    """
-
-    def __init__(self) -> None:
-        self._requests = 0
-        self._longest: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        self._requests += 1
-        if self._requests == 1:
-            gc.disable()
-            self._longest = asyncio.get_running_loop().call_later(UNCOLLECTED_SECONDS_MAX, gc.enable)
-
-    def end(self, _: object = None) -> None:
-        self._requests -= 1
-        if self._requests == 0 and self._longest is not None:
-            self._longest.cancel()
-            gc.enable()
-
-    def __enter__(self) -> None:
-        self.begin()
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def __repr__(self) -> str:
-        return f"<Uncollected {self._requests} requests>"
-
-
-uncollected: Final = Uncollected()  # one, as there is one collector
 
 
 def encoded_apart(handler: Handler) -> Handler:

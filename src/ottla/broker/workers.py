@@ -1,6 +1,7 @@
 """The threads that do a broker's disk work: syncs, cold reads, checks, recovery, removal of files.
 
-`num.io.threads` says how many of them work at a time, and can be changed while they do: what is too much waits.
+`num.io.threads` says how many of them work at a time, and can be changed while they do: what is too much waits. The
+time that they take for a request counts for its client, if he has a quota of that.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
+
+from ottla.quotas.charging import charged
 
 THREADS_MAX: Final = 256  # whatever the setting says: each one costs memory
 
@@ -36,8 +39,9 @@ class Workers(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
+        work = charged(lambda: fn(*args, **kwargs))
         with self._lock:
-            self._waiting.append((future, lambda: fn(*args, **kwargs)))
+            self._waiting.append((future, work))
         self._start_waiting()
         return future
 

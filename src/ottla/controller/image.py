@@ -7,10 +7,11 @@ it also remembers which topics differ from the image before, so that listeners n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from ottla.base.names import INTERNAL_TOPICS, topic_name_collision_key
+from ottla.base.names import INTERNAL_TOPICS
+from ottla.controller.collisions import collisions, forget_collision, note_collision
 from ottla.security.acls import Acls, Entries, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -18,6 +19,9 @@ NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Endpoint(NamedTuple):
@@ -331,6 +335,20 @@ class MetadataImage:
             return self.changed_quotas
         return differing(old.quota_configs, self.quota_configs)
 
+    def as_next_of(self, old: MetadataImage) -> MetadataImage:
+        """The same as a successor of `old`, for whoever has just that one: what differs is found out here and now.
+
+        To look for it takes long where there is much. What is equal is the very same as in `old` afterwards.
+        """
+        new = self._next()
+        new.lineage, new.generation = old.lineage, old.generation + 1
+        new.changed_topics = self.changed_topics_since(old)
+        new.acls, new.changed_acls = kept(old.acls, self.acls)
+        new.user_configs, new.changed_users = kept(old.user_configs, self.user_configs)
+        new.quota_configs, new.changed_quotas = kept(old.quota_configs, self.quota_configs)
+        new.delegation_tokens, _ = kept(old.delegation_tokens, self.delegation_tokens)
+        return new
+
     def _differs(self, old: MetadataImage, name: str) -> bool:
         return self.topics.get(name) != old.topics.get(name) or self.topic_configs.get(name) != old.topic_configs.get(
             name
@@ -360,6 +378,18 @@ def with_changes(
     return copy
 
 
+def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
+    """What is new, with all that is equal taken from the old one; and the keys of what differs.
+
+    Step by step: what Python does at once, the union of two sets for instance, would stop every other thread.
+    """
+    same = {key: value for key, value in old.items() if new.get(key) == value}
+    if len(same) == len(old) == len(new):
+        return old, frozenset()
+    differing = [key for key in new if key not in same] + [key for key in old if key not in new]
+    return {key: same.get(key, value) for key, value in new.items()}, frozenset(differing)
+
+
 def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
     changed = {name for name, config in new.items() if old.get(name) is not config}
     return frozenset(changed.union(name for name in old if name not in new))
@@ -367,28 +397,3 @@ def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[st
 
 def without_empty(configs: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
     return {name: config for name, config in configs.items() if config}
-
-
-def collisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Names that hold '.' or '_', by what they become when the two are taken for one."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        note_collision(found, name)
-    return found
-
-
-def note_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
-    if "." in name or "_" in name:
-        key = topic_name_collision_key(name)
-        others = found.get(key, ())
-        if name not in others:
-            found[key] = (*others, name)
-
-
-def forget_collision(found: dict[str, tuple[str, ...]], name: str) -> None:
-    key = topic_name_collision_key(name)
-    left = tuple(other for other in found.get(key, ()) if other != name)
-    if left:
-        found[key] = left
-    else:
-        found.pop(key, None)

@@ -18,6 +18,7 @@ from ottla.security.acls import NO_ENTRIES, AclBinding, Acls, ResourcePattern
 from ottla.security.denials import Denial, DenialLog
 
 PUT_AT_ONCE: Final = 300  # patterns: a millisecond
+LENGTHS_AT_ONCE: Final = 5_000  # patterns: two milliseconds
 ANSWERS_MAX: Final = 10_000  # about resources of a whole type, which may take a look at all rules
 ANY_NAME: Final = "hardcode"  # what Kafka asks about to learn whether somebody may do something to anything
 
@@ -52,6 +53,7 @@ class Authorizer:
         self._index = AclIndex(acls)
         self._waiting: set[ResourcePattern] = set()  # whose rules the index does not have yet
         self._waiting_lengths: list[int] = []  # of the prefixes among them
+        self._is_any_length = False  # there are too many of them to look at each
         self._any_answers: dict[tuple[str, str, int, int], bool] = {}
         self.generation = 0  # of the rules: what was granted in another one is to be asked again
 
@@ -76,7 +78,9 @@ class Authorizer:
         self._waiting |= changed
         if len(changed) <= self._put_at_once:
             self._put(changed)
-        if self._waiting:
+        if len(changed) > LENGTHS_AT_ONCE:
+            self._is_any_length = True
+        elif self._waiting:
             lengths = {len(name) for _, name, pattern_type in changed if pattern_type == PatternType.PREFIXED}
             self._waiting_lengths = sorted(lengths.union(self._waiting_lengths))
 
@@ -92,10 +96,9 @@ class Authorizer:
         """The rules that one resource has."""
         kind = ResourceType(resource_type)
         about = [ResourcePattern(kind, name), ResourcePattern(kind, WILDCARD)]
+        lengths = range(len(name) + 1) if self._is_any_length else self._waiting_lengths
         about += [
-            ResourcePattern(kind, name[:length], PatternType.PREFIXED)
-            for length in self._waiting_lengths
-            if length <= len(name)
+            ResourcePattern(kind, name[:length], PatternType.PREFIXED) for length in lengths if length <= len(name)
         ]
         self._put([pattern for pattern in dict.fromkeys(about) if pattern in self._waiting])
 
@@ -104,7 +107,7 @@ class Authorizer:
             self._index.put(pattern, self._acls.get(pattern, NO_ENTRIES))
             self._waiting.discard(pattern)
         if not self._waiting:
-            self._waiting_lengths = []
+            self._waiting_lengths, self._is_any_length = [], False
             self._any_answers.clear()
 
     def is_granted(

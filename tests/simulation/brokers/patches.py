@@ -24,11 +24,12 @@ from tests.simulation.brokers.zookeeper_client import FakeClient
 
 import ottla.broker.cluster.clustering  # noqa: F401 (so that all modules are there to be patched)
 from ottla.broker import dispatch, fetching, first_steps, main
-from ottla.broker.cluster import peers
+from ottla.broker.cluster import peers, poll_loop
 from ottla.broker.fetching import Fetch
 from ottla.broker.logs import cleaning
 from ottla.broker.produce_waiting import ReplicationWait
 from ottla.controller import service
+from ottla.controller.cluster import feed
 from ottla.controller.stores.zookeeper import session
 from ottla.network import connecting, peer
 from ottla.network.connection import Connection
@@ -108,7 +109,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
         put(cleaning, "CleanerProcess", InlineCleaner)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
-        for place in (dispatch, fetching):
+        for place in (dispatch, fetching, poll_loop, feed):
             put(place, "uncollected", Collected())
         put(first_steps, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)

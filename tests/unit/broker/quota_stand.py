@@ -6,9 +6,12 @@ import asyncio
 import itertools
 import os
 import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from ottla.base.errors import Error
+from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.quota_changes import QuotaAlteration, QuotaOperation, decide_quota_changes
 from ottla.protocol.apis import ALL_APIS
 from ottla.protocol.batches import build_batch
@@ -17,8 +20,9 @@ from ottla.protocol.headers import encode_request_header, response_header_bytes
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records import Record
-from unit.broker.whole_broker import Client, WholeBroker, Wire
+from unit.broker.whole_broker import Client, WholeBroker, Wire, with_whole_broker
 
+ME = (("client-id", "long"),)  # what Client calls itself
 PRODUCE, FETCH = 0, 1
 LOOK_SECONDS = 0.01
 HELD_LOOK_SECONDS = 0.1
@@ -65,10 +69,12 @@ class Asker(Client):
 
     async def answer(self) -> int:
         """The broker does not read from who is held up: it is tried again and again."""
-        answered = self.wire.answered = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered = self.wire.answered = loop.create_future()
         for _ in range(ANSWER_LOOKS_MAX):
             if self.wire.to_broker:
-                self.connection.on_readable()
+                loop.call_soon(self.connection.on_readable)  # as the poller does it: outside of any task
+                await asyncio.sleep(0)
             if answered.done():
                 return 0
             assert not self.connection.is_closed, self.connection.close_reason
@@ -116,3 +122,13 @@ async def set_quotas(broker: WholeBroker, *parts: tuple[str, str | None], **valu
     alteration = QuotaAlteration(parts, tuple(QuotaOperation(key, value) for key, value in values.items()))
     results = await broker.parts.controller.change(lambda image: decide_quota_changes(image, [alteration]))
     assert results[0].error is Error.NONE, results
+
+
+def play(directory: Path, scene: Callable[[WholeBroker, Asker], Awaitable[None]], **settings: str) -> None:
+    async def whole(broker: WholeBroker) -> None:
+        await broker.create_topics({"t": 1, "u": 1})
+        asker = Asker(broker)
+        broker.parts.quotas.connections = [asker.connection]
+        await scene(broker, asker)
+
+    with_whole_broker(directory, APIS, whole, {key.replace("_", "."): value for key, value in settings.items()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from ottla.base.broker_settings import BrokerSettings
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.handlers import alter_client_quotas, describe_client_quotas
-from ottla.broker.handlers.table import APIS
 from ottla.controller.decisions.config_changes import (
     ConfigOperation,
     ConfigResourceChange,
@@ -31,22 +29,13 @@ from ottla.protocol.messages.client_quotas import (
 from ottla.protocol.messages.client_quotas import QuotaAlteration as WireAlteration
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.protocol.messages.topics import (
-    CreatableTopic,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 from ottla.protocol.records import Record
 from unit.broker.handler_stand import Broker, with_broker
 from unit.broker.handler_stand import Client as Stranger
-from unit.broker.quota_stand import PRODUCE, Asker, set_quotas
-from unit.broker.whole_broker import WholeBroker, with_whole_broker
+from unit.broker.quota_stand import ME, PRODUCE, Asker, play, set_quotas
+from unit.broker.whole_broker import WholeBroker
 
-ME = (("client-id", "long"),)  # what Client calls itself
-METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 19, 20, 37
+METADATA = 3
 
 
 def stored_bytes(answer: Any) -> int:
@@ -66,16 +55,6 @@ async def set_settings(broker: WholeBroker, kind: ConfigResourceType, name: str,
     )
     assert results[0].error is Error.NONE, results
     await broker.parts.publisher.settled()
-
-
-def play(directory: Path, scene: Callable[[WholeBroker, Asker], Awaitable[None]]) -> None:
-    async def whole(broker: WholeBroker) -> None:
-        await broker.create_topics({"t": 1, "u": 1})
-        asker = Asker(broker)
-        broker.parts.quotas.connections = [asker.connection]
-        await scene(broker, asker)
-
-    with_whole_broker(directory, APIS, whole)
 
 
 def now() -> float:
@@ -328,47 +307,6 @@ def test_windows_are_as_many_and_as_long_as_they_are_set(tmp_path: Path, key: st
         broker.parts.quotas.follow_settings(BrokerSettings({key.replace("_", "."): str(value)}))
         assert (await me.produce(burst - 500)).throttle_time_ms == 0
         assert (await me.produce(1_000)).throttle_time_ms > 0
-
-    play(tmp_path, scene)
-
-
-async def create(me: Asker, name: str, partitions: int, version: int = 7) -> tuple[int, int]:
-    topics = [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)]
-    answer = await me.call(CreateTopicsRequest(topics=topics, timeout_ms=1000), CREATE_TOPICS, version)
-    return answer.topics[0].error_code, answer.throttle_time_ms
-
-
-def test_changes_of_topics_beyond_the_rate_are_refused(tmp_path: Path) -> None:
-    async def scene(broker: WholeBroker, me: Asker) -> None:
-        await set_quotas(broker, *ME, controller_mutation_rate=1.0)
-        assert await create(me, "a", 10) == (0, 0)
-        error, wait_ms = await create(me, "b", 5)  # the last one may overdraw
-        assert (error, 3_000 <= wait_ms <= 4_000) == (0, True)
-        refused, wait_ms = await create(Asker(broker), "c", 1)
-        assert (refused, wait_ms > 0) == (Error.THROTTLING_QUOTA_EXCEEDED, True)
-        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=11)], timeout_ms=1000)
-        answer = await Asker(broker).call(more, CREATE_PARTITIONS, 3)
-        assert answer.results[0].error_code == Error.THROTTLING_QUOTA_EXCEEDED
-        gone = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=1000)
-        answer = await Asker(broker).call(gone, DELETE_TOPICS, 6)
-        assert answer.responses[0].error_code == Error.THROTTLING_QUOTA_EXCEEDED
-        error, wait_ms = await create(Asker(broker), "d", 1, version=5)  # which does not know the error
-        assert (error, wait_ms > 3_000) == (0, True)
-        await asyncio.sleep(10)
-        assert (await create(Asker(broker), "e", 1))[0] == 0
-
-    play(tmp_path, scene)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "burst"), [("controller_quota_window_num", 2, 2), ("controller_quota_window_size_seconds", 3, 33)]
-)
-def test_windows_of_changes_are_as_set(tmp_path: Path, key: str, value: int, burst: int) -> None:
-    async def scene(broker: WholeBroker, me: Asker) -> None:
-        broker.parts.quotas.follow_settings(BrokerSettings({key.replace("_", "."): str(value)}))
-        await set_quotas(broker, *ME, controller_mutation_rate=1.0)
-        assert await create(me, "a", burst) == (0, 0)
-        assert (await create(me, "b", 1))[1] > 0
 
     play(tmp_path, scene)
 

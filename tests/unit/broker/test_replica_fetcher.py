@@ -16,6 +16,7 @@ from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.replication_quota import ReplicationQuota
 from ottla.network.peer import PeerError
 from ottla.protocol.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData
+from ottla.quotas.shares import Windows
 from ottla.replication.role import Role
 from unit.broker.nodes import node
 from unit.replication.stand import NOW_MS, TOPIC_ID, Stand, batch, take_bytes
@@ -108,7 +109,7 @@ def play(tmp_path):
                 clock=clock,
                 settings=settings,
                 broker_epoch=102,
-                quota=ReplicationQuota(clock, lambda: throttled_rate, lambda _: True),
+                quota=ReplicationQuota(clock, lambda: throttled_rate, lambda _: True, Windows()),
                 open=lambda leader_id, number: leader,
             )
             stand.elect(1)

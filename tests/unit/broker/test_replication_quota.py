@@ -1,9 +1,17 @@
-"""The throttle of replicas that catch up."""
+"""The throttle of replicas that catch up, and the windows over which their speed is measured (Kafka's SimpleRate)."""
 
+import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from ottla.base.setting_types import LONG_MAX
+from ottla.broker.logs.moving import Moves
+from ottla.broker.replicas.replica_fetchers import ReplicaFetchers
 from ottla.broker.replicas.replication_quota import ReplicationQuota, throttles
+from ottla.quotas.shares import Windows
+from unit.broker.nodes import node
+from virtual_time import LoopClock, run
 
 
 class Clock:
@@ -17,10 +25,13 @@ class Clock:
         return self.ms
 
 
-def make(rate, is_throttled=True):
+DEFAULT = Windows()
+
+
+def make(rate, is_throttled=True, windows=DEFAULT):
     clock = Clock()
     limit = SimpleNamespace(rate=rate)
-    return ReplicationQuota(clock, lambda: limit.rate, lambda _: is_throttled), clock, limit
+    return ReplicationQuota(clock, lambda: limit.rate, lambda _: is_throttled, windows), clock, limit
 
 
 def test_more_than_the_rate_makes_who_is_behind_wait():
@@ -68,11 +79,93 @@ def test_a_topic_names_its_throttled_replicas():
     assert not throttles(("",), 3, 1)
 
 
-def test_a_longer_window_lets_more_be_saved_up():
-    clock = Clock()
-    quota = ReplicationQuota(clock, lambda: 1000, lambda _: True, lambda: 3_000)
-    clock.ms = 3_600_000
-    quota.note(None, 2_999)
-    assert not quota.must_wait(None, True)
-    quota.note(None, 2)
+def copied_until(quota, clock, end_ms, step_ms=100, piece=100):
+    """What somebody copies who takes a piece whenever he may."""
+    copied = 0
+    while clock.ms < end_ms:
+        while not quota.must_wait(None, True):
+            quota.note(None, piece)
+            copied += piece
+        clock.ms += step_ms
+    return copied
+
+
+def test_a_window_s_worth_may_be_copied_at_once_and_then_the_rate():
+    for size_seconds in (1, 3):
+        quota, clock, _ = make(1000, windows=Windows(11, size_seconds * 1000))
+        assert copied_until(quota, clock, 100) == size_seconds * 1000 + 100
+        assert copied_until(quota, clock, 100_000) == pytest.approx(100_000, rel=0.05)
+
+
+@pytest.mark.parametrize("num", [2, 11])
+def test_what_was_copied_too_much_is_forgotten_when_its_window_has_left(num):
+    quota, clock, _ = make(1, windows=Windows(num, 1000))
+    quota.note(None, 10**9)
+    clock.ms = num * 1000 - 1
     assert quota.must_wait(None, True)
+    clock.ms += 1
+    assert not quota.must_wait(None, True)
+
+
+@pytest.mark.parametrize(("num", "saved"), [(2, 1_000), (11, 5_000)])
+def test_who_was_slower_than_allowed_may_catch_up_on_what_the_windows_remember(num, saved):
+    quota, clock, _ = make(1000, windows=Windows(num, 1000))
+    for _ in range(50):
+        quota.note(None, 1)
+        clock.ms += 100
+    assert copied_until(quota, clock, clock.ms + 1) == pytest.approx(saved, abs=200)
+
+
+def test_nothing_at_all_is_a_piece_in_as_long_as_all_windows_last():
+    quota, clock, _ = make(0, windows=Windows(3, 1000))
+    assert copied_until(quota, clock, 9_000) == 300
+
+
+# ---- the settings
+
+
+def fetchers_of(settings):
+    replicas = SimpleNamespace(partitions={}, on_role=None)
+    return ReplicaFetchers(node(settings), replicas, None, None)
+
+
+@pytest.mark.parametrize("name", ["leader_quota", "quota"])
+def test_windows_of_replication_are_as_many_and_as_long_as_they_are_set(name):
+    settings = {"replication.quota.window.num": "2", "replication.quota.window.size.seconds": "3"}
+    rates = {f"{side}.replication.throttled.rate": "1000" for side in ("leader", "follower")}
+    made = []
+    for texts in ({}, settings):
+        quota = getattr(fetchers_of({**texts, **rates}), name)
+        quota._is_throttled = lambda _: True
+        clock = quota._clock = Clock()
+        at_once = copied_until(quota, clock, 1)
+        quota.note(None, 10**9)
+        while quota.must_wait(None, True):
+            clock.ms += 100
+        made.append((at_once, clock.ms))
+    assert made == [(1_100, 11_000), (3_100, 6_000)]
+
+
+@pytest.mark.parametrize(("num", "seconds"), [(2, 1), (2, 3), (11, 1)])
+def test_windows_of_moves_between_folders_are_as_many_and_as_long_as_they_are_set(num, seconds):
+    """A piece that is much too large for the limit is forgotten when its window has left."""
+    settings = {
+        "alter.log.dirs.replication.quota.window.num": str(num),
+        "alter.log.dirs.replication.quota.window.size.seconds": str(seconds),
+        "replica.alter.log.dirs.io.max.bytes.per.second": "1000",
+    }
+
+    async def scene():
+        me = node(settings, clock=LoopClock())
+        replicas = SimpleNamespace(log_dirs=SimpleNamespace(dirs=["a"]))
+        moves, move = Moves(replicas, me.live, me.clock, None, None, None), SimpleNamespace(is_wanted=True)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(seconds):
+            await moves._wait_for_turn(move, 1_000)
+        await moves._wait_for_turn(move, 10**9)
+        assert loop.time() == began, "a window's worth, and one more, go at once"
+        await moves._wait_for_turn(move, 1)
+        return loop.time() - began
+
+    assert run(scene()) == pytest.approx(num * seconds, abs=0.01)

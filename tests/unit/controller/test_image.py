@@ -2,7 +2,13 @@
 
 from uuid import UUID
 
+import pytest
+
+from ottla.base.security import Operation, Permission, ResourceType
 from ottla.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from ottla.security.acls import AccessControlEntry, ResourcePattern
+
+KINDS = ("topic", "acl", "user", "quota")
 
 PARTITION = PartitionImage(1, 0, (1,), (1,))
 
@@ -69,3 +75,50 @@ def test_the_other_parts_are_replaced_one_by_one() -> None:
 def test_internal_topics_know_it() -> None:
     assert topic("__consumer_offsets").is_internal
     assert not topic("a").is_internal
+
+
+def everything(**changed: str) -> MetadataImage:
+    """One of each kind, made anew each time; `changed` says whose value is another, empty for none at all."""
+
+    def of(name: str, value: str) -> dict[str, str]:
+        return {name: changed.get(name, value)} if changed.get(name, value) else {}
+
+    image = MetadataImage(cluster_id="c").with_topics([topic("a"), topic("b", 2)], configs={"a": of("topic", "1")})
+    image = image.with_user_configs({"alice": {"x": "1"}, **({"bob": made} if (made := of("user", "1")) else {})})
+    image = image.with_quota_configs({"clients/a": {"x": "1"}, **({"clients/b": q} if (q := of("quota", "1")) else {})})
+    entries = frozenset(
+        {AccessControlEntry(who, "*", Operation.READ, Permission.ALLOW) for who in of("acl", "u").values()}
+    )
+    always = frozenset({AccessControlEntry("v", "*", Operation.READ, Permission.ALLOW)})
+    rules = {ResourcePattern(ResourceType.TOPIC, "a"): always, ResourcePattern(ResourceType.TOPIC, "b"): entries}
+    return image.with_acls({pattern: each for pattern, each in rules.items() if each})
+
+
+def differences(new: MetadataImage, old: MetadataImage) -> list[set[str]]:
+    rules = {pattern.name for pattern in new.changed_acls_since(old)}
+    return [
+        set(new.changed_topics_since(old)),
+        rules,
+        set(new.changed_users_since(old)),
+        set(new.changed_quotas_since(old)),
+    ]
+
+
+@pytest.mark.parametrize("value", ["", "2"])
+def test_a_successor_knows_what_differs_and_keeps_what_does_not(value: str) -> None:
+    old = everything()
+    same = everything().as_next_of(old)
+    assert differences(same, old) == [set(), set(), set(), set()]
+    assert (same.acls, same.user_configs, same.quota_configs) == (old.acls, old.user_configs, old.quota_configs)
+    assert same.acls is old.acls
+    assert same.user_configs is old.user_configs
+    assert same.quota_configs is old.quota_configs
+    for kind, expected in (("topic", "a"), ("acl", "b"), ("user", "bob"), ("quota", "clients/b")):
+        wanted = everything(**{kind: value})
+        new = wanted.as_next_of(old)
+        found = differences(new, old)
+        assert found == [{expected} if each is found[KINDS.index(kind)] else set() for each in found], kind
+        assert (new.acls, new.user_configs) == (wanted.acls, wanted.user_configs)
+        assert (new.quota_configs, new.topic_configs) == (wanted.quota_configs, wanted.topic_configs)
+        back = everything().as_next_of(new)
+        assert differences(back, new) == found, "the other way, too"

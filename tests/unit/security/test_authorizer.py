@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.base.security import Operation, PatternType, Permission, ResourceType
 from ottla.security.acls import AccessControlEntry, Acls, ResourcePattern
-from ottla.security.authorizer import PUT_AT_ONCE, Authorizer
+from ottla.security.authorizer import LENGTHS_AT_ONCE, PUT_AT_ONCE, Authorizer
 from ottla.security.denials import DENIED, WOULD_BE_DENIED, DenialLog, read_denials
 from unit.security.test_acls import many_acls, names, principals
 
@@ -79,20 +79,21 @@ def test_rules_that_wait_for_the_index_count_already(
         assert authorizer.is_any_granted(*any_topic) == last.is_any_granted(*any_topic)
 
 
-def test_thousands_of_rules_wait_and_a_few_do_not() -> None:
+@pytest.mark.parametrize("count", [LENGTHS_AT_ONCE, 3 * LENGTHS_AT_ONCE])
+def test_thousands_of_rules_wait_and_a_few_do_not(count: int) -> None:
     authorizer = Authorizer({})
     rule = frozenset({AccessControlEntry(ALICE, "*", READ, Permission.ALLOW)})
     few = {ResourcePattern(TOPIC, f"t{number}"): rule for number in range(PUT_AT_ONCE)}
     authorizer.take(few)
     assert authorizer.is_settled
-    many = few | {ResourcePattern(TOPIC, f"u{number}", PatternType.PREFIXED): rule for number in range(5000)}
+    many = few | {ResourcePattern(TOPIC, f"u{number}", PatternType.PREFIXED): rule for number in range(count)}
     authorizer.take(many)
-    assert "waiting=5000>" in repr(authorizer)
+    assert f"waiting={count}>" in repr(authorizer)
     assert authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
-    assert "waiting=4996>" in repr(authorizer), "u4, u47, u471 and u4711"
+    assert f"waiting={count - 4}>" in repr(authorizer), "u4, u47, u471 and u4711"
     generation = authorizer.generation
     authorizer.settle()
-    assert "waiting=4696>" in repr(authorizer)
+    assert f"waiting={count - 304}>" in repr(authorizer)
     authorizer.take({})
     assert not authorizer.is_granted(ALICE, HOST, READ, TOPIC, "u4711-x")
     assert authorizer.generation == generation + 1

@@ -7,7 +7,6 @@ from ottla.base.broker_keys.words import (
     ELECTED_AT_ONCE,
     HIGH,
     LOW,
-    NO_WINDOWS,
     SYSTEM_TUNES,
 )
 from ottla.base.setting_types import LONG_MAX
@@ -21,11 +20,10 @@ class ReplicationKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_WINDOWS,
-        note="Windows over which the speed of moves between folders is averaged.",
+        note="Windows over which the speed of moves between folders is averaged; what was copied before is forgotten.",
     )
     alter_log_dirs_replication_quota_window_size_seconds = Int(
-        1, at_least=1, importance=LOW, unused=NO_WINDOWS, note="Length of one such window."
+        1, at_least=1, importance=LOW, note="Length of one such window; so much may be copied at once after a pause."
     )
     auto_leader_rebalance_enable = Boolean(
         True,
@@ -87,14 +85,13 @@ class ReplicationKeys(Settings):
         11,
         at_least=1,
         importance=LOW,
-        unused=NO_WINDOWS,
-        note="Windows over which the speed of replication is averaged.",
+        note="Windows over which the speed of throttled replicas is averaged; what was copied before is forgotten.",
     )
     replication_quota_window_size_seconds = Int(
         1,
         at_least=1,
         importance=LOW,
-        note="Time whose share throttled replicas may save up while they copy nothing.",
+        note="Length of one such window; so much may be copied at once after a pause.",
     )
     unclean_leader_election_enable = Boolean(
         False,

@@ -62,3 +62,9 @@ def offsets_of(group: str, context: Context) -> dict[str, dict[str, int]]:
         topic: {str(index): committed.offset for index, committed in partitions.items()}
         for topic, partitions in topics.items()
     }
+
+
+async def token(request: Any, context: Context) -> dict[str, str | None]:
+    """Which token a password belongs to; the password itself goes nowhere."""
+    tokens = context.broker.tokens
+    return {"token_id": await tokens.id_of(bytes(request.hmac))} if tokens.is_enabled else {}

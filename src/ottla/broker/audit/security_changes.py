@@ -128,7 +128,22 @@ def token_created(asked: Asked) -> Iterator[Change]:
     yield Change(TOKEN, response.token_id or None, None, after, response.error_code)
 
 
-def token_moved(asked: Asked) -> Iterator[Change]:
-    """Renewed, or ended: the request names a token by its secret alone, so that the line cannot name it."""
-    response = asked.response
-    yield Change(TOKEN, None, None, {"expires_ms": response.expiry_timestamp_ms}, response.error_code)
+def token_renewed(asked: Asked) -> Iterator[Change]:
+    yield token_moved(asked, asked.request.renew_period_ms, is_gone=False)
+
+
+def token_expired(asked: Asked) -> Iterator[Change]:
+    period_ms = asked.request.expiry_time_period_ms
+    yield token_moved(asked, period_ms, is_gone=period_ms < 0)
+
+
+def token_moved(asked: Asked, period_ms: int, *, is_gone: bool) -> Change:
+    """A request names a token by its secret alone; `seen` has the id of the one that is meant, if there is one."""
+    token_id, response = asked.seen.get("token_id"), asked.response
+    token = asked.before.delegation_tokens.get(token_id or "")
+    known = {"owner": token.owner} if token is not None else {}
+    before = {**known, "expires_ms": token.expiry_ms} if token is not None else None
+    after = {**known, "expires_ms": response.expiry_timestamp_ms} if not is_gone else None
+    if response.error_code != Error.NONE:
+        after = {"period_ms": period_ms}
+    return Change(TOKEN, token_id, before, after, response.error_code)

@@ -102,11 +102,11 @@ class Control:
                 is_elsewhere=lambda made: any(row.error_code == Error.NOT_CONTROLLER for row in made.topics),
             )
             if answer is not None:
-                await self._see({row.name for row in answer.topics if row.error_code in MADE})
+                await self.see({row.name for row in answer.topics if row.error_code in MADE})
                 return [TopicResult(row.name, Error(row.error_code), row.error_message) for row in answer.topics]
         return await self._controller.create_topics(wanted)
 
-    async def _see(self, names: set[str]) -> None:
+    async def see(self, names: set[str]) -> None:
         """Wait until the news that these topics exist has come here, too."""
         images = self._node.images
         missing = names - images.image.topics.keys()

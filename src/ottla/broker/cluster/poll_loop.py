@@ -18,7 +18,9 @@ from typing import Final
 
 from ottla.base import tasks
 from ottla.base.errors import Error
+from ottla.base.uncollected import uncollected
 from ottla.broker.cluster.peers import Peers
+from ottla.broker.long_messages import is_long
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
@@ -172,14 +174,20 @@ class PollLoop:
             self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS_MAX)
             return False
         self._pause_seconds = PAUSE_SECONDS
-        image = self._images.image
+        before, place = self._images.image, Place(self._epoch, self._sequence)
         try:
-            place = Place(self._epoch, self._sequence)
-            image, (self._epoch, self._sequence) = apply_deltas(image, place, answer.controller_epoch, answer.deltas)
+            if is_long(answer):
+                with uncollected:
+                    image, place = await asyncio.to_thread(apply_apart, before, place, answer)
+            else:
+                image, place = apply_deltas(before, place, answer.controller_epoch, answer.deltas)
         except DeltaMismatchError as problem:
             logger.warning("what the controller told does not fit: %s; asking for everything", problem)
             self._sequence = NO_SEQUENCE
             return True
+        if self._images.image is not before:  # somebody else knows more by now: this broker, as the controller
+            return True
+        self._epoch, self._sequence = place
         if answer.deltas:
             await self._publish(image)
         return True
@@ -222,6 +230,12 @@ class PollLoop:
 
     def __repr__(self) -> str:
         return f"<PollLoop controller epoch {self._epoch}, sequence {self._sequence}>"
+
+
+def apply_apart(before: MetadataImage, place: Place, answer: ClusterPollResponse) -> tuple[MetadataImage, Place]:
+    """In a worker, where much has come: also what differs, so that nobody has to look for it on the loop."""
+    image, place = apply_deltas(before, place, answer.controller_epoch, answer.deltas)
+    return image.as_next_of(before), place
 
 
 async def wait_for_event(event: asyncio.Event, seconds_max: float) -> None:

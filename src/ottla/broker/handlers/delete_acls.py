@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.base.errors import Error, KafkaError
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
-from ottla.broker.handlers.create_acls import NO_AUTHORIZER
+from ottla.broker.handlers.create_acls import NO_AUTHORIZER, RULES_AT_ONCE
 from ottla.broker.handlers.describe_acls import filter_of, is_known
-from ottla.broker.slices import Turn, in_slices
-from ottla.controller.decisions.acl_changes import Removal, decide_delete_acls
+from ottla.broker.long_messages import in_worker
+from ottla.broker.slices import Turn, in_slices, pieces_of
+from ottla.controller.decisions.acl_changes import decide_delete_acls, patterns_meant
 from ottla.protocol.messages.acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -19,6 +21,15 @@ from ottla.protocol.messages.acls import (
 
 if TYPE_CHECKING:
     from ottla.broker.context import Context
+    from ottla.security.acls import AclBinding, AclFilter
+
+
+class Removed(NamedTuple):
+    """What became of one filter, in all pieces together."""
+
+    error: Error
+    message: str | None
+    rules: list[AclBinding]
 
 
 async def handle(request: DeleteAclsRequest, context: Context) -> Any:
@@ -30,15 +41,33 @@ async def handle(request: DeleteAclsRequest, context: Context) -> Any:
         return refuse(request, Error.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if context.broker.authorizer is None:
         return refuse(request, Error.SECURITY_DISABLED, NO_AUTHORIZER)
-    size = len(filters) * len(context.broker.image.acls)  # each of them may have to look at all rules
     try:
-        results = await context.broker.controller.change(lambda image: decide_delete_acls(image, filters), size=size)
+        results = await delete(filters, context)
     except KafkaError as refusal:
         return refuse(request, refusal.error, refusal.message)
     return DeleteAclsResponse(filter_results=[await row(result, turn) async for result in in_slices(results, turn)])
 
 
-async def row(result: Removal, turn: Turn) -> DeleteAclsFilterResult:
+async def delete(filters: list[AclFilter], context: Context) -> list[Removed]:
+    """In pieces, as rules are made. Whatever was taken before an error is taken: to ask again tells of the rest."""
+    acls = context.broker.image.acls
+    if len(filters) * len(acls) > RULES_AT_ONCE:  # each of them may have to look at all rules
+        patterns = await in_worker(context.broker.workers, patterns_meant, acls, filters)
+    else:
+        patterns = patterns_meant(acls, filters)
+    pieces = list(pieces_of(patterns, RULES_AT_ONCE)) or [()]
+    results: list[Removed] = []
+    for piece in pieces:
+        decide = partial(decide_delete_acls, filters=filters, patterns=piece)
+        size, is_urgent = len(filters) * len(piece), piece is not pieces[-1]  # all are seen when the last one is
+        found = await context.broker.controller.change(decide, size=size, is_urgent=is_urgent)
+        results = results or [Removed(each.error, each.message, []) for each in found]
+        for result, each in zip(results, found, strict=True):
+            result.rules.extend(each.removed)
+    return results
+
+
+async def row(result: Removed, turn: Turn) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(
         error_code=result.error,
         error_message=result.message,
@@ -52,7 +81,7 @@ async def row(result: Removal, turn: Turn) -> DeleteAclsFilterResult:
                 operation=entry.operation,
                 permission_type=entry.permission,
             )
-            async for pattern, entry in in_slices(result.removed, turn)
+            async for pattern, entry in in_slices(result.rules, turn)
         ],
     )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.base.errors import Error
 from ottla.base.security import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from ottla.broker.long_messages import in_worker
 from ottla.broker.slices import in_slices
 from ottla.protocol.messages.acls import (
     AclDescription,
@@ -42,7 +42,7 @@ async def handle(request: DescribeAclsRequest, context: Context) -> Any:
         return DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     acls = context.broker.image.acls
     if len(acls) > LOOKED_AT_ONCE:  # an image never changes: any thread will do
-        found = await asyncio.to_thread(wanted.select, acls)
+        found = await in_worker(context.broker.workers, wanted.select, acls)
     else:
         found = wanted.select(acls)
     return DescribeAclsResponse(resources=[row(*each) async for each in in_slices(found.items())])

@@ -14,16 +14,20 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.base.names import INTERNAL_TOPICS, topic_name_problem
 from ottla.base.security import CLUSTER_NAME, Operation, ResourceType
 from ottla.broker.audit.noting import note_created
 from ottla.broker.authorized_operations import cluster_operations, topic_operations
+from ottla.broker.cluster.control import CREATE_MS_MAX, MADE
+from ottla.broker.cluster.forwarding import forwarded, opened
 from ottla.broker.context import Context
 from ottla.broker.metadata_topics import absence, describe_topic, encode_response, encode_topic, reachable_controller
 from ottla.broker.slices import in_slices, pieces_of
 from ottla.controller import tree
 from ottla.controller.image import MetadataImage, TopicImage
+from ottla.protocol.apis import APIS
 from ottla.protocol.codec import EncodedBody
 from ottla.protocol.messages.metadata import (
     MetadataRequest,
@@ -32,11 +36,14 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
+from ottla.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.schema import ZERO_UUID
 
 IDS_SINCE: Final = 12  # v10 and v11 have the field, but the server could not use it
 TOPICS_AT_ONCE: Final = 50
 HIDDEN: Final = (Error.TOPIC_AUTHORIZATION_FAILED, Error.UNKNOWN_TOPIC_ID)  # nothing else is told about such a topic
+CREATE_TOPICS: Final = 19
+STRICT_SINCE: Final = 6  # the first version of that whose sender knows the error of quotas
 AUTO_CREATED_MAX: Final = 2000  # by one request; more would be refused anyway (see controller/auto_create.py)
 
 
@@ -206,10 +213,31 @@ async def create_missing(context: Context, names: list[str]) -> set[str]:
     creatable = [name for name in allowed if topic_name_problem(name) is None]
     if creatable:
         before = context.broker.image
-        await context.broker.control.auto_create(creatable)
+        if context.broker.quotas.mutations(context, STRICT_SINCE) is None:
+            await context.broker.control.auto_create(creatable)
+        else:  # in a task: who answers at once has none (base/eager.py)
+            await tasks.ask(create_in_name_of(context, creatable), "topics that a client asked for")
         await context.broker.publisher.settled()
         await note_created(creatable, before, context)
     return refused
+
+
+async def create_in_name_of(context: Context, names: list[str]) -> None:
+    """What this client makes counts for him (KIP-599): the controller is asked as he would, and may refuse some.
+
+    As with Kafka, these are unknown to him then. He is not held up, and asks again.
+    """
+    broker, key = context.broker, CREATE_TOPICS
+    responder = context.responder.inner(key, APIS[key].name, STRICT_SINCE, context.correlation_id)
+    asker = Context(broker, responder, context.client, key, STRICT_SINCE, context.correlation_id, context.client_id)
+    topics = [
+        CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        for name in names
+        if name not in INTERNAL_TOPICS
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=CREATE_MS_MAX)
+    answer = opened(await responder.answer_to(forwarded(broker.apis[key])(request, asker)), asker)
+    await broker.control.see({row.name for row in answer.topics if row.error_code in MADE})
 
 
 def unknown(name: str, error: Error) -> MetadataResponseTopic:

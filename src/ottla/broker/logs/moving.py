@@ -19,6 +19,8 @@ from ottla.base.names import TopicPartition
 from ottla.broker.configs.live_settings import LiveSettings
 from ottla.broker.logs.checkpointing import CheckpointWriter
 from ottla.broker.logs.flusher import Flusher
+from ottla.quotas.copying import CopyRate
+from ottla.quotas.shares import Windows
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 from ottla.storage import files
@@ -32,7 +34,6 @@ PIECES_A_SECOND: Final = 10  # of a move that is slowed down
 PIECE_BYTES_MIN: Final = 64 << 10
 RECOVERY_SECONDS: Final = 1.0  # between two looks whether a partition that was to be moved has recovered
 WAIT_SECONDS: Final = 0.5  # after so long at most a new limit counts
-UNLIMITED_BYTES_PER_SECOND: Final = 1 << 40
 
 
 class Moves:
@@ -59,6 +60,8 @@ class Moves:
         self._look_again: asyncio.TimerHandle | None = None
         self._slots = asyncio.Semaphore(at_once)
         self._bandwidth = asyncio.Lock()  # whoever copies under a limit waits for his share here
+        num = live.broker.alter_log_dirs_replication_quota_window_num
+        self._rate = CopyRate(Windows(num, live.broker.alter_log_dirs_replication_quota_window_size_seconds * 1000))
 
     def into(self, path: str) -> list[LogMove]:
         """The moves that have this folder as their aim."""
@@ -186,11 +189,12 @@ class Moves:
     async def _wait_for_turn(self, move: LogMove, length: int) -> None:
         """Keep all moves together below the limit, which may change at any time."""
         async with self._bandwidth:
-            paid = 0.0
-            while move.is_wanted and paid < length and self._bytes_per_second < UNLIMITED_BYTES_PER_SECOND:
-                seconds = min(WAIT_SECONDS, (length - paid) / max(self._bytes_per_second, 1))
-                await asyncio.sleep(seconds)
-                paid += seconds * self._bytes_per_second
+            while move.is_wanted and (wait_ms := self._wait_ms()) > 0:
+                await asyncio.sleep(min(WAIT_SECONDS, wait_ms / 1000))
+            self._rate.note(length, self._clock.monotonic_ms())
+
+    def _wait_ms(self) -> int:
+        return self._rate.wait_ms(self._bytes_per_second, self._clock.monotonic_ms())
 
     async def _in_worker(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._workers, work)

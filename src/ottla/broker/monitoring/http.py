@@ -6,6 +6,7 @@ Rules:
 3. What is not understood gets a 4xx with its reason, and the connection is closed.
 4. Bound to this machine only, it answers only to names of this machine: no web page can reach it by DNS rebinding.
 5. Whoever sends a wrong password waits for the refusal, and is then disconnected.
+6. Handshakes of TLS are done by workers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
@@ -67,6 +69,26 @@ class HttpAnswer(NamedTuple):
     status: HTTPStatus = HTTPStatus.OK
 
 
+class Reader(Protocol):
+    """As asyncio's."""
+
+    async def read(self, count: int, /) -> bytes: ...
+
+    async def readexactly(self, count: int, /) -> bytes: ...
+
+    async def readuntil(self, separator: bytes, /) -> bytes: ...
+
+
+class Writer(Protocol):
+    """The same."""
+
+    def write(self, data: bytes, /) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Login(Protocol):
     """Knows a password."""
 
@@ -89,14 +111,18 @@ class HttpServer:
         login: Login | None = None,
         open_paths: frozenset[str] = frozenset(),
         tls: Callable[[], ssl.SSLContext] | None = None,
+        workers: Executor | None = None,
     ) -> None:
-        """`login` is asked about every request, except for `open_paths`; `tls` for the context of each connection."""
+        """`login` is asked about every request, except for `open_paths`; `tls` for the context of each connection,
+        whose handshake `workers` do.
+        """
         self.host = host
         self.port = 0
         self._handler = handler
         self._login = login
         self._open_paths = open_paths
         self._tls = tls
+        self._workers = workers
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -122,12 +148,18 @@ class HttpServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, incoming: asyncio.StreamReader, outgoing: asyncio.StreamWriter) -> None:
+        reader: Reader = incoming
+        writer: Writer = outgoing
         try:
             if len(self._tasks) > CONNECTIONS_MAX:
                 raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"more than {CONNECTIONS_MAX} connections")
             if self._tls is not None:
-                await writer.start_tls(self._tls(), ssl_handshake_timeout=REQUEST_SECONDS_MAX)
+                from ottla.network.tls_streams import TlsStream  # noqa: PLC0415 (most endpoints do without TLS)
+
+                reader = writer = stream = TlsStream(incoming, outgoing, HEAD_BYTES_MAX)
+                async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                    await stream.shake_hands(self._tls, self._workers)
             patience = REQUEST_SECONDS_MAX  # whoever connects has something to ask
             while await self._serve_one(reader, writer, patience):
                 patience = IDLE_SECONDS_MAX
@@ -138,7 +170,7 @@ class HttpServer:
         finally:
             writer.close()
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: float) -> bool:
+    async def _serve_one(self, reader: Reader, writer: Writer, patience_s: float) -> bool:
         """Answer one request; whether there may be another on this connection."""
         async with asyncio.timeout(patience_s):
             first = await reader.read(1)
@@ -170,7 +202,7 @@ class HttpServer:
             headers = {"WWW-Authenticate": 'Basic realm="ottla metrics", charset="UTF-8"'}
             raise BadRequestError(HTTPStatus.UNAUTHORIZED, "these numbers are for who knows the password", **headers)
 
-    async def _refuse(self, writer: asyncio.StreamWriter, problem: BadRequestError) -> None:
+    async def _refuse(self, writer: Writer, problem: BadRequestError) -> None:
         answer = HttpAnswer(iter((f"{problem}\n",)), status=problem.status)
         try:
             await _send(writer, answer, NO_REQUEST, keeps_open=False, headers=problem.headers)
@@ -181,7 +213,7 @@ class HttpServer:
 # ---- reading
 
 
-async def _read_request(reader: asyncio.StreamReader, first: bytes) -> HttpRequest:
+async def _read_request(reader: Reader, first: bytes) -> HttpRequest:
     try:
         head = first + await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
@@ -239,7 +271,7 @@ def _is_address(name: str) -> bool:
 
 
 async def _send(
-    writer: asyncio.StreamWriter,
+    writer: Writer,
     answer: HttpAnswer,
     request: HttpRequest,
     *,
@@ -258,7 +290,7 @@ async def _send(
     await _drain(writer)
 
 
-async def _send_pieces(writer: asyncio.StreamWriter, pieces: Iterator[str], *, is_chunked: bool) -> None:
+async def _send_pieces(writer: Writer, pieces: Iterator[str], *, is_chunked: bool) -> None:
     gathered: list[str] = []
     size = 0
     until = time.monotonic() + SLICE_SECONDS
@@ -277,13 +309,13 @@ async def _send_pieces(writer: asyncio.StreamWriter, pieces: Iterator[str], *, i
     writer.write(b"0\r\n\r\n" if is_chunked else b"")
 
 
-def _write_chunk(writer: asyncio.StreamWriter, gathered: list[str], is_chunked: bool) -> None:
+def _write_chunk(writer: Writer, gathered: list[str], is_chunked: bool) -> None:
     data = "".join(gathered).encode("utf-8", "backslashreplace")
     gathered.clear()
     if data:
         writer.write(b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data)
 
 
-async def _drain(writer: asyncio.StreamWriter) -> None:
+async def _drain(writer: Writer) -> None:
     async with asyncio.timeout(SEND_SECONDS_MAX):
         await writer.drain()

@@ -56,7 +56,8 @@ class Monitor:
         self._login = metrics_login(node.settings)
         self._tls = metrics_tls(node.settings)
         context = self._tls.context if self._tls is not None else None
-        self._server = HttpServer(node.settings.ottla_metrics_host, Routes(self), self._login, OPEN_PATHS, context)
+        host = node.settings.ottla_metrics_host
+        self._server = HttpServer(host, Routes(self), self._login, OPEN_PATHS, context, node.workers)
         self._disks: list[Disk] = []
         self._looking: asyncio.Future[list[Disk]] | None = None
         self._reading: asyncio.Future[None] | None = None  # the certificate

@@ -16,6 +16,7 @@ from ottla.broker.replicas.replica_fetcher import ReplicaFetcher
 from ottla.broker.replicas.replication_quota import ReplicationQuota, throttles
 from ottla.controller.image import MetadataImage
 from ottla.network.peer import Peer
+from ottla.quotas.shares import Windows
 from ottla.replication.partition import Partition
 from ottla.replication.replica_set import ReplicaSet
 
@@ -47,17 +48,19 @@ class ReplicaFetchers:
         self.fetchers: dict[Place, ReplicaFetcher] = {}
         self._places: dict[Partition, Place] = {}
         self._is_stopped = False
+        settings = node.settings
+        windows = Windows(settings.replication_quota_window_num, settings.replication_quota_window_size_seconds * 1000)
         self.quota = ReplicationQuota(
             node.clock,
             lambda: self.settings.follower_replication_throttled_rate,
             self._is_throttled_follower,
-            self._burst_ms,
+            windows,
         )
         self.leader_quota = ReplicationQuota(
             node.clock,
             lambda: self.settings.leader_replication_throttled_rate,
             self._is_throttled_leader,
-            self._burst_ms,
+            windows,
         )
         replicas.on_role = self.on_role
         node.images.on_image(self.on_image)
@@ -131,9 +134,6 @@ class ReplicaFetchers:
 
     def _is_throttled_follower(self, partition: Partition) -> bool:
         return self._is_throttled(partition, FOLLOWER_REPLICAS)
-
-    def _burst_ms(self) -> int:
-        return self.settings.replication_quota_window_size_seconds * 1000
 
     def _is_throttled_leader(self, partition: Partition) -> bool:
         return self._is_throttled(partition, LEADER_REPLICAS)

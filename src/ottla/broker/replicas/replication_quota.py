@@ -12,29 +12,27 @@ from typing import Final
 
 from ottla.base.clock import Clock
 from ottla.base.setting_types import LONG_MAX
+from ottla.quotas.copying import CopyRate
+from ottla.quotas.shares import Windows
 from ottla.replication.partition import Partition
 
 PAUSE_MS: Final = 100
-BURST_MS: Final = 1_000
 
 
 class ReplicationQuota:
-    """A bucket that fills with the rate in force and may be overdrawn by one answer."""
+    """What throttled replicas have copied lately, against the rate in force. One answer may be more than it allows."""
 
     def __init__(
         self,
         clock: Clock,
         bytes_per_second: Callable[[], int],
         is_throttled: Callable[[Partition], bool],
-        burst_ms: Callable[[], int] = lambda: BURST_MS,
+        windows: Windows,
     ) -> None:
-        """So long's worth may be saved up while nothing is copied: `burst_ms`."""
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._is_throttled = is_throttled
-        self._burst_ms = burst_ms
-        self._level = 0.0
-        self._level_ms = clock.monotonic_ms()
+        self._rate = CopyRate(windows)
         self.pause_ms = PAUSE_MS
         self.bytes = 0  # copied under the throttle
 
@@ -46,25 +44,16 @@ class ReplicationQuota:
         """Whether this partition may not be copied now."""
         if not is_behind or not self.is_on or not self._is_throttled(partition):
             return False
-        self._fill()
-        return self._level < 0
+        return self._rate.wait_ms(self._bytes_per_second(), self._clock.monotonic_ms()) > 0
 
     def note(self, partition: Partition, size: int) -> None:
         """So many bytes of a partition were copied."""
         if self.is_on and self._is_throttled(partition):
-            self._fill()
-            self._level -= size
+            self._rate.note(size, self._clock.monotonic_ms())
             self.bytes += size
 
-    def _fill(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        rate = self._bytes_per_second()
-        filled = self._level + rate * (now_ms - self._level_ms) / 1000
-        self._level = min(filled, rate * self._burst_ms() / 1000)
-        self._level_ms = now_ms
-
     def __repr__(self) -> str:
-        return f"<ReplicationQuota {self._bytes_per_second()} bytes/s, {self._level:.0f} left>"
+        return f"<ReplicationQuota {self._bytes_per_second()} bytes/s, {self._rate!r}>"
 
 
 def throttles(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool:

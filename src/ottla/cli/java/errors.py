@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ottla.base.errors import Error
-from ottla.cli.terminal import ToolError
+from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
 from ottla.client.errors import ClientError, RefusedError
+from ottla.operations.errors import OperationError
 
 PACKAGE = "org.apache.kafka.common.errors."
 WRAPPER = "java.util.concurrent.ExecutionException: "
@@ -107,3 +109,16 @@ def wrapped_refusals() -> Iterator[None]:
         yield
     except RefusedError as problem:
         raise ToolError(WRAPPER + java_text(problem)) from None
+
+
+def complaining(body: Callable[[], int], before: str = "") -> int:
+    """Run a tool; what goes wrong is its last line on stderr, as Java words it, behind what the tool says before."""
+    try:
+        return body()
+    except ClientError as problem:
+        text = java_text(problem)
+    except OperationError as problem:
+        text = str(problem)
+    sys.stdout.flush()
+    warn(f"{before}{text}")
+    return EXIT_FAILED

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ottla.base.errors import Error
+from ottla.cli.java.errors import complaining
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
+from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers
 from ottla.cli.terminal import say
 from ottla.client.client import Client
 from ottla.client.cluster import describe_cluster, unregister_broker

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import NoReturn
 
 from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import java_text
 from ottla.cli.java.options import OptionError
-from ottla.cli.terminal import EXIT_FAILED, warn
+from ottla.cli.terminal import EXIT_FAILED
 from ottla.client.client import Client
 from ottla.client.cluster import BROKERS, CONTROLLERS
-from ottla.client.errors import ClientError
-from ottla.operations.errors import OperationError
 
 
 class KafkaParser(Parser):
@@ -48,16 +44,3 @@ def client_of_servers(options: argparse.Namespace, client_id: str = "adminclient
 def asked_endpoints(options: argparse.Namespace) -> int:
     """What DescribeCluster has to be asked for: a controller tells only about controllers."""
     return CONTROLLERS if options.bootstrap_controller is not None else BROKERS
-
-
-def complaining(body: Callable[[], int]) -> int:
-    """Run a tool; what goes wrong is its last line on stderr, as Java words it."""
-    try:
-        return body()
-    except ClientError as problem:
-        text = java_text(problem)
-    except OperationError as problem:
-        text = str(problem)
-    sys.stdout.flush()
-    warn(text)
-    return EXIT_FAILED

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from ottla.cli.acls.wishes import parse_principal
 from ottla.cli.client_settings import client_of_file
 from ottla.cli.java.dates import format_java_date
-from ottla.cli.java.errors import java_text
+from ottla.cli.java.errors import complaining
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, LONG_MAX, KafkaOptions, Option, OptionError
-from ottla.cli.terminal import EXIT_FAILED, ToolError, shown, warn
+from ottla.cli.terminal import shown
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
 from ottla.client.tokens import KnownToken, create_token, describe_tokens, expire_token, renew_token
 
 TOOL = "kafka-delegation-tokens.sh"
@@ -53,16 +52,13 @@ OPTIONS = (
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     _check(options)
-    try:
+
+    def body() -> int:
         with client_of_file(options.text("bootstrap-server") or "", options.text("command-config")) as client:
             _run_action(client, options)
-    except ClientError as problem:
-        warn(java_text(problem))
-        return EXIT_FAILED
-    except ToolError as problem:
-        warn(str(problem))
-        return EXIT_FAILED
-    return 0
+        return 0
+
+    return complaining(body)
 
 
 def _check(options: KafkaOptions) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import java_text
+from ottla.cli.java.errors import complaining, java_text
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option
 from ottla.cli.records.offset_file import read_offsets
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
-from ottla.client.errors import ClientError
+from ottla.cli.terminal import say
 from ottla.client.offsets import delete_records
 
 TOOL = "kafka-delete-records.sh"
@@ -29,18 +29,15 @@ OPTIONS = (
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     options.require("bootstrap-server", "offset-json-file")
-    try:
-        offsets = read_offsets(options.text("offset-json-file") or "")
-        print("Executing records delete operation")
-        bootstrap = options.text("bootstrap-server") or ""
-        with client_of_file(bootstrap, options.text("command-config")) as client:
-            low_watermarks, failures = delete_records(client, offsets)
-    except ClientError as problem:
-        warn(java_text(problem))
-        return EXIT_FAILED
-    except ToolError as problem:
-        warn(str(problem))
-        return EXIT_FAILED
+    return complaining(partial(_run, options))
+
+
+def _run(options: KafkaOptions) -> int:
+    offsets = read_offsets(options.text("offset-json-file") or "")
+    print("Executing records delete operation")
+    bootstrap = options.text("bootstrap-server") or ""
+    with client_of_file(bootstrap, options.text("command-config")) as client:
+        low_watermarks, failures = delete_records(client, offsets)
     print("Records delete operation completed:")
     for partition in offsets:
         if partition in low_watermarks:

@@ -14,10 +14,10 @@ from ottla.cli.cluster.feature_levels import (
     metadata_level,
     parse_level,
 )
-from ottla.cli.java.errors import java_sentence
+from ottla.cli.java.errors import complaining, java_sentence
 from ottla.cli.java.options import OptionError
 from ottla.cli.java.order import hash_map_order
-from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers, complaining
+from ottla.cli.kafka.commands import KafkaParser, add_servers, client_of_servers
 from ottla.cli.terminal import say
 from ottla.client.client import Client
 from ottla.client.cluster import Features, UpgradeType, describe_features, update_features

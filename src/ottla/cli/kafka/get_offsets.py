@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import java_text
+from ottla.cli.java.errors import complaining, java_text
 from ottla.cli.java.options import (
     BOOTSTRAP,
     BROKER_LIST,
@@ -16,10 +16,9 @@ from ottla.cli.java.options import (
     bootstrap_of,
 )
 from ottla.cli.records.partition_choice import Choice, chosen_partitions, parse_partitions, parse_rules, parse_time
-from ottla.cli.terminal import EXIT_FAILED, ToolError, warn
+from ottla.cli.terminal import warn
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
 from ottla.client.offsets import NO_OFFSET, list_offsets
 
 TOOL = "kafka-get-offsets.sh"
@@ -51,16 +50,13 @@ def run(arguments: Sequence[str]) -> int:
         options.refuse('Missing required argument "[bootstrap-server]"')
     if not all(":" in server for server in bootstrap.split(",")):
         options.refuse("Please provide valid host:port like host1:9091,host2:9092\n")
-    try:
+
+    def body() -> int:
         choice, time = _wanted(options)
         with client_of_file(bootstrap, options.text("command-config"), "GetOffsetShell") as client:
             return print_offsets(client, choice, time)
-    except ClientError as problem:
-        text = java_text(problem)
-    except ToolError as problem:
-        text = str(problem)
-    warn(f"Error occurred: {text}")
-    return EXIT_FAILED
+
+    return complaining(body, "Error occurred: ")
 
 
 def _wanted(options: KafkaOptions) -> tuple[Choice, int]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import java_text
+from ottla.cli.java.errors import complaining, java_text
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.java.order import partition_order
-from ottla.cli.terminal import EXIT_FAILED, say, warn
+from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
 from ottla.client.elections import Election, elect_leaders
-from ottla.client.errors import ClientError, RefusedError
-from ottla.operations.errors import OperationError
+from ottla.client.errors import RefusedError
 from ottla.operations.reassignment.elections import parse_partitions
 
 TOOL = "kafka-leader-election.sh"
@@ -40,27 +40,24 @@ def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     if not arguments:
         options.refuse(SUMMARY)
+    return complaining(partial(_run, options))
+
+
+def _run(options: KafkaOptions) -> int:
+    kind = check_options(options)
     try:
-        kind = check_options(options)
         partitions = wanted_partitions(options)
-        config = options.text("command-config")
-        if options.has(OLD_CONFIG):
-            print(
-                "Option --admin.config has been deprecated and will be removed in a future version. "
-                "Use --command-config instead."
-            )
-            config = config or options.text(OLD_CONFIG)
-        with client_of_file(options.text("bootstrap-server") or "", config) as client:
-            results = elect_leaders(client, kind, partitions)
     except FileNotFoundError as problem:
-        warn(f"java.io.IOException: Unable to read file {problem.filename}")
-        return EXIT_FAILED
-    except ClientError as problem:
-        warn(java_text(problem))
-        return EXIT_FAILED
-    except OperationError as problem:
-        warn(str(problem))
-        return EXIT_FAILED
+        raise ToolError(f"java.io.IOException: Unable to read file {problem.filename}") from None
+    config = options.text("command-config")
+    if options.has(OLD_CONFIG):
+        print(
+            "Option --admin.config has been deprecated and will be removed in a future version. "
+            "Use --command-config instead."
+        )
+        config = config or options.text(OLD_CONFIG)
+    with client_of_file(options.text("bootstrap-server") or "", config) as client:
+        results = elect_leaders(client, kind, partitions)
     return report(kind, results)
 
 

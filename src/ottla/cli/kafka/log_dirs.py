@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ottla.base.errors import Error
 from ottla.cli.client_settings import client_of_file
-from ottla.cli.java.errors import java_class, java_text
+from ottla.cli.java.errors import complaining, java_class
 from ottla.cli.java.options import BOOTSTRAP, COMMAND_CONFIG, KafkaOptions, Option, OptionError
 from ottla.cli.java.order import hash_map_order, partition_order
-from ottla.cli.terminal import EXIT_FAILED, ToolError, say, warn
+from ottla.cli.terminal import say
 from ottla.client.admin import Admin
 from ottla.client.client import Client
-from ottla.client.errors import ClientError
 from ottla.client.log_dirs import Folder, Replica, describe_log_dirs
 
 TOOL = "kafka-log-dirs.sh"
@@ -31,19 +30,16 @@ OPTIONS = (
 def run(arguments: Sequence[str]) -> int:
     options = KafkaOptions(TOOL, SUMMARY, OPTIONS, arguments, example=EXAMPLE)
     options.require("bootstrap-server", "describe")
-    try:
+
+    def body() -> int:
         wanted = parse_brokers(options.text("broker-list") or "")
         topics = {name for name in (options.text("topic-list") or "").split(",") if name}
         bootstrap = options.text("bootstrap-server") or ""
         with client_of_file(bootstrap, options.text("command-config"), "log-dirs-tool") as client:
             _describe(client, wanted, topics)
-    except ClientError as problem:
-        warn(java_text(problem))
-        return EXIT_FAILED
-    except ToolError as problem:
-        warn(str(problem))
-        return EXIT_FAILED
-    return 0
+        return 0
+
+    return complaining(body)
 
 
 def _describe(client: Client, wanted: Sequence[int], topics: Collection[str]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from ottla.base.topic_ids import id_text
 from ottla.cli.cluster.quorum import COLUMNS, UNKNOWN_TIME, leader_of, replication_rows
+from ottla.cli.java.errors import complaining
 from ottla.cli.java.options import OptionError
-from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers, complaining
+from ottla.cli.kafka.commands import KafkaParser, add_servers, asked_endpoints, client_of_servers
 from ottla.client.addresses import Address
 from ottla.client.client import Client
 from ottla.client.cluster import Quorum, describe_cluster, describe_quorum

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.cli.kafka.commands import KafkaParser, complaining
+from ottla.cli.java.errors import complaining
+from ottla.cli.kafka.commands import KafkaParser
 from ottla.cli.metadata.storage import EXAMPLES, SUMMARY, fill_parser
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sized
 from typing import Final, NamedTuple
 
+from ottla.base import tasks
+from ottla.base.uncollected import uncollected
 from ottla.controller.cluster.deltas import difference, snapshot
 from ottla.controller.image import MetadataImage
 from ottla.protocol.messages.cluster_poll import MetadataDelta
@@ -19,6 +22,7 @@ DELTAS_MAX: Final = 500  # kept for brokers that are slow
 PARTITIONS_MAX: Final = 20_000  # in all of them together; a snapshot is cheaper than more
 DELTAS_PER_ANSWER: Final = 100
 NOTHING_SEEN: Final = -1
+MUCH: Final = 300  # things in an image: to tell more of them at once would keep the loop too long
 
 
 class Acknowledgement(NamedTuple):
@@ -39,6 +43,7 @@ class Feed:
         self._deltas: deque[MetadataDelta] = deque()
         self._partitions = 0
         self._snapshot: MetadataDelta | None = None
+        self._making: asyncio.Task[MetadataDelta] | None = None  # a snapshot
         self._news: asyncio.Future[None] | None = None
         self._waiting: list[Acknowledgement] = []
 
@@ -58,6 +63,7 @@ class Feed:
         self._deltas.clear()
         self._partitions = 0
         self._snapshot = None
+        self._making = None
         self._wake()
         for waiter in self._waiting:
             if not waiter.future.done():
@@ -86,19 +92,24 @@ class Feed:
             self._note(broker, sequence)
             if sequence == self.sequence:
                 await self._wait_for_news(seconds_max)
+        if self._snapshot is None and is_much(self._image) and self._keeps_too_little(epoch, sequence):
+            return await self._whole_apart()
         return self.unseen(epoch, sequence)
 
     def unseen(self, epoch: int, sequence: int) -> list[MetadataDelta]:
         """What follows a number, or everything if that is not one of ours."""
         if self.epoch < 0:
             return []
-        if epoch == self.epoch and 0 <= sequence <= self.sequence:
-            if sequence == self.sequence:
-                return []
-            if self._deltas and self._deltas[0].sequence <= sequence + 1:
-                new = (delta for delta in self._deltas if delta.sequence > sequence)
-                return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
-        return [self._whole()]
+        if self._keeps_too_little(epoch, sequence):
+            return [self._whole()]
+        new = (delta for delta in self._deltas if delta.sequence > sequence)
+        return [delta for delta, _ in zip(new, range(DELTAS_PER_ANSWER), strict=False)]
+
+    def _keeps_too_little(self, epoch: int, sequence: int) -> bool:
+        """Whether only a snapshot brings a broker forward that has come so far."""
+        if epoch != self.epoch or not 0 <= sequence <= self.sequence:
+            return self.epoch >= 0
+        return sequence < self.sequence and (not self._deltas or self._deltas[0].sequence > sequence + 1)
 
     def forget_broker(self, broker: int) -> None:
         """It is dead, or has begun a new life: nobody waits for what it has not seen."""
@@ -146,6 +157,21 @@ class Feed:
             self._snapshot = snapshot(self._image, self.sequence)
         return self._snapshot
 
+    async def _whole_apart(self) -> list[MetadataDelta]:
+        """The same where there is much of it: a worker makes it, once for all who ask. None, if all begins anew."""
+        epoch, sequence = self.epoch, self.sequence
+        making = self._making
+        if making is None or making.done():
+            making = tasks.ask(asyncio.to_thread(snapshot, self._image, sequence), "a snapshot of the metadata")
+            self._making = making
+        with uncollected:
+            made = await asyncio.shield(making)
+        if self.epoch != epoch:
+            return []
+        if made.sequence == self.sequence:
+            self._snapshot = made
+        return [made]
+
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
@@ -159,6 +185,15 @@ class Feed:
     def __repr__(self) -> str:
         state = f"epoch {self.epoch}" if self.epoch >= 0 else "not active"
         return f"<Feed {state} sequence={self.sequence} kept={len(self._deltas)} seen={self.seen}>"
+
+
+def is_much(image: MetadataImage) -> bool:
+    kinds: tuple[Sized, ...] = (
+        *(image.topics, image.acls, image.user_configs, image.quota_configs, image.delegation_tokens),
+    )
+    if sum(len(each) for each in kinds) > MUCH:
+        return True
+    return sum(len(topic.partitions) for topic in image.topics.values()) > MUCH
 
 
 def partition_count(delta: MetadataDelta) -> int:

@@ -15,7 +15,7 @@ from ottla.controller.decisions.machine import Decision, check_readable
 from ottla.controller.image import MetadataImage
 from ottla.controller.loading import Reader
 from ottla.controller.stores.store import CreateNode, DeleteNode, Node, SetNode, StoreOperation
-from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Entries, ResourcePattern
+from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, Acls, Entries, ResourcePattern
 
 
 class NewRule(NamedTuple):
@@ -57,13 +57,26 @@ def decide_create_acls(image: MetadataImage, wanted: Sequence[NewRule]) -> Decis
     return Decision(operations, image, results)
 
 
-def decide_delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[list[Removal]]:
-    """Every filter is told all that it means, also what another one of the request means, too."""
+def patterns_meant(acls: Acls, filters: Sequence[AclFilter]) -> list[ResourcePattern]:
+    """All that some of these filters take something from."""
+    return list(dict.fromkeys(pattern for each in filters for pattern in each.select(acls)))
+
+
+def decide_delete_acls(
+    image: MetadataImage, filters: Sequence[AclFilter], patterns: Iterable[ResourcePattern] | None = None
+) -> Decision[list[Removal]]:
+    """Every filter is told all that it means, also what another one of the request means, too.
+
+    Nothing but the rules of `patterns` is looked at, if there are any.
+    """
     results: list[Removal] = []
     after: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    acls = image.acls
+    if patterns is not None:
+        acls = {pattern: image.acls[pattern] for pattern in patterns if pattern in image.acls}
     for each in filters:
         try:
-            removed = find_removed(image, each)
+            removed = find_removed(image, acls, each)
         except KafkaError as refusal:
             results.append(Removal((), refusal.error, refusal.message))
             continue
@@ -99,12 +112,12 @@ def decide_external_acls(
     return Decision((), after, len(changed))
 
 
-def find_removed(image: MetadataImage, wanted: AclFilter) -> tuple[AclBinding, ...]:
+def find_removed(image: MetadataImage, acls: Acls, wanted: AclFilter) -> tuple[AclBinding, ...]:
     if wanted.resource_type not in list(ResourceType)[1:] or wanted.pattern_type not in list(PatternType)[1:]:
         raise KafkaError(Error.INVALID_REQUEST, "Unknown patternFilter.")
     if wanted.operation not in list(Operation)[1:] or wanted.permission not in list(Permission)[1:]:
         raise KafkaError(Error.INVALID_REQUEST, "Unknown entryFilter.")
-    found = wanted.select(image.acls)
+    found = wanted.select(acls)
     for pattern in found:
         check_readable(image, acl_path(pattern))
     return tuple(AclBinding(pattern, entry) for pattern in found for entry in sorted(found[pattern]))
