@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance.group_calls import find_coordinator
+from conformance.java_tools import JavaTools
 from conformance.peer import Peer
 from conformance.raw import assert_others_are_served, listening_pid, resident_bytes
 from conftest import FOREIGN_BOOTSTRAP, Broker
@@ -111,6 +112,13 @@ def broker_stays_healthy(bootstrap: str, broker_pid: int, broker: object) -> Ite
 def kafka_jars() -> Path:
     """The folder with Apache Kafka's jars, resolved once by Maven into the user's cache."""
     return find_jars(KAFKA_VERSION)
+
+
+@pytest.fixture(scope="session")
+def java(kafka_jars: Path) -> Iterator[JavaTools]:
+    """Apache Kafka's own tools. One JVM for all tests: it knows the classes of a tool when the second test comes."""
+    with JavaTools(kafka_jars) as tools:
+        yield tools
 
 
 @pytest.fixture(scope="session")

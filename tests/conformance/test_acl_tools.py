@@ -114,12 +114,6 @@ def test_bad_rules_are_refused_one_by_one(address: str) -> None:
         created.result()
 
 
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
-
-
 def lines(text: str) -> list[str]:
     """Java's sets have another order in each run. Of a failure only the first line counts: a stack trace follows."""
     first, *others = text.splitlines() or [""]

@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,6 @@ from conformance.test_tools import CONSUMER, PRODUCER, SECONDS_MAX, Result, comm
 NewTopic = Callable[..., str]
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 START_MS = (int(time.time()) - 3600) * 1000  # an hour ago: records that are too old are retired while a test looks
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 @pytest.fixture(scope="module")

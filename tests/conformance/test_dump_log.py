@@ -4,7 +4,7 @@ Apache Kafka wrote (in `kafka_segments/`, transactions and internal topics among
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ FIRST = "00000000000000000000"
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 BrokerFactory = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 def fill(bootstrap: str) -> None:

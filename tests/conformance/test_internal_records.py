@@ -2,8 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -32,12 +31,6 @@ def three(peer: Peer, topic_name: str, broker: object) -> tuple[str, uuid.UUID]:
     if broker is None:
         time.sleep(0.3)  # Apache Kafka's coordinator hears of a topic a little later than its clients
     return topic_name, topic_id
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 def assert_written(found: list[Stored], expected: list[tuple[bytes, list[bytes] | None]]) -> None:
