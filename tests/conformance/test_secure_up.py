@@ -122,7 +122,7 @@ def test_who_has_no_password_or_trusts_nobody_does_not_get_in(secured: Secured) 
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "admin", "sasl.password": "guess"}
     trust = {"ssl.ca.location": str(secured.folder / "ca.pem")}
     assert first_error({**library, **login, **trust}).code() == KafkaError._AUTHENTICATION
-    assert first_error({**library, **login}).code() == KafkaError._SSL
+    assert "certificate verify failed" in first_error({**library, **login}).str()
     plain = run("ottla", "topics", "list", "--bootstrap-server", secured.address)
     assert (plain.code, plain.err.count("\n")) == (1, 1)
 
