@@ -26,6 +26,22 @@ DESCRIPTORS = 20_000
 FOREIGN_BOOTSTRAP = os.environ.get("OTTLA_TEST_BOOTSTRAP", "")
 TESTS = Path(__file__).parent
 
+# Files that take longest are begun first (Makefile: --no-loadscope-reorder): one of them at the end would keep one
+# process busy while the others have nothing left to do. `pytest --durations=40` tells which they are.
+LONGEST = (
+    "simulation/brokers/test_brokers", "simulation/brokers/test_more_brokers", "simulation/cluster/test_cluster",
+    "unit/broker/test_long_requests", "simulation/test_simulation",
+    "cluster/test_faults", "cluster/test_cuts", "cluster/test_coordinators", "cluster/test_replication",
+    "cluster/test_walkthrough", "cluster/test_topics", "cluster/test_damaged_nodes", "cluster/test_cluster_migration",
+    "conformance/test_long_requests", "faults/test_transaction_steps", "conformance/test_tls",
+    "conformance/test_access_rights", "conformance/test_recipes", "conformance/test_sasl", "faults/test_exactly_once",
+    "conformance/test_java", "conformance/test_internal_records", "conformance/test_monitoring",
+    "pipelines/test_pipeline_command", "pipelines/test_session", "pipelines/test_bad_input",
+    "pipelines/test_wrong_checkpoint", "pipelines/test_change_streams", "pipelines/test_random_pipelines",
+    "pipelines/test_sink_kill", "pipelines/test_keyed_steps", "pipelines/test_sink_tables", "pipelines/test_long_runs",
+    "pipelines/test_examples",
+)  # fmt: skip
+
 # How long an example takes is the machine's business: it may have others to do.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -160,6 +176,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs_ottla = item.get_closest_marker("needs_ottla") or "broker_factory" in getattr(item, "fixturenames", ())
         if FOREIGN_BOOTSTRAP and needs_ottla:
             item.add_marker(pytest.mark.skip(reason="needs_ottla: OTTLA_TEST_BOOTSTRAP names a foreign broker"))
+    items.sort(key=lambda item: place_in_line(item.path))
+
+
+def place_in_line(path: Path) -> int:
+    name = str(path.relative_to(TESTS).with_suffix("")) if path.is_relative_to(TESTS) else ""
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,9 @@ without anybody thinking of it. The rest of a request is such that a handler doe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -112,22 +114,29 @@ class World(NamedTuple):
     records: bytes = b""
 
 
-class LongRequest(NamedTuple):
-    """One request, and what is long in it."""
+@dataclass(frozen=True)
+class LongRequest:
+    """One request, and what is long in it. It is made when it is asked for: most are only looked at."""
 
     api: Api
     version: int
     path: FieldPath
     naming: Naming
-    request: Any
+    count: int
+    world: World
+
+    @cached_property
+    def request(self) -> Any:
+        return Maker(self.version, self.path, self.naming, self.count, self.world).make(self.api.request)
 
     @property
     def is_array(self) -> bool:
         """Or a long text."""
-        rows: Any = self.request
+        cls: type = self.api.request
         for name in self.path:
-            rows = getattr(rows[0] if isinstance(rows, list) else rows, name, None)
-        return isinstance(rows, list)
+            (type_,) = (field.type for field in fields_in(cls, self.version) if field.name == name)
+            cls = element_class(type_) or cls
+        return type_.kind == "array"
 
     @property
     def label(self) -> str:
@@ -143,8 +152,7 @@ def long_requests(api: Api, count: int, world: World) -> Iterator[LongRequest]:
     for version in telling_versions(api):
         for path in array_paths(api.request, version):
             for naming in Naming:
-                made = Maker(version, path, naming, count, world).make(api.request)
-                yield LongRequest(api, version, path, naming, made)
+                yield LongRequest(api, version, path, naming, count, world)
 
 
 def telling_versions(api: Api) -> list[int]:

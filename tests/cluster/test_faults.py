@@ -1,15 +1,13 @@
 """One round of each fault under load: nothing that was acknowledged is lost, doubled or out of order, and replicas are
-equal byte for byte. The long rounds are in tests/faults (make faults).
+equal byte for byte. Pauses and cuts are in test_cuts.py, the long rounds in tests/faults (make faults).
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
-from faults.cluster_faults import CUTS, DEATHS, PAUSES, Fault, roll
+from faults.cluster_faults import DEATHS, Fault, roll
 from faults.cluster_rounds import run_rounds
 from ottla.testing.cluster import Cluster
 
-SHORT_SESSION = {"zookeeper.session.timeout.ms": 4000}
 # How long writes may stand still: a death is seen at once, a pause costs a session, a restart of all a start. These are
 # for a machine that has other things to do as well; tests/faults has the figures that are promised.
 DEATH_SECONDS, PAUSE_SECONDS = 10.0, 20.0
@@ -28,21 +26,5 @@ def test_the_death_of_most_and_of_all_loses_nothing(cluster: Cluster, tmp_path: 
     run(cluster, tmp_path, "many-deaths", [DEATHS["kill two"], DEATHS["kill everybody"]], PAUSE_SECONDS)
 
 
-def test_pauses_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
-    faults = [PAUSES[name] for name in ("pause leader", "pause briefly", "restart ZooKeeper")]
-    run(cluster_factory(3, SHORT_SESSION), tmp_path, "pauses", faults, PAUSE_SECONDS)
-
-
 def test_a_rolling_restart_loses_nothing_and_holds_nobody_up(cluster: Cluster, tmp_path: Path) -> None:
     run(cluster, tmp_path, "roll", [roll], DEATH_SECONDS)
-
-
-def test_cuts_lose_nothing(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
-    faults = [CUTS[name] for name in ("cut controller from brokers", "cut one off", "cut from ZooKeeper")]
-    cluster = cluster_factory(3, SHORT_SESSION, has_links=True)
-    run_rounds(cluster, tmp_path / "logs", faults, gap_seconds_max=PAUSE_SECONDS)
-
-
-def test_transactions_and_groups_outlive_deaths(cluster_factory: Callable[..., Cluster], tmp_path: Path) -> None:
-    faults = [DEATHS["kill leader"], DEATHS["kill controller"]]
-    run_rounds(cluster_factory(), tmp_path / "logs", faults, gap_seconds_max=2 * DEATH_SECONDS, has_transactions=True)

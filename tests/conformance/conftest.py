@@ -123,9 +123,9 @@ def kafka_jars() -> Path:
     return find_jars(KAFKA_VERSION)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    """Apache Kafka's tools, in one JVM."""
+    """Apache Kafka's own tools. One JVM for all tests: it knows the classes of a tool when the second test comes."""
     with JavaTools(kafka_jars) as tools:
         yield tools
 

@@ -42,7 +42,7 @@ class JavaTools:
     """A JVM that runs one tool after the other. Wrong command lines of the tools with sub-commands would end it."""
 
     def __init__(self, jars: Path) -> None:
-        command = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+        command = ["java", "-XX:TieredStopAtLevel=1", "-Xmx512M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
         self.process = subprocess.Popen(
             [*command, "-cp", f"{jars}/*", str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -149,7 +149,7 @@ def test_groups_remember_what_was_printed(folder: Folder) -> None:
 def test_records_keep_all_their_parts(folder: Folder) -> None:
     folder.put_jaas("uwe")
     record = {"key": "k", "value": "v", "headers": [["colour", "red"]], "partition": 1, "timestamp": 1_700_000_000_000}
-    folder.good("topics", "create", "parts", "--partitions", "2")
+    folder.good("topics", "create", "parts", "--partitions", "2", "--config", "retention.ms=-1")  # it is an old one
     folder.good("produce", "parts", "--format", "json", lines=json.dumps(record) + "\n")
     lines = folder.good("consume", "parts", "--from-beginning", "--until-end", "--json").splitlines()
     assert json.loads(lines[0]).items() >= record.items()

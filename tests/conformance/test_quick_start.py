@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -194,9 +194,15 @@ def test_the_commands_of_a_handbook_work(of_old: Tutorial) -> None:
     assert "topic_1" in of_old.run(f"{topics} --describe --topic topic_1")
     of_old.run("bin/kafka-console-producer.sh --broker-list localhost:9092 --topic topic_1", "hello\n")
     consumer = of_old.start("bin/kafka-console-consumer.sh --bootstrap-server localhost:9092 --topic topic_1")
-    time.sleep(1.5)  # without --from-beginning only what comes from now on is shown
-    of_old.run("bin/kafka-console-producer.sh --broker-list localhost:9092 --topic topic_1", "news\n")
-    assert of_old.until(consumer, 1) == ["news"]
+    shown: list[str] = []
+    reading = threading.Thread(target=lambda: shown.extend(of_old.until(consumer, 1)), daemon=True)
+    reading.start()
+    for _ in range(SECONDS_MAX):  # without --from-beginning only what comes from now on is shown
+        of_old.run("bin/kafka-console-producer.sh --broker-list localhost:9092 --topic topic_1", "news\n")
+        reading.join(1.0)
+        if shown:
+            break
+    assert shown == ["news"]
     of_old.stop(consumer)
     load = "--topic topic_1 --num-records 10000 --record-size 1024 --throughput 10000"
     measured = of_old.run(f"bin/kafka-producer-perf-test.sh {load} --producer.config config/producer.properties")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 WAIT_SECONDS = 20
+LIVES_SECONDS = 4.0  # three of them
 
 
 class Secured(NamedTuple):
@@ -222,12 +224,6 @@ def test_aiokafka(secured: Secured, mechanism: str) -> None:
 # ---- Java
 
 
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
-
-
 def properties_file(folder: Path, mechanism: str, module: str, options: str, **more: str) -> str:
     path = folder / "client.properties"
     lines = ["security.protocol=SASL_PLAINTEXT", f"sasl.mechanism={mechanism}", f"sasl.jaas.config={module} {options};"]
@@ -353,26 +349,42 @@ def test_clients_log_in_again_before_their_login_is_over(java: JavaTools, tmp_pa
         }
         broker = Broker(settings, topics=["t"], ignores_unknown=True)
         broker.settings["listeners"] = f"{broker.settings['listeners']},SASL_PLAINTEXT://{address}"
-        with broker:
-            config = properties_file(tmp_path, "PLAIN", PLAIN, f'username="admin" password="{PASSWORD}"')
-            performed = java.run(
-                "kafka-producer-perf-test.sh",
-                *("--topic", "t", "--num-records", "200", "--record-size", "10", "--throughput", "50"),
-                *("--bootstrap-server", address, "--command-config", config),
-            )
-            assert "200 records sent" in performed.out, performed.err
-            producer = Producer({"bootstrap.servers": address, **login_of("PLAIN"), "log_level": 2})
-            deadline = time.monotonic() + 4
-            while time.monotonic() < deadline:
-                producer.produce("t", b"x")
-                assert producer.flush(WAIT_SECONDS) == 0
-                time.sleep(0.05)
-            with Client(address, login=client_login(login_of("PLAIN"))) as client:
-                deadline = time.monotonic() + 3
-                while time.monotonic() < deadline:
-                    client.metadata = None
-                    client.cluster()
-                    time.sleep(0.2)
+        config = properties_file(tmp_path, "PLAIN", PLAIN, f'username="admin" password="{PASSWORD}"')
+        with broker, ThreadPoolExecutor() as together:
+            doing = [
+                together.submit(java_goes_on, java, address, config),
+                together.submit(librdkafka_goes_on, address),
+                together.submit(our_client_goes_on, address),
+            ]
+            for each in doing:
+                each.result()
+
+
+def java_goes_on(java: JavaTools, address: str, config: str) -> None:
+    performed = java.run(
+        "kafka-producer-perf-test.sh",
+        *("--topic", "t", "--num-records", "200", "--record-size", "10", "--throughput", "50"),
+        *("--bootstrap-server", address, "--command-config", config),
+    )
+    assert "200 records sent" in performed.out, performed.err
+
+
+def librdkafka_goes_on(address: str) -> None:
+    producer = Producer({"bootstrap.servers": address, **login_of("PLAIN"), "log_level": 2})
+    deadline = time.monotonic() + LIVES_SECONDS
+    while time.monotonic() < deadline:
+        producer.produce("t", b"x")
+        assert producer.flush(WAIT_SECONDS) == 0
+        time.sleep(0.05)
+
+
+def our_client_goes_on(address: str) -> None:
+    with Client(address, login=client_login(login_of("PLAIN"))) as client:
+        deadline = time.monotonic() + LIVES_SECONDS
+        while time.monotonic() < deadline:
+            client.metadata = None
+            client.cluster()
+            time.sleep(0.2)
 
 
 def test_users_are_made_listed_and_deleted_by_our_command(secured: Secured, tmp_path: Path) -> None:

@@ -158,14 +158,14 @@ def test_a_segment_ends_by_size_by_age_and_by_a_full_index(tidy: Any) -> None:
     assert len(files(tidy, "by-size", ".log")) == 2
     set_on(tidy, "log.segment.bytes", str(100 * MEBIBYTE))
     set_on(tidy, "log.roll.ms", "200")
-    fill(tidy, "by-age", 1, retention_ms=-1)
+    fill(tidy, "by-age", 1, retention_ms=-1, retention_bytes=-1)
     time.sleep(0.3)
     fill(tidy, "by-age", 1)
     assert len(files(tidy, "by-age", ".log")) == 2
     set_on(tidy, "log.roll.ms", "604800000")
     set_on(tidy, "log.index.size.max.bytes", "16")
     set_on(tidy, "log.index.interval.bytes", "1")
-    fill(tidy, "by-index", 6, retention_ms=-1)
+    fill(tidy, "by-index", 6, retention_ms=-1, retention_bytes=-1)
     assert len(files(tidy, "by-index", ".log")) >= 2
 
 

@@ -2,6 +2,7 @@
 tools; with OTTLA_TEST_BOOTSTRAP the same tests run our tools against Apache Kafka."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -10,12 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
+
+from conformance.waiting import eventually
 
 NewTopic = Callable[..., str]
 METRIC_NAMES_WARNING = (
@@ -377,13 +382,19 @@ def test_a_signal_ends_the_consumer_in_order(bootstrap: str, topic: str, number:
         assert tool.stderr.read() == b"Processed a total of 1 messages\n"
 
 
+def unread(pipe: IO[bytes]) -> int:
+    """How many bytes nobody has taken out of it yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_what_was_typed_before_ctrl_c_is_stored(bootstrap: str, topic: str) -> None:
     arguments = ("--bootstrap-server", bootstrap, "--topic", topic, "--command-property", "linger.ms=10000")
     with subprocess.Popen([*command_of(PRODUCER), *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as tool:
         assert tool.stdin is not None
         tool.stdin.write(b"typed\n")
         tool.stdin.flush()
-        time.sleep(1)
+        assert eventually(lambda: unread(tool.stdin) == 0, SECONDS_MAX)
+        time.sleep(0.2)  # from its hands to its producer
         tool.send_signal(signal.SIGINT)
         assert tool.wait(10) == 130
     consumed = run(

@@ -193,12 +193,6 @@ class Scene(NamedTuple):
         return re.sub("TOPIC|OTHER|GROUP|ID|TMP", lambda match: names[match.group()], text).split()
 
 
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
-
-
 def is_without_chance(group: str) -> bool:
     """Whether Java lists these groups in one order only: those that share a bucket come as their answers came."""
     together = (("not-there", "classic"), ("empty", "x", "y"))

@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,12 +122,6 @@ def result(code: int, out: str, err: str) -> Result:
     lines = [] if err.startswith("null\nTools$Ended") else err.splitlines()  # kafka-topics.sh prints its own exit
     wanted = 2 if lines and lines[0].startswith("Error while executing config command") else 1
     return Result(code, MOVING.sub(" <number>", out), lines[:wanted])
-
-
-@pytest.fixture(scope="module")
-def java(kafka_jars: Path) -> Iterator[JavaTools]:
-    with JavaTools(kafka_jars) as tools:
-        yield tools
 
 
 @pytest.fixture(scope="module")

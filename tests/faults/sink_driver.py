@@ -35,12 +35,16 @@ from ottla.pipelines.sinks.publishing import Publisher, PublishFile
 from ottla.pipelines.sinks.staging import LocalStaging
 from ottla.pipelines.sinks.topic import exactly_once_topic
 from ottla.pipelines.source import register
+from ottla.pipelines.spark.class_archive import archive_options
+from ottla.pipelines.spark.java import find_java, option_text
+from ottla.pipelines.spark.places import find_spark
 
 EVENT = "user int, page string, at timestamp"
 ZOMBIE_SECONDS_MAX = 300.0
 # It lives for seconds: what makes a JVM fast in the long run is not worth its start.
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.showConsoleProgress": "false",
@@ -205,7 +209,9 @@ def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text())
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     builder = SparkSession.builder.master(plan.get("master", "local[2]")).config("spark.ui.enabled", "false")
-    settings = {**SETTINGS, **plan.get("settings", {})}
+    archived = option_text(archive_options(find_java(), find_spark(), records=False))
+    options = {JAVA_OPTIONS: f"{SETTINGS[JAVA_OPTIONS]} {archived}"}
+    settings = {**SETTINGS, **options, **plan.get("settings", {})}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -26,6 +26,7 @@ SETTINGS = {
     "group_consumer_heartbeat_interval_ms": 300,
 }
 SESSION_SECONDS = 3.0
+STATIC_SESSION_MS = 30_000  # nobody waits for its end: a start of the broker must not take longer
 BrokerFactory = Callable[..., Any]
 
 
@@ -164,6 +165,7 @@ def test_a_coordinator_killed_fifty_times_forgets_no_place(
 def restart_static_members(broker: Any, protocol: str, rounds: int) -> None:
     """A member with an instance id is back in time: nobody else notices, and it gets what it had."""
     story, feed = begin(broker, 4, protocol)
+    story.session_ms = STATIC_SESSION_MS
     members = {name: Member(story, name, **{"group.instance.id": name}) for name in ("first", "second")}
     for member in members.values():
         member.start()

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.main import main
 from ottla.cli.pipelines import run as pipeline_run
+from pipelines.running import LOOK_SECONDS
 
 
 class Done(NamedTuple):
@@ -74,4 +75,5 @@ def command(
     """It uses the session that runs already, and leaves it to the others."""
     assert spark is not None
     monkeypatch.setattr(pipeline_run, "_stop_spark", lambda _spark: None)
+    monkeypatch.setattr(pipeline_run, "POLL_SECONDS", LOOK_SECONDS)
     return Command(tmp_path, bootstrap, capsys)

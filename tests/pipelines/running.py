@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RUN_SECONDS_MAX = 300.0
 READ_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.02
 
 
 class Message(NamedTuple):
@@ -60,7 +61,7 @@ def follow(runner: Runner) -> list[StepCount]:
         if not any(state.is_active for state in states):
             return [count for state in states for count in state.counts]
         assert time.monotonic() < deadline, f"{runner} did not end"
-        time.sleep(0.1)
+        time.sleep(LOOK_SECONDS)
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[tuple[Any, Any] | Any], partition: int = -1) -> None:

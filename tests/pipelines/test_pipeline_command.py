@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from ottla.pipelines.running.progress import total_rows
+from ottla.pipelines.running.status import Status, read_status
 from ottla.pipelines.spark.processes import children_of, command_of
 from pipelines.running import read_all, wait_for
 
@@ -61,21 +62,27 @@ class Shell:
             producer.produce(self.topic, value=value)
         producer.flush()
 
-    def status(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.run("status", "command", "--json").stdout or "{}")
-        return found
+    def status(self) -> Status | None:
+        return read_status(Path(self.environment["XDG_STATE_HOME"]) / "ottla" / "pipelines", "command")
+
+    def is_live(self, process: subprocess.Popen[str]) -> bool:
+        """Whether the last run is that of this process, and goes on."""
+        status = self.status()
+        return status is not None and status.is_live and status.pid == process.pid
 
     def wait_for_rows(self, process: subprocess.Popen[str], rows: int) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while time.monotonic() < deadline:
-            status = self.status()
-            queries = status.get("queries")
-            is_its = status.get("pid") == process.pid
-            if is_its and isinstance(queries, list) and queries and queries[0]["rows"] >= rows:
-                return
+        def has_them() -> bool:
             assert process.poll() is None, process.stdout and process.stdout.read()
-            time.sleep(0.3)
-        raise AssertionError(f"no {rows} rows: {self.status()}")
+            status = self.status()
+            return self.is_live(process) and status is not None and total_rows(status.queries) >= rows
+
+        wait_for(has_them, f"{rows} rows", WAIT_SECONDS_MAX)
+
+    def rows(self) -> tuple[int, int]:
+        """How many are in the table, and how many of these differ."""
+        with sqlite3.connect(self.folder / "pages.db") as database:
+            found: tuple[int, int] = database.execute("SELECT count(*), count(DISTINCT n) FROM pages").fetchone()
+        return found
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "ottla.cli.main", "pipeline", *words]
@@ -89,8 +96,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory, bootstrap: str) -> Iterator[
     made = Shell(tmp_path_factory.mktemp("command"), bootstrap)
     made.produce(0, 100)
     yield made
-    if made.status().get("state") == "running":
-        os.kill(int(str(made.status()["pid"])), signal.SIGKILL)
+    status = made.status()
+    if status is not None and status.is_live:
+        os.kill(status.pid, signal.SIGKILL)
 
 
 def test_a_missing_topic_is_told_before_spark_is_started(shell: Shell) -> None:
@@ -109,31 +117,34 @@ def test_check_tells_the_line_of_a_column_that_is_not_there(shell: Shell) -> Non
     assert "Exception" not in done.stderr
 
 
-def test_once_does_all_that_is_there_and_accounts_for_every_row(shell: Shell) -> None:
-    done = shell.run("run", "p.yaml", "--once", "--master", "local[2]", "--json")
-    assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    parse, filtered = events[-1]["queries"][0]["steps"]
-    assert (parse["came"], parse["kept"], parse["dead"]) == (100, 90, 10)
-    assert (filtered["came"], filtered["kept"], filtered["filtered"]) == (90, 40, 50)
-    assert len(read_all(shell.bootstrap, f"{shell.topic}-out")) == 40
-    with sqlite3.connect(shell.folder / "pages.db") as database:
-        assert database.execute("SELECT count(*) FROM pages").fetchone() == (40,)
-
-
-def test_a_run_can_be_watched_from_elsewhere_and_is_told_as_killed_when_it_was(shell: Shell) -> None:
-    shell.produce(100, 200)
+def test_a_run_can_be_watched_from_elsewhere_and_an_interrupt_leaves_no_java_behind(shell: Shell) -> None:
+    """The signal goes to the command alone, as a supervisor sends it: a terminal would send it to all of them."""
     running = shell.start("run", "p.yaml", "--master", "local[2]")
     shell.wait_for_rows(running, 100)
     second = shell.run("run", "p.yaml")
     assert second.returncode == 1
     assert f"already run by process {running.pid}" in second.stderr
     assert "command\trunning" in shell.run("list").stdout
-    running.kill()
-    running.wait()
-    done = shell.run("status", "command")
-    assert done.returncode == 1
-    assert "command: killed" in done.stdout
+    assert "stream  step" in interrupted(running, code=0)
+    assert shell.rows() == (40, 40)
+
+
+def test_once_goes_on_with_all_that_is_there_and_accounts_for_every_row(shell: Shell) -> None:
+    shell.produce(100, 200)
+    done = shell.run("run", "p.yaml", "--once", "--master", "local[2]", "--json")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    parse, filtered = events[-1]["queries"][0]["steps"]
+    assert (parse["came"], parse["kept"], parse["dead"]) == (100, 90, 10)
+    assert (filtered["came"], filtered["kept"], filtered["filtered"]) == (90, 40, 50)
+    assert len(read_all(shell.bootstrap, f"{shell.topic}-out")) == 80
+    assert shell.rows() == (80, 80)
+
+
+def test_the_last_run_can_be_drawn(shell: Shell) -> None:
+    done = shell.run("report", "command", "-o", "run.png")
+    assert done.returncode == 0, done.stderr
+    assert (shell.folder / "run.png").stat().st_size > 10_000
 
 
 def test_an_interrupt_while_it_starts_leaves_no_java_behind(shell: Shell) -> None:
@@ -142,15 +153,16 @@ def test_an_interrupt_while_it_starts_leaves_no_java_behind(shell: Shell) -> Non
     interrupted(running, code=130)
 
 
-def test_it_goes_on_where_it_was_and_an_interrupt_leaves_no_java_behind(shell: Shell) -> None:
-    """The signal goes to the command alone, as a supervisor sends it: a terminal would send it to all of them."""
+def test_a_run_that_was_killed_is_told_so_and_leaves_no_java_behind(shell: Shell) -> None:
     running = shell.start("run", "p.yaml", "--master", "local[2]")
-    shell.produce(200, 300)
-    shell.wait_for_rows(running, 100)
-    said = interrupted(running, code=0)
-    assert "stream  step" in said
-    with sqlite3.connect(shell.folder / "pages.db") as database:
-        assert database.execute("SELECT count(*), count(DISTINCT n) FROM pages").fetchone() == (120, 120)
+    wait_for(lambda: shell.is_live(running) and bool(java_below(running.pid)), "a start")
+    started = java_below(running.pid)
+    running.kill()
+    running.wait()
+    done = shell.run("status", "command")
+    assert done.returncode == 1
+    assert "command: killed" in done.stdout
+    wait_for(lambda: not [pid for pid in started if command_of(pid)], f"the end of {started}")
 
 
 def interrupted(running: subprocess.Popen[str], code: int) -> str:
@@ -173,12 +185,6 @@ def java_below(pid: int) -> list[int]:
     """Java among the processes that this one has started, and what these have started."""
     found = [each for child in children_of(pid) for each in (child, *java_below(child))]
     return [each for each in dict.fromkeys(found) if "java" in command_of(each).partition(" ")[0]]
-
-
-def test_the_last_run_can_be_drawn(shell: Shell) -> None:
-    done = shell.run("report", "command", "-o", "run.png")
-    assert done.returncode == 0, done.stderr
-    assert (shell.folder / "run.png").stat().st_size > 10_000
 
 
 def test_another_beginning_needs_a_word_about_the_checkpoint(shell: Shell) -> None:

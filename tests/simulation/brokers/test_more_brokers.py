@@ -6,7 +6,7 @@ import pytest
 from tests.simulation.brokers.play import play_piece
 
 PIECE = 15
-SEEDS = range(75, 150, PIECE)
+SEEDS = range(60, 120, PIECE)
 
 
 @pytest.mark.parametrize("first", SEEDS)

@@ -218,8 +218,9 @@ def test_a_group_that_is_named_often_is_described_once(tmp_path: Path, key: int,
 
 def long_request(key: int, version: int, path: FieldPath, count: int, world: World) -> LongRequest:
     """With names of nothing that exists."""
-    made = Maker(version, path, Naming.UNKNOWN, count, world).make(ALL_APIS[key].request)
-    return LongRequest(ALL_APIS[key], version, path, Naming.UNKNOWN, made)
+    long = LongRequest(ALL_APIS[key], version, path, Naming.UNKNOWN, count, world)
+    assert long.request  # made here, and not while somebody counts
+    return long
 
 
 async def steps_of(client: Client, long: LongRequest) -> Steps:
