@@ -74,6 +74,8 @@ class Store:
         self._topic_names: dict[UUID, str] = {}
         self.ends: dict[TopicPartition, EndHistory] = {}
         self.followers: dict[TopicPartition, set[str]] = {}  # the groups that have committed it
+        self.without_end: set[TopicPartition] = set()  # followed, but nobody has looked at the log yet
+        self._missing: set[str] = set()  # topics that were not there when they were looked for last
         self.followed = 0
         self.left_out = 0
 
@@ -94,6 +96,8 @@ class Store:
             ring = CommitRing(self.limits.intervals)
             group.topics.setdefault(partition.topic, {})[partition.partition] = ring
             self.followers.setdefault(partition, set()).add(name)
+            if partition not in self.ends:
+                self.without_end.add(partition)
         assert group is not None
         if ring.add(commit._replace(lag=self._lag_at(partition, commit)), self.limits.min_distance_ms):
             group.last_commit_ms = max(group.last_commit_ms, commit.timestamp_ms)
@@ -118,13 +122,21 @@ class Store:
         return True
 
     def set_topics(self, topics: Mapping[str, TopicFacts]) -> None:
-        """All topics that there are; what was known of others, or of their namesakes from before, is forgotten."""
+        """All topics that there are; what was known of others, or of their namesakes from before, is forgotten.
+
+        A broker that has just started may not know all of them: gone is what is missing twice in a row.
+        """
+        found = dict(topics)
+        missing = self.topics.keys() - topics.keys()
         for name, before in self.topics.items():
             now = topics.get(name)
-            if now is None or now.topic_id != before.topic_id or now.partitions < before.partitions:
+            if now is None and name not in self._missing:
+                found[name] = before
+            elif now is None or now.topic_id != before.topic_id or now.partitions < before.partitions:
                 self._delete_topic(name, before)
-        self.topics = dict(topics)
-        self._topic_names = {facts.topic_id: name for name, facts in topics.items()}
+        self._missing = missing
+        self.topics = found
+        self._topic_names = {facts.topic_id: name for name, facts in found.items()}
 
     def add_end(self, partition: TopicPartition, end: int, now_ms: int) -> None:
         """Where a log ends now."""
@@ -133,6 +145,7 @@ class Store:
             if not self._exists(partition):
                 return
             history = self.ends[partition] = EndHistory(self.limits.intervals)
+            self.without_end.discard(partition)
             for name in self.followers.get(partition, ()):
                 ring = self.groups[name].topics[partition.topic][partition.partition]
                 ring.end_is_known(end, ring.commits[-1].timestamp_ms >= now_ms - RECENT_MS)
@@ -255,6 +268,7 @@ class Store:
         groups.discard(name)
         if not groups:
             del self.followers[partition]
+            self.without_end.discard(partition)
 
     def __repr__(self) -> str:
         return f"<Store {self.cluster}: {len(self.groups)} groups, {self.followed} followed, {len(self.topics)} topics>"

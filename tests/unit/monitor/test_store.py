@@ -119,7 +119,28 @@ def test_a_topic_that_is_gone_or_another_takes_its_commits_along(store: Store, t
     commit(store, 1, NOW_MS)
     store.add_end(P0, 5, NOW_MS)
     store.set_topics(topics)
+    store.set_topics(topics)
     assert (store.group_names(), store.ends, store.followed) == ([], {}, 0)
+
+
+def test_a_topic_that_is_missing_once_may_be_unknown_to_a_broker_that_just_started(store: Store) -> None:
+    commit(store, 1, NOW_MS)
+    store.set_topics({})
+    assert store.group_names() == ["billing"]
+    store.set_topics({"orders": TopicFacts(ORDERS, 2)})
+    store.set_topics({})
+    assert store.group_names() == ["billing"]
+    store.set_topics({})
+    assert store.group_names() == []
+
+
+def test_logs_that_a_group_has_just_begun_to_follow_are_told(store: Store) -> None:
+    commit(store, 1, NOW_MS, P0)
+    commit(store, 1, NOW_MS, P1)
+    store.add_end(P0, 5, NOW_MS)
+    assert store.without_end == {P1}
+    store.delete_group("billing")
+    assert store.without_end == set()
 
 
 def test_a_topic_that_is_not_known_yet_waits(store: Store) -> None:
