@@ -40,6 +40,7 @@ class Commit(NamedTuple):
     timestamp_ms: int
     lag: int | None
     order: int
+    observed_ms: int = 0  # when the monitor read it
 
 
 @dataclass(frozen=True, slots=True)

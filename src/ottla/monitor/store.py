@@ -99,7 +99,8 @@ class Store:
             if partition not in self.ends:
                 self.without_end.add(partition)
         assert group is not None
-        if ring.add(commit._replace(lag=self._lag_at(partition, commit)), self.limits.min_distance_ms):
+        seen = commit._replace(lag=self._lag_at(partition, commit), observed_ms=now_ms)
+        if ring.add(seen, self.limits.min_distance_ms):
             group.last_commit_ms = max(group.last_commit_ms, commit.timestamp_ms)
 
     def forget_commit(self, name: str, partition: TopicPartition) -> None:

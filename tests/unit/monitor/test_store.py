@@ -79,7 +79,7 @@ def test_a_partition_without_a_known_end_shows_no_commits(store: Store) -> None:
     store.add_end(P0, 7, NOW_MS + 100)
     found = store.verdict("billing", NOW_MS)
     assert found is not None
-    assert found.partitions[0].end == Commit(5, NOW_MS, 2, NOW_MS)
+    assert found.partitions[0].end == Commit(5, NOW_MS, 2, NOW_MS, NOW_MS)
 
 
 def test_what_a_commit_from_before_the_monitor_left_is_not_known(store: Store) -> None:
@@ -87,7 +87,7 @@ def test_what_a_commit_from_before_the_monitor_left_is_not_known(store: Store) -
     store.add_commit("billing", P0, Commit(90, NOW_MS - 3_600_000, None, 1), NOW_MS)
     found = store.verdict("billing", NOW_MS)
     assert found is not None
-    assert found.partitions[0].end == Commit(90, NOW_MS - 3_600_000, None, 1)
+    assert found.partitions[0].end == Commit(90, NOW_MS - 3_600_000, None, 1, NOW_MS)
     assert found.totallag == 10
 
 
