@@ -19,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -73,6 +74,7 @@ class ClusterSettings(NamedTuple):
     offset_refresh_ms: int = 10_000
     topic_refresh_ms: int = 5_000
     groups: Pattern = Pattern()
+    watched: tuple[str, ...] = ()  # patterns of topics that are looked at as often as those that groups follow
     with_folders: bool = False
     with_min_isr: bool = False
 
@@ -214,7 +216,7 @@ class ClusterMonitor:
                 continue
             if now_ms >= followed_due_ms:
                 followed_due_ms = now_ms + self.settings.offset_refresh_ms
-                await self._ask_ends(self.store.followed_partitions())
+                await self._ask_ends([*self.store.followed_partitions(), *self._watched_partitions()])
             elif now_ms >= new_due_ms and (new := list(self.store.without_end)):
                 new_due_ms = now_ms + NEW_MS
                 await self._ask_ends(new)
@@ -292,6 +294,15 @@ class ClusterMonitor:
     def _offsets_partitions(self) -> int:
         facts = self.store.topics.get(TOPIC)
         return facts.partitions if facts is not None else 0
+
+    def _watched_partitions(self) -> list[TopicPartition]:
+        if not self.settings.watched:
+            return []
+        topics = {
+            topic for topic in self.store.topics if any(fnmatchcase(topic, name) for name in self.settings.watched)
+        }
+        followers = self.store.followers
+        return [place for place in self._all_partitions() if place.topic in topics and place not in followers]
 
     def _all_partitions(self) -> Iterable[TopicPartition]:
         return (TopicPartition(item.topic, item.partition) for item in self.facts.partitions) if self.facts else ()
