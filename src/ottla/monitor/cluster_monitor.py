@@ -29,7 +29,7 @@ from ottla.base.tasks import keep_running
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.opening import open_client
-from ottla.monitor.asking import PARTITIONS_A_QUESTION, Asker, by_leader, pieces
+from ottla.monitor.asking import PARTITIONS_A_QUESTION, TIMEOUT_MS, Asker, by_leader, pieces
 from ottla.monitor.commits import CommitReader, open_consumer
 from ottla.monitor.evaluation import GroupVerdict
 from ottla.monitor.facts import ClusterFacts, FolderFacts
@@ -111,6 +111,7 @@ class ClusterMonitor:
         self.brokers_seen_ms: dict[int, int] = {}
         self.facts_ms: int | None = None  # when they were true
         self.ends_ms: int | None = None
+        self._started_ms = self.clock.now_ms()
         self.problem = ""  # why the cluster cannot be asked; empty when it can
         self.has_read_past = False
         make_asker = make_asker or (lambda: Asker(settings.make_client))
@@ -152,6 +153,12 @@ class ClusterMonitor:
         limit_ms = 2 * max(self.settings.offset_refresh_ms, self.settings.topic_refresh_ms) + STALE_EXTRA_MS
         age_ms = self.age_ms()
         return age_ms is None or age_ms > limit_ms
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no broker answers at the moment."""
+        seen_ms = self.facts_ms if self.facts_ms is not None else self._started_ms
+        return self.clock.now_ms() - seen_ms > self.settings.topic_refresh_ms + TIMEOUT_MS
 
     def age_ms(self) -> int | None:
         """How old the numbers are; None if there are none yet."""
