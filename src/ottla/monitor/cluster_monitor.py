@@ -210,7 +210,8 @@ class ClusterMonitor:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             await self._begin_anew_if_replaced()
-            await self._run("commits", self._reader.follow, partitions)
+            if self._reader.is_new(partitions):
+                await self._run("commits", self._reader.follow, partitions, await self._offsets_ends(partitions))
             await self._take_changes(await self._run("commits", self._reader.read))
             self.has_read_past = self._reader.has_read_past
 
@@ -271,6 +272,17 @@ class ClusterMonitor:
                 if not isinstance(change, Committed) or self.settings.groups.accepts(change.group):
                     apply_change(self.store, change, now_ms)
             await asyncio.sleep(0)
+
+    async def _offsets_ends(self, partitions: int) -> dict[int, int]:
+        """Where the topic of commits ends now, as far as its leaders tell."""
+        assert self.facts is not None
+        wanted = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        found: dict[int, int] = {}
+        for leader, led in by_leader(self.facts, wanted).items():
+            with suppress(ClientError):
+                ends = await self._run("ends", self._ends_asker.ends, leader, led)
+                found |= {partition.partition: end for partition, end in ends.items()}
+        return found
 
     async def _begin_anew_if_replaced(self) -> None:
         """The topic was deleted and made again: its offsets begin at 0."""

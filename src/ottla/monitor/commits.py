@@ -5,8 +5,9 @@ Rules:
    again, down to what compaction has left.
 2. Offsets that a transaction commits count when it is committed. Until the oldest open transaction of a partition has
    ended, what stands behind it there is not read either.
-3. The past has been read when every partition was read to its end once. One that cannot be read, because it has no
-   leader for instance, is waited for no longer than SETTLE_MS.
+3. The past has been read when every partition was read to where it ended at the start. The library tells when it has
+   come to an end, but not while new records keep coming: so offsets are compared, too. A partition that cannot be read,
+   because it has no leader for instance, is waited for no longer than SETTLE_MS.
 """
 
 from __future__ import annotations
@@ -51,21 +52,23 @@ class CommitReader:
         self._clock = clock
         self._consumer: Any = None
         self._partitions = 0
-        self._unread: set[int] = set()  # partitions that were not read to their end yet
+        self._unread: dict[int, int | None] = {}  # the partitions of which a past is left, and where that ends
         self._settle_until_ms = 0
         self.trouble = ""
 
-    def follow(self, partitions: int) -> None:
-        """Read that many partitions; more than before if the topic has grown."""
-        if partitions <= self._partitions:
-            return
+    def is_new(self, partitions: int) -> bool:
+        """Whether there are partitions that are not followed yet."""
+        return partitions > self._partitions
+
+    def follow(self, partitions: int, ends: Mapping[int, int]) -> None:
+        """Read that many partitions, more than before if the topic has grown; `ends` is where they end now."""
         if self._consumer is None:
             self._consumer = self._make_consumer()
         new = range(self._partitions, partitions)
         from confluent_kafka import TopicPartition as Place  # noqa: PLC0415 (loaded where it is needed)
 
         self._consumer.incremental_assign([Place(TOPIC, number, BEGINNING) for number in new])
-        self._unread.update(new)
+        self._unread |= {number: ends.get(number) for number in new if ends.get(number) != 0}
         self._partitions = partitions
         self._settle_until_ms = self._clock.monotonic_ms() + SETTLE_MS
 
@@ -88,6 +91,8 @@ class CommitReader:
             if error is not None:
                 self._note(item, error)
                 continue
+            if self._unread:
+                self._note_place(item.partition(), item.offset())
             change = read_change(item.key(), item.value(), item.offset())
             if change is not None:
                 found.append(change)
@@ -101,9 +106,14 @@ class CommitReader:
         self._partitions = 0
         self._unread.clear()
 
+    def _note_place(self, partition: int, offset: int) -> None:
+        end = self._unread.get(partition)
+        if end is not None and offset >= end - 1:
+            del self._unread[partition]
+
     def _note(self, item: Any, error: Any) -> None:
         if error.name() == "_PARTITION_EOF":
-            self._unread.discard(item.partition())
+            self._unread.pop(item.partition(), None)
         elif error.str() != self.trouble:
             self.trouble = error.str()
             logger.warning("%s: %s; trying again", TOPIC, self.trouble)

@@ -37,7 +37,7 @@ class ConfigError(Exception):
     """What is wrong with the file: one sentence."""
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="kebab", frozen=True):
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """All parts of the file: names with -, nothing that is not known."""
 
 
@@ -63,7 +63,7 @@ class RuleEntry(_Entry):
     group: str = "*"
     topic: str = ""
     pipeline: str = "*"
-    status: list[Literal["WARN", "ERR"]] = ["ERR"]
+    status: tuple[Literal["WARN", "ERR"], ...] = ("ERR",)
     above: float = 0.0
     below: str = "10 %"
     within: str | int = "5m"
@@ -93,7 +93,7 @@ class ChannelEntry(_Entry):
 
 class FileEntry(_Entry):
     clusters: dict[str, ClusterEntry] = {}
-    http: HttpEntry = HttpEntry()
+    http: HttpEntry = msgspec.field(default_factory=HttpEntry)
     intervals: int = 10
     min_distance: float = 1.0
     expire_group: str | int = "7d"
@@ -224,7 +224,7 @@ def _rule(entry: RuleEntry, file: FileEntry) -> Rule:
         entry.group,
         entry.topic or ("*-dead-letters" if entry.when is Kind.DEAD_LETTERS else "*"),
         entry.pipeline,
-        tuple(entry.status),
+        entry.status,
         entry.above,
         float(match[1]) / 100 if is_share else 0.0,
         0 if is_share else int(float(match[1]) * _SIZES[match[2] or "B"]),

@@ -160,7 +160,7 @@ class Alerting:
         now_ms = self.clock.now_ms()
         if now_ms - message.events[0].at_ms > GIVE_UP_MS:
             return None
-        return now_ms + min(PAUSE_MS_MIN * 2 ** min(message.attempts, 10), PAUSE_MS_MAX)
+        return now_ms + min(PAUSE_MS_MIN << min(message.attempts, 10), PAUSE_MS_MAX)
 
     def _decide(self, rule: Rule, cluster: str, found: Findings | None, now_ms: int) -> list[Event]:
         now = datetime.fromtimestamp(now_ms / 1000, UTC)

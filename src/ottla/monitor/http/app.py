@@ -281,7 +281,8 @@ class MonitorApp:
 
     async def _alerts(self, call: Call) -> Response:
         found = await self.alerts() if self.alerts is not None else {"open": [], "history": []}
-        return self._told(call, "alerts returned", **found)
+        body = {"error": False, "message": "alerts returned", **found, "request": self._request_info(call.path)}
+        return _json(body)
 
     # Helpers
 
