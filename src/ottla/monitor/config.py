@@ -24,12 +24,20 @@ from ottla.monitor.cluster_monitor import ClusterSettings, Pattern
 from ottla.monitor.store import Limits
 
 FILE_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 20
 PORT: Final = 8000  # Burrow's
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B|B)?")
 _SIZES: Final = {"B": 1, **{f"{letter}{i}B": 1024**n for n, letter in enumerate("KMGT", 1) for i in ("", "i")}}
+_OPENING: Final = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 _MAIL_PORTS: Final = {"tls": 465, "starttls": 587, "none": 25}
 
 
@@ -126,8 +134,7 @@ def read_config(text: bytes, environment: Mapping[str, str]) -> FileEntry:
     if len(text) > FILE_BYTES_MAX:
         raise ConfigError(f"the file is larger than {FILE_BYTES_MAX} bytes")
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
-            raise ConfigError("anchors and aliases (*name) are not allowed here: quote a pattern such as '*'")
+        _check_shape(text)
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         mark = getattr(problem, "problem_mark", None)
@@ -141,6 +148,17 @@ def read_config(text: bytes, environment: Mapping[str, str]) -> FileEntry:
         raise ConfigError(str(problem)) from None
     except RecursionError:
         raise ConfigError("it is nested too deeply") from None
+
+
+def _check_shape(text: bytes) -> None:
+    """No aliases and no deep nesting: both can make a small file take for ever."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            raise ConfigError("anchors and aliases (*name) are not allowed here: quote a pattern such as '*'")
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > DEPTH_MAX:
+            raise ConfigError("no YAML: it is nested too deeply")
 
 
 def settings_of(
@@ -161,14 +179,16 @@ def settings_of(
         entry.minimum_complete,
     )
     pattern = Pattern(_expression("group-allowlist", entry), _expression("group-denylist", entry))
+    offset_refresh_ms = _refresh("offset-refresh", entry.offset_refresh)
+    topic_refresh_ms = _refresh("topic-refresh", entry.topic_refresh)
     made = tuple(
         ClusterSettings(
             name,
             item.bootstrap_server,
             load_properties(item.command_config) if item.command_config else {},
             limits,
-            _refresh("offset-refresh", entry.offset_refresh),
-            _refresh("topic-refresh", entry.topic_refresh),
+            offset_refresh_ms,
+            topic_refresh_ms,
             pattern,
             tuple(rule.topic for rule in rules if rule.kind is Kind.DEAD_LETTERS),
             Kind.DISK in kinds,
