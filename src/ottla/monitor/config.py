@@ -1,0 +1,308 @@
+"""The monitor's configuration file: YAML into settings, with one readable sentence for what is wrong in it.
+
+Names are Burrow's where it has one. Secrets stand elsewhere: `${env:NAME}`, `${file:PATH}`. The file is small and has
+no anchors, so that nobody can make it grow while it is read; unknown names are mistakes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import re2
+import yaml
+
+from ottla.base.value_references import ProviderError, fill_in
+from ottla.monitor.alerts.alerting import AlertSettings
+from ottla.monitor.alerts.delivery import Channel, DeliveryError, Mail, Webhook, check_url
+from ottla.monitor.alerts.rules import Kind, Rule, Silence
+from ottla.monitor.cluster_monitor import ClusterSettings, Pattern
+from ottla.monitor.store import Limits
+
+FILE_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 20
+PORT: Final = 8000  # Burrow's
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B|B)?")
+_SIZES: Final = {"B": 1, **{f"{letter}{i}B": 1024**n for n, letter in enumerate("KMGT", 1) for i in ("", "i")}}
+_OPENING: Final = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+_MAIL_PORTS: Final = {"tls": 465, "starttls": 587, "none": 25}
+
+
+class ConfigError(Exception):
+    """What is wrong with the file: one sentence."""
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """All parts of the file: names with -, nothing that is not known."""
+
+
+class ClusterEntry(_Entry):
+    bootstrap_server: str
+    command_config: str = ""
+    brokers: list[int] = []
+
+
+class HttpEntry(_Entry):
+    host: str = "127.0.0.1"
+    port: int = PORT
+    allow_hosts: list[str] = []
+    insecure: bool = False
+
+
+class RuleEntry(_Entry):
+    name: str
+    when: Kind
+    to: list[str] = []
+    for_: str | int = msgspec.field(name="for", default="0s")
+    cluster: str = "*"
+    group: str = "*"
+    topic: str = ""
+    pipeline: str = "*"
+    status: tuple[Literal["WARN", "ERR"], ...] = ("ERR",)
+    above: float = 0.0
+    below: str = "10 %"
+    within: str | int = "5m"
+
+
+class SilenceEntry(_Entry):
+    alert: str = "*"
+    cluster: str = "*"
+    subject: str = "*"
+    from_: datetime | None = msgspec.field(name="from", default=None)
+    until: datetime | None = None
+
+
+class ChannelEntry(_Entry):
+    type: Literal["slack", "dingtalk", "feishu", "wecom", "webhook", "mail"]
+    url: str = ""
+    secret: str = ""
+    allow_private: bool = False
+    server: str = ""
+    port: int = 0
+    from_: str = msgspec.field(name="from", default="")
+    to: list[str] = []
+    security: Literal["tls", "starttls", "none"] = "starttls"
+    username: str = ""
+    password: str = ""
+
+
+class FileEntry(_Entry):
+    clusters: dict[str, ClusterEntry] = {}
+    http: HttpEntry = msgspec.field(default_factory=HttpEntry)
+    intervals: int = 10
+    min_distance: float = 1.0
+    expire_group: str | int = "7d"
+    minimum_complete: float = 0.0
+    offset_refresh: str | int = "10s"
+    topic_refresh: str | int = "5s"
+    group_allowlist: str = ""
+    group_denylist: str = ""
+    state: str = ""
+    pipelines: list[str] = []
+    alerts: list[RuleEntry] = []
+    silences: list[SilenceEntry] = []
+    channels: dict[str, ChannelEntry] = {}
+
+
+class MonitorConfig(NamedTuple):
+    """All settings; `state` is None where nothing is to be kept."""
+
+    http: HttpEntry
+    clusters: tuple[ClusterSettings, ...]
+    alerts: AlertSettings
+    state: Path | None
+
+
+LoadProperties = Callable[[str], Mapping[str, str]]
+
+
+def read_config(text: bytes, environment: Mapping[str, str]) -> FileEntry:
+    """Raises ConfigError."""
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigError(f"the file is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        _check_shape(text)
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        mark = getattr(problem, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark is not None else ""
+        raise ConfigError(f"{place}no YAML: {getattr(problem, 'problem', None) or 'it makes no sense'}") from None
+    try:
+        return msgspec.convert(_filled(document or {}, environment), FileEntry)
+    except msgspec.ValidationError as problem:
+        raise ConfigError(str(problem).replace(" - at `$.", " in `").replace(" - at `$`", "")) from None
+    except ProviderError as problem:
+        raise ConfigError(str(problem)) from None
+    except RecursionError:
+        raise ConfigError("it is nested too deeply") from None
+
+
+def _check_shape(text: bytes) -> None:
+    """No aliases and no deep nesting: both can make a small file take for ever."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            raise ConfigError("anchors and aliases (*name) are not allowed here: quote a pattern such as '*'")
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > DEPTH_MAX:
+            raise ConfigError("no YAML: it is nested too deeply")
+
+
+def settings_of(
+    entry: FileEntry, clusters: Mapping[str, ClusterEntry], load_properties: LoadProperties
+) -> MonitorConfig:
+    """The settings that a file and the command line stand for. Raises ConfigError."""
+    rules = tuple(_rule(item, entry) for item in entry.alerts)
+    names = [rule.name for rule in rules]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two alerts are called {next(name for name in names if names.count(name) > 1)}")
+    kinds = {rule.kind for rule in rules}
+    if entry.intervals < 2 or entry.intervals > 1_000:
+        raise ConfigError("intervals must be between 2 and 1000")
+    limits = Limits(
+        entry.intervals,
+        int(entry.min_distance * 1000),
+        duration_ms("expire-group", entry.expire_group),
+        entry.minimum_complete,
+    )
+    pattern = Pattern(_expression("group-allowlist", entry), _expression("group-denylist", entry))
+    offset_refresh_ms = _refresh("offset-refresh", entry.offset_refresh)
+    topic_refresh_ms = _refresh("topic-refresh", entry.topic_refresh)
+    made = tuple(
+        ClusterSettings(
+            name,
+            item.bootstrap_server,
+            load_properties(item.command_config) if item.command_config else {},
+            limits,
+            offset_refresh_ms,
+            topic_refresh_ms,
+            pattern,
+            tuple(rule.topic for rule in rules if rule.kind is Kind.DEAD_LETTERS),
+            Kind.DISK in kinds,
+            Kind.UNDER_MIN_ISR in kinds,
+        )
+        for name, item in clusters.items()
+    )
+    alerts = AlertSettings(
+        rules,
+        {name: _channel(name, item) for name, item in entry.channels.items()},
+        tuple(_silence(item) for item in entry.silences),
+        tuple(Path(folder).expanduser() for folder in entry.pipelines),
+        {name: item.brokers for name, item in clusters.items()},
+    )
+    state = Path(entry.state).expanduser() if entry.state else None
+    if rules and state is None:
+        raise ConfigError("alerts need a file that remembers them: state: monitor.db")
+    return MonitorConfig(entry.http, made, alerts, state)
+
+
+def duration_ms(name: str, text: str | int) -> int:
+    """`30s`, `5m`, `1h`, `250ms`; a bare number is seconds."""
+    match = _DURATION.fullmatch(str(text).strip())
+    if match is None:
+        raise ConfigError(f"{name}: {text!r} is no duration: write 30s, 5m or 1h")
+    return int(float(match[1]) * _UNITS_MS[match[2] or "s"])
+
+
+def _refresh(name: str, text: str | int) -> int:
+    found = duration_ms(name, text)
+    if not 100 <= found <= 3_600_000:
+        raise ConfigError(f"{name} must be between 100ms and 1h")
+    return found
+
+
+def _rule(entry: RuleEntry, file: FileEntry) -> Rule:
+    where = f"alert {entry.name}"
+    for channel in entry.to:
+        if channel not in file.channels:
+            raise ConfigError(f"{where}: there is no channel {channel}")
+    if entry.when is Kind.PIPELINE and not file.pipelines:
+        raise ConfigError(f"{where}: name the state folders of the pipelines, pipelines: [/var/lib/ottla/pipelines]")
+    match = _BYTES.fullmatch(entry.below.strip())
+    if match is None:
+        raise ConfigError(f"{where}: below: {entry.below!r} is neither a share (10 %) nor a size (5 GiB)")
+    is_share = match[2] == "%"
+    return Rule(
+        entry.name,
+        entry.when,
+        tuple(entry.to),
+        duration_ms(f"{where}: for", entry.for_),
+        entry.cluster,
+        entry.group,
+        entry.topic or ("*-dead-letters" if entry.when is Kind.DEAD_LETTERS else "*"),
+        entry.pipeline,
+        entry.status,
+        entry.above,
+        float(match[1]) / 100 if is_share else 0.0,
+        0 if is_share else int(float(match[1]) * _SIZES[match[2] or "B"]),
+        duration_ms(f"{where}: within", entry.within),
+    )
+
+
+def _silence(entry: SilenceEntry) -> Silence:
+    def aware(time: datetime | None) -> datetime | None:
+        return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+
+    return Silence(entry.alert, entry.cluster, entry.subject, aware(entry.from_), aware(entry.until))
+
+
+def _channel(name: str, entry: ChannelEntry) -> Channel:
+    if entry.type == "mail":
+        if not entry.server or not entry.from_ or not entry.to:
+            raise ConfigError(f"channel {name}: mail needs server, from and to")
+        if any(character in "\r\n" for address in (entry.from_, *entry.to) for character in address):
+            raise ConfigError(f"channel {name}: an address holds the end of a line")
+        if entry.username and entry.security == "none":
+            raise ConfigError(f"channel {name}: a password is sent over tls or starttls only")
+        port = entry.port or _MAIL_PORTS[entry.security]
+        return Mail(
+            entry.server,
+            port,
+            entry.from_,
+            tuple(entry.to),
+            entry.security,
+            entry.username,
+            entry.password,
+            entry.allow_private,
+        )
+    try:
+        check_url(entry.url)
+    except DeliveryError as problem:
+        raise ConfigError(f"channel {name}: {problem}") from None
+    return Webhook(entry.type, entry.url, entry.secret, entry.allow_private)
+
+
+def _expression(name: str, entry: FileEntry) -> Any:
+    text = getattr(entry, name.replace("-", "_"))
+    if not text:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)
+    except re2.error as problem:
+        words = problem.args[0] if problem.args else problem
+        raise ConfigError(f"{name}: {words.decode() if isinstance(words, bytes) else words}") from None
+
+
+def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return fill_in(value, environment)
+    if isinstance(value, dict):
+        return {str(key): _filled(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, environment) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""The monitor over HTTP: Burrow's API, metrics, and limits for whoever asks."""

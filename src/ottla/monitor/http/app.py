@@ -1,0 +1,380 @@
+"""Burrow's HTTP API over the monitors of one or more clusters, as an ASGI application.
+
+Rules:
+1. Paths, fields, messages and codes are Burrow's. Where it has none we say in its form what is wrong.
+2. Names in paths may hold anything, also slashes (%2F): a path is taken apart before it is decoded.
+3. While the past is being read verdicts would be wrong: whoever asks for groups is told so, with 503.
+4. Old numbers carry their age, in the header `Age`.
+5. Only hosts that we know are answered (a page elsewhere could point its own name at us), no page of another origin may
+   change anything, and bodies are small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from ottla.metrics.prometheus import CONTENT_TYPE
+from ottla.monitor.cluster_monitor import ClusterMonitor
+from ottla.monitor.evaluation import GroupVerdict
+from ottla.monitor.http import answers
+from ottla.monitor.http.metrics import scrape
+from ottla.monitor.members import NOBODY
+
+BODY_BYTES_MAX: Final = 16 << 10
+SEGMENTS_MAX: Final = 12
+SLICE: Final = 200  # partitions that are written in one go, about 2 ms
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+LOG_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "trace": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+JSON: Final = "application/json"
+LOGGER: Final = "ottla.monitor"
+
+
+class Refusal(Exception):  # noqa: N818 (an answer, not an accident)
+    """An answer that says no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Call(NamedTuple):
+    """One request: what the pattern of its path has caught, and the rest."""
+
+    request: Request
+    path: str
+    names: Mapping[str, str]
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class MonitorApp:
+    """`alerts` tells open alerts and the past of all: for `/v3/alerts`, which is ours."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, ClusterMonitor],
+        *,
+        hosts: Collection[str] = LOCAL_HOSTS,
+        alerts: Callable[[], Awaitable[Mapping[str, object]]] | None = None,
+        listener: Mapping[str, object] | None = None,
+    ) -> None:
+        self.clusters = clusters
+        self.hosts = frozenset(host.lower() for host in hosts)  # "*": any
+        self.alerts = alerts
+        self.listener = dict(listener or {})
+        self.hostname = socket.gethostname()
+        get: list[tuple[str, Handler]] = [
+            ("burrow/admin", self._admin),
+            ("burrow/admin/ready", self._ready),
+            ("metrics", self._metrics),
+            ("v3/kafka", self._clusters),
+            ("v3/kafka/{cluster}", self._cluster),
+            ("v3/kafka/{cluster}/topic", self._topics),
+            ("v3/kafka/{cluster}/topic/{topic}", self._topic),
+            ("v3/kafka/{cluster}/topic/{topic}/consumers", self._topic_consumers),
+            ("v3/kafka/{cluster}/consumer", self._consumers),
+            ("v3/kafka/{cluster}/consumer/{consumer}", self._consumer),
+            ("v3/kafka/{cluster}/consumer/{consumer}/status", self._consumer_status),
+            ("v3/kafka/{cluster}/consumer/{consumer}/lag", self._consumer_lag),
+            ("v3/config", self._config),
+            ("v3/config/{kind}", self._config_list),
+            ("v3/config/{kind}/{name}", self._config_detail),
+            ("v3/admin/loglevel", self._log_level),
+            ("v3/alerts", self._alerts),
+        ]
+        self.routes: dict[str, list[tuple[tuple[str, ...], Handler]]] = {
+            "GET": [(tuple(pattern.split("/")), handler) for pattern, handler in get],
+            "DELETE": [(("v3", "kafka", "{cluster}", "consumer", "{consumer}"), self._delete_consumer)],
+            "POST": [(("v3", "admin", "loglevel"), self._set_log_level)],
+        }
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        path = scope.get("path", "")
+        try:
+            answer = await self._answer(request, path)
+        except Refusal as refusal:
+            body = {"error": True, "message": refusal.message, "request": self._request_info(path)}
+            answer = _json(body, refusal.status)
+        except ClientDisconnect:  # gone, or told that it took too long
+            return
+        answer.headers["x-content-type-options"] = "nosniff"
+        answer.headers["cache-control"] = "no-store"
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request, path: str) -> Response:
+        self._check_host(request)
+        segments = _segments(request.scope.get("raw_path") or path.encode())
+        method = "GET" if request.method == "HEAD" else request.method
+        for pattern, handler in self.routes.get(method, ()):
+            names = _match(pattern, segments)
+            if names is not None:
+                if method != "GET":
+                    self._check_origin(request)
+                return await handler(Call(request, path, names))
+        if any(_match(pattern, segments) is not None for routes in self.routes.values() for pattern, _ in routes):
+            raise Refusal(405, "method not allowed")
+        return _json({"error": True, "message": "invalid request type", "result": {}}, 404)  # Burrow's own form
+
+    # Health and metrics
+
+    async def _admin(self, _call: Call) -> Response:
+        return Response("GOOD", media_type="text/plain")
+
+    async def _ready(self, _call: Call) -> Response:
+        if all(monitor.is_ready for monitor in self.clusters.values()):
+            return Response("READY", media_type="text/plain")
+        return Response("STARTING", 503, media_type="text/plain")
+
+    async def _metrics(self, _call: Call) -> Response:
+        return StreamingResponse(scrape(self.clusters), headers={"content-type": CONTENT_TYPE})
+
+    # Clusters, topics
+
+    async def _clusters(self, call: Call) -> Response:
+        return self._told(call, "cluster list returned", clusters=list(self.clusters))
+
+    async def _cluster(self, call: Call) -> Response:
+        monitor = self.clusters.get(call.names["cluster"])
+        if monitor is None:
+            raise Refusal(404, "cluster module not found")
+        return self._told(call, "cluster module detail returned", module=answers.cluster_module(monitor.settings))
+
+    async def _topics(self, call: Call) -> Response:
+        monitor = self._monitor(call)
+        return self._told(call, "topic list returned", monitor, topics=sorted(monitor.store.topics))
+
+    async def _topic(self, call: Call) -> Response:
+        monitor = self._monitor(call, "cluster or topic not found")
+        ends = monitor.store.topic_ends(call.names["topic"])
+        if ends is None:
+            raise Refusal(404, "cluster or topic not found")
+        return self._told(call, "topic offsets returned", monitor, offsets=ends)
+
+    async def _topic_consumers(self, call: Call) -> Response:
+        monitor = self._ready_monitor(call)
+        consumers = monitor.store.consumers_of(call.names["topic"])
+        return self._told(call, "consumers of topic returned", monitor, consumers=consumers)
+
+    # Groups
+
+    async def _consumers(self, call: Call) -> Response:
+        monitor = self._ready_monitor(call)
+        return self._told(call, "consumer list returned", monitor, consumers=monitor.groups())
+
+    async def _consumer(self, call: Call) -> Response:
+        monitor = self._ready_monitor(call, "cluster or consumer not found")
+        group = call.names["consumer"]
+        if group not in monitor.groups():
+            raise Refusal(404, "cluster or consumer not found")
+        topics: dict[str, list[answers.Fields]] = {}
+        owners = monitor.store.owners(group)
+        for place, partition in enumerate(list(monitor.store.shown_partitions(group))):
+            if place % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                if group not in monitor.store.groups:
+                    raise Refusal(404, "cluster or consumer not found")
+            owner = owners.get(partition, NOBODY)
+            shown = answers.partition_detail(monitor.store, group, partition, owner)
+            topics.setdefault(partition.topic, []).append(shown)
+        return self._told(call, "consumer detail returned", monitor, topics=topics)
+
+    async def _consumer_status(self, call: Call) -> Response:
+        return await self._status(call, with_all=False)
+
+    async def _consumer_lag(self, call: Call) -> Response:
+        return await self._status(call, with_all=True)
+
+    async def _status(self, call: Call, *, with_all: bool) -> Response:
+        cluster, group = call.names["cluster"], call.names["consumer"]
+        monitor = self.clusters.get(cluster)
+        verdict = None
+        if monitor is not None:
+            self._check_ready(monitor)
+            verdict = await monitor.verdict_in_slices(group)
+        if monitor is None or verdict is None:
+            status = answers.unknown_group_status(cluster, group)
+            return self._told(call, "consumer status returned", code=404, status=status)
+        if verdict.partition_count <= SLICE:
+            return self._status_told(call, monitor, verdict, with_all)
+        return await asyncio.to_thread(self._status_told, call, monitor, verdict, with_all)  # nobody changes a verdict
+
+    def _status_told(self, call: Call, monitor: ClusterMonitor, verdict: GroupVerdict, with_all: bool) -> Response:
+        status = answers.group_status(verdict, with_all=with_all)
+        return self._told(call, "consumer status returned", monitor, status=status)
+
+    async def _delete_consumer(self, call: Call) -> Response:
+        self._monitor(call).forget(call.names["consumer"])
+        return self._told(call, "consumer group removed")
+
+    # Settings, log level, alerts
+
+    async def _config(self, call: Call) -> Response:
+        level = logging.getLevelName(logging.getLogger(LOGGER).getEffectiveLevel()).lower()
+        return self._told(
+            call,
+            "main config returned",
+            general={"pidfile": "", "stdout-logfile": "", "access-control-allow-origin": ""},
+            logging={
+                "filename": "",
+                "max-size": 0,
+                "max-backups": 0,
+                "max-age": 0,
+                "use-local-time": False,
+                "use-compression": False,
+                "level": level,
+            },
+            zookeeper={"servers": [], "timeout": 0, "root-path": ""},
+            httpserver={answers.MODULE: self.listener},
+        )
+
+    async def _config_list(self, call: Call) -> Response:
+        kind = call.names["kind"]
+        found = answers.modules(kind, self.clusters)
+        if found is None:
+            raise Refusal(404, "invalid request type")
+        return self._told(call, "module list returned", coordinator=kind, modules=list(found))
+
+    async def _config_detail(self, call: Call) -> Response:
+        kind, name = call.names["kind"], call.names["name"]
+        found = answers.modules(kind, self.clusters)
+        if found is None or name not in found:
+            raise Refusal(404, f"{kind} module not found" if found is not None else "invalid request type")
+        return self._told(call, f"{kind} module detail returned", module=found[name])
+
+    async def _log_level(self, call: Call) -> Response:
+        level = logging.getLevelName(logging.getLogger(LOGGER).getEffectiveLevel()).lower()
+        return self._told(call, "log level returned", level=level)
+
+    async def _set_log_level(self, call: Call) -> Response:
+        try:
+            body = msgspec.json.decode(await _body(call.request))
+            wanted = body["level"]
+            level = LOG_LEVELS[wanted.lower()]
+        except KeyError:
+            raise Refusal(404, "unknown log level") from None
+        except (msgspec.DecodeError, AttributeError, TypeError, RecursionError, UnicodeError):
+            raise Refusal(400, "could not decode message body") from None
+        logging.getLogger(LOGGER).setLevel(level)
+        return self._told(call, "set log level")
+
+    async def _alerts(self, call: Call) -> Response:
+        found = await self.alerts() if self.alerts is not None else {"open": [], "history": []}
+        body = {"error": False, "message": "alerts returned", **found, "request": self._request_info(call.path)}
+        return _json(body)
+
+    # Helpers
+
+    def _monitor(self, call: Call, missing: str = "cluster not found") -> ClusterMonitor:
+        monitor = self.clusters.get(call.names["cluster"])
+        if monitor is None:
+            raise Refusal(404, missing)
+        return monitor
+
+    def _ready_monitor(self, call: Call, missing: str = "cluster not found") -> ClusterMonitor:
+        monitor = self._monitor(call, missing)
+        self._check_ready(monitor)
+        return monitor
+
+    def _check_ready(self, monitor: ClusterMonitor) -> None:
+        if not monitor.is_ready:
+            why = (
+                f"the cluster cannot be asked: {monitor.problem}" if monitor.problem else "commits are still being read"
+            )
+            raise Refusal(503, f"not ready: {why}")
+
+    def _told(
+        self, call: Call, message: str, monitor: ClusterMonitor | None = None, code: int = 200, **fields: object
+    ) -> Response:
+        body = {"error": False, "message": message, **fields, "request": self._request_info(call.path)}
+        answer = _json(body, code)
+        age_ms = monitor.age_ms() if monitor is not None else None
+        if age_ms is not None:
+            answer.headers["age"] = str(age_ms // 1000)
+        return answer
+
+    def _request_info(self, path: str) -> dict[str, str]:
+        return {"url": path, "host": self.hostname}
+
+    def _check_host(self, request: Request) -> None:
+        given = request.headers.getlist("host")
+        host = _host_name(given[0]) if len(given) == 1 else None
+        if host is None:
+            raise Refusal(400, "the request needs one Host header")
+        if "*" not in self.hosts and host not in self.hosts:
+            raise Refusal(421, "this host is not served here; name it with --allow-host")
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is not None and _host_and_port(origin) != request.headers["host"].lower():
+            raise Refusal(403, "pages of another origin may not change anything")
+
+
+def _segments(raw_path: bytes) -> list[str]:
+    """The parts of a path, decoded one by one; raises Refusal."""
+    parts = raw_path.strip(b"/").split(b"/", SEGMENTS_MAX)
+    try:
+        return [unquote_to_bytes(part).decode() for part in parts]
+    except UnicodeDecodeError:
+        raise Refusal(400, "the path is not valid UTF-8") from None
+
+
+def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    if len(pattern) != len(segments):
+        return None
+    names = {}
+    for wanted, given in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            names[wanted[1:-1]] = given
+        elif wanted != given:
+            return None
+    return names
+
+
+def _host_name(given: str) -> str | None:
+    try:
+        return urlsplit(f"//{given}").hostname
+    except ValueError:
+        return None
+
+
+def _host_and_port(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+async def _body(request: Request) -> bytes:
+    """A small body; raises Refusal."""
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > BODY_BYTES_MAX:
+            raise Refusal(413, f"the body is larger than {BODY_BYTES_MAX} bytes")
+    return bytes(found)
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type=JSON)

@@ -1,0 +1,175 @@
+"""`ottla monitor` beside a broker and a real consumer group: verdicts over HTTP, and alerts at an address of ours."""
+
+import json
+import re
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+
+from conformance.conftest import NewTopic
+from conformance.waiting import eventually
+from conftest import ottla_command
+
+ADDRESS = re.compile(r"monitor of default \(\S+\): (http://\S+)")
+SECONDS_MAX = 30.0
+CONFIG = """
+intervals: 3
+min-distance: 0
+offset-refresh: 200ms
+topic-refresh: 500ms
+http: {{port: 0}}
+clusters:
+  default: {{bootstrap-server: '{bootstrap}'}}
+state: {folder}/monitor.db
+channels:
+  here: {{type: slack, url: 'http://127.0.0.1:{port}/hook', allow-private: true}}
+alerts:
+  - {{name: stuck, when: verdict, group: '{group}', to: [here]}}
+"""
+
+
+class Inbox:
+    """An HTTP server that keeps what is posted to it."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        inbox = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                inbox.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def texts(self) -> list[str]:
+        return [body["text"] for body in self.bodies]
+
+
+class Monitor:
+    """The tool as a process of its own."""
+
+    def __init__(self, config: Path) -> None:
+        command = [*ottla_command(), "monitor", "--config", str(config)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        found = ADDRESS.match(self.process.stdout.readline())
+        assert found is not None
+        self.address = found[1]
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        request = urllib.request.Request(f"{self.address}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, _read(answer)
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, _read(refusal)
+
+    def status(self, group: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/v3/kafka/default/consumer/{group}/lag")[1].get("status", {})
+        return found
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+def _read(answer: Any) -> Any:
+    text = answer.read().decode()
+    return json.loads(text) if answer.headers["content-type"] == "application/json" else text
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    made = Inbox()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_verdicts_of_a_real_group_change_and_are_told_once(
+    bootstrap: str, new_topic: NewTopic, coordinator: None, inbox: Inbox, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    group = f"{topic}-readers"
+    config = tmp_path / "monitor.yaml"
+    port = inbox.server.server_address[1]
+    config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group=group))
+    producer = Producer({"bootstrap.servers": bootstrap})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+
+    def produce(count: int) -> None:
+        for number in range(count):
+            producer.produce(topic, f"record {number}")
+        assert producer.flush(30) == 0
+
+    def commit(offset: int) -> None:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+    monitor = Monitor(config)
+    try:
+
+        def partition_is(status: str, place: int | None = None) -> bool:
+            """While somebody commits `place` again and again, if one is given."""
+            if place is not None:
+                commit(place)
+            partitions = monitor.status(group).get("partitions")
+            return bool(partitions) and partitions[0]["status"] == status
+
+        produce(10)
+        commit(10)
+        assert eventually(lambda: partition_is("OK", 10), SECONDS_MAX)
+        assert eventually(lambda: monitor.status(group)["complete"] == 1.0 or bool(commit(10)), SECONDS_MAX)
+        assert (monitor.status(group)["status"], monitor.status(group)["totallag"]) == ("OK", 0)
+
+        produce(5)  # nobody reads them, though somebody commits
+        assert eventually(lambda: partition_is("STALL", 10), SECONDS_MAX)
+        found = monitor.status(group)
+        assert (found["status"], found["totallag"], found["maxlag"]["topic"]) == ("ERR", 5, topic)
+        assert eventually(lambda: partition_is("STOP"), SECONDS_MAX)  # nobody commits any more
+        metrics = {
+            (sample.name, sample.labels.get("consumer_group") or sample.labels.get("group")): sample.value
+            for family in text_string_to_metric_families(monitor.get("/metrics")[1])
+            for sample in family.samples
+        }
+        assert metrics["consumer_lag", group] == metrics["burrow_kafka_consumer_lag_total", group] == 5
+        assert metrics["burrow_kafka_topic_partition_status", group] == 4
+        assert eventually(lambda: len(inbox.texts) == 1, SECONDS_MAX)
+        assert inbox.texts[0].startswith(f"OPEN stuck: group {group} (default): ERR")
+
+        assert monitor.stop() == 0  # a restart tells nothing twice, and forgets nothing
+        monitor = Monitor(config)
+        assert eventually(lambda: monitor.get("/burrow/admin/ready") == (200, "READY"), SECONDS_MAX)
+        assert eventually(lambda: partition_is("STOP"), SECONDS_MAX)
+        commit(15)
+        assert eventually(lambda: monitor.status(group)["status"] == "OK", SECONDS_MAX)
+        assert eventually(lambda: len(inbox.texts) == 2, SECONDS_MAX)
+        assert inbox.texts[1].startswith(f"CLOSED stuck: group {group} (default) is over")
+        alerts = monitor.get("/v3/alerts")[1]
+        assert alerts["open"] == []
+        assert [(item["rule"], item["subject"]) for item in alerts["history"]] == [("stuck", f"group {group}")]
+
+        assert group in monitor.get(f"/v3/kafka/default/topic/{topic}/consumers")[1]["consumers"]
+        assert monitor.get(f"/v3/kafka/default/topic/{topic}")[1]["offsets"] == [15]
+        assert monitor.get(f"/v3/kafka/default/consumer/{group}", "DELETE")[0] == 200
+        assert monitor.get(f"/v3/kafka/default/consumer/{group}/status")[0] == 404
+        assert monitor.stop() == 0
+    finally:
+        monitor.process.kill()
+        monitor.process.wait(timeout=30)
+        consumer.close()
