@@ -17,8 +17,9 @@ import pytest
 from conformance.recipes import running_postgresql
 from ottla.cli.pipelines import run as pipeline_run
 from ottla.pipelines.sinks import database
-from pipelines.random.cases import Case, Query, Round, make_case
+from pipelines.random.cases import Case, Query, Round
 from pipelines.random.killing import kill_and_compare
+from pipelines.random.making import make_case
 from pipelines.random.places import Table, World
 from pipelines.random.playing import Player, WrongError
 from pipelines.random.records import Record

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.random.cases import make_case
+from pipelines.random.making import make_case
 from pipelines.random.places import World
 from pipelines.random.playing import Player
 
