@@ -21,6 +21,7 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
+from ottla.pipelines.running.laid_aside import aside_folder
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
 from ottla.pipelines.running.topics import make_topics, missing_topics
@@ -106,10 +107,17 @@ class Runner:
         if is_realtime:
             check_realtime(self.spark, self.pipeline, stream, beginning.start)
         losses = loss_folder(beginning.kept)
-        builder = Builder(self.spark, self.pipeline, choices=choices, starting=beginning.start, loss_folder=losses)
+        builder = Builder(
+            self.spark,
+            self.pipeline,
+            choices=choices,
+            starting=beginning.start,
+            loss_folder=losses,
+            aside_folder=aside_folder(beginning.kept),
+        )
         frame, rows = builder.query(stream.name)
         changes = beginning.check_state(frame.passages)
-        delivery = for_frame(beginning.delivery, self.pipeline, stream, frame)
+        delivery = for_frame(beginning.delivery, self.pipeline, stream, frame, builder)
 
         def start() -> StreamingQuery:
             if is_realtime:

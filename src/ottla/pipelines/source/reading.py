@@ -25,7 +25,7 @@ _clients: dict[tuple[tuple[str, str], ...], Client] = {}  # by the properties of
 
 
 def read_range(wanted: Range, options: Options, topic_id: str | None = None) -> Iterator[pa.RecordBatch]:
-    """All records of the range that exist, in the order of their offsets; of the topic with this id, if one is given."""
+    """All records of the range that exist, in the order of their offsets; only of the topic with this id, if given."""
     builder = ColumnBuilder(wanted.topic, wanted.partition, options.columns)
     name = f"{wanted.topic}-{wanted.partition}"
     key = tuple(sorted(options.properties.items()))

@@ -4,7 +4,8 @@ Every row carries hidden columns: `_topic`, `_partition`, `_offset`, `_timestamp
 origin until a step merges rows; `_position` and `_instant` its place where the origin does not (model/row_order.py);
 `_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of `_reason`. The names are reserved.
 `_letter` is the record of a row behind a step that would not give the same if it were done again: what dies there goes
-with the rows to the end of the query, and becomes a dead letter in its delivery, if no step on the way merges rows.
+with the rows to the end of the query, or is laid aside before a step that merges rows, and becomes a dead letter in its
+delivery.
 
 Rules:
 1. A stateless step never drops rows: it marks them (`keep`, `kill`) and later steps see them no more. `settle` counts
@@ -64,6 +65,9 @@ class Surroundings(Protocol):
 
     def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
         """Called by steps that drop late rows, with what goes in (lateness.py); the rows that are not late."""
+
+    def lay_aside(self, rows: DataFrame, passages: tuple[Passage, ...]) -> DataFrame:
+        """Called before a step that merges rows, with dead that have a letter among them: they are kept elsewhere."""
 
     def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
         """Called by settle with all rows, those that these steps marked included, before they are dropped."""
@@ -252,6 +256,8 @@ class Frame:
         if keeps_letters and LETTER in rows.columns:
             has_letter = (F.col(FATE) < ALIVE) & F.col(LETTER).isNotNull()
             return replace(self, rows=rows.filter((F.col(FATE) == ALIVE) | has_letter))
+        if LETTER in rows.columns:
+            rows = self.around.lay_aside(rows, self.passages)
         return replace(self, rows=rows.filter(F.col(FATE) == ALIVE).withColumns(_unmarked()))
 
 

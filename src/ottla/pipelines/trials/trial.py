@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account
-from ottla.pipelines.running.dead_letters import carried_letters, letters_of, own_streams
+from ottla.pipelines.running.dead_letters import carried_letters, letters_aside, letters_of, own_streams
 from ottla.pipelines.running.delivery import Delivery, route_to
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.runner import output_mode
@@ -153,9 +153,13 @@ class _Trial:
                 query.stop()
 
     def _start(self, stream: Stream) -> tuple[Account, StreamingQuery]:
-        frame, rows = self._builder(is_streaming=True).query(stream.name)
-        carried = carried_letters(LetterCapture(self.outcome.dead_letters), self.pipeline, stream, frame)
-        delivery = replace(self._delivery(stream), letters=carried)
+        builder = self._builder(is_streaming=True)
+        builder.aside_folder = str(self.folder / stream.name / "aside")
+        frame, rows = builder.query(stream.name)
+        letters = LetterCapture(self.outcome.dead_letters)
+        carried = carried_letters(letters, self.pipeline, stream, frame)
+        aside = letters_aside(letters, self.pipeline, stream, builder.aside_folder, builder.aside)
+        delivery = replace(self._delivery(stream), letters=carried, aside=aside)
         writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(delivery)
         writer = writer.option("checkpointLocation", str(self.folder / stream.name / "checkpoint"))
         return Account(frame.passages), writer.trigger(availableNow=True).start()
