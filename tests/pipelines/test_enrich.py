@@ -176,8 +176,8 @@ def test_what_dies_before_rows_are_merged_is_a_letter_once(
     produce(bootstrap, name, [{"n": n, "user": f"u{n % 3}"} for n in range(60)], partition=0)
     text = MERGING.replace("{name}", name).replace("{bootstrap}", bootstrap)
     counts = run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
-    expected = {n: "main 3 rule: rule broken: near" for n in range(1, 60, 3)}
-    expected |= {n: "main 2 enrich: nothing is known of its user" for n in range(2, 60, 3)}
+    expected = dict.fromkeys(range(1, 60, 3), "main 3 rule: rule broken: near")
+    expected |= dict.fromkeys(range(2, 60, 3), "main 2 enrich: nothing is known of its user")
     assert rows_of(tmp_path / "out.db", "SELECT city, rows FROM cities") == [("here", 20)]
     assert letters_of(bootstrap, name) == expected
     assert [count.dead for count in counts] == [0, 20, 20, 0, 0]

@@ -87,7 +87,7 @@ class Passage:
     operators: int = 0  # how many of Spark's stateful operators it is made of
     has_state: bool = False  # a query of somebody else, in which Spark keeps state, too
     ends: str = ""  # the observation from which late rows are counted, see lateness.py
-    where: str = ""  # the observation that counts what a WHERE inside of it leaves out
+    where: tuple[str, ...] = ()  # the observations that count what a WHERE inside of it leaves out
     kills: bool = False  # makes new rows, and marks some of them as dead
 
     @property
@@ -217,8 +217,17 @@ class Frame:
             return self._marked_rows(self.rows.filter(wanted))
         # Counting them also keeps Spark from filtering before the watermark, which would then not move with them.
         name, rows = self.around.observe(self.rows, [F.count_if(~wanted).alias("filtered")])
-        last = replace(self.passages[-1], where=name)
-        return replace(self, rows=rows.filter(wanted), passages=(*self.passages[:-1], last))
+        return replace(self, rows=rows.filter(wanted))._leaving_out((name,))
+
+    def taking_part_with(self, other: Frame, condition: Column) -> tuple[Frame, Frame]:
+        """The same for rows of another stream, with which the step at work puts ours together."""
+        fewer = other.taking_part(condition)
+        known = len(other.passages[-1].where)
+        return self._leaving_out(fewer.passages[-1].where[known:]), replace(fewer, passages=other.passages)
+
+    def _leaving_out(self, names: tuple[str, ...]) -> Frame:
+        last = self.passages[-1]
+        return replace(self, passages=(*self.passages[:-1], replace(last, where=(*last.where, *names))))
 
     def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
