@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from pipelines.random import analysis, two_streams
+from pipelines.random import analysis, asking, two_streams
 from pipelines.random import steps as step
 from pipelines.random.accidents import ACCIDENTS
 from pipelines.random.cases import CITIES, Case, Query, Round, Side
@@ -25,10 +25,23 @@ CHANGED = (
     "one more sink",
 )
 TYPES = {"id": "long", "k": "string", "n": "long", "at": "timestamp", "tags": "array<string>"}
-TYPES |= {"m": "long", "tag": "string", "city": "string"}
-IN_TIME = ("dedup", "window", "window", "sliding", "order", "session", "top", "anomalies", "join", "join", "as_of")
+TYPES |= {"m": "long", "tag": "string", "city": "string", "plan": "string"}
+IN_TIME = (
+    "dedup",
+    "window",
+    "window",
+    "sliding",
+    "order",
+    "session",
+    "top",
+    "anomalies",
+    "join",
+    "join",
+    "as_of",
+    "stateful",
+)
 KINDS = ("none", "none", "total", "sql total", "sql window", "associations", *IN_TIME)
-LATE_KINDS = ("window", "sliding", "order", "session", "top", "anomalies", "join", "as_of")
+LATE_KINDS = ("stateful", "window", "sliding", "order", "session", "top", "anomalies", "join", "as_of")
 GROUPS = (step.Window, analysis.Sessions, analysis.Top, analysis.Associations)
 
 
@@ -74,6 +87,7 @@ class Maker:
         columns = ["id", "k", "n", "at", "tags"]
         makers: list[Callable[[list[str]], step.Step | None]]
         makers = [self.filter, self.rule, self.derive, self.select, self.explode, self.join, self.function]
+        makers += [self.enrich]
         makers += [] if keeps_origin else [self.sql]
         for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
             made = self.chance.choice(makers)(columns)
@@ -120,6 +134,11 @@ class Maker:
         kind, source = self.chance.choice(("inner", "left", "semi")), self.chance.choice(("table", "newest"))
         return step.JoinTable(kind, source) if "city" not in columns else None
 
+    def enrich(self, columns: list[str]) -> step.Step | None:
+        if "plan" in columns or self.chance.random() < 0.4:
+            return None
+        return asking.Enrich(self.chance.choice(("null", "dead", "dead", "filter")))
+
     def function(self, columns: list[str]) -> step.Step | None:
         if self.chance.random() < 0.5:
             return None
@@ -132,9 +151,13 @@ class Maker:
         """`before`: the steps that lead to those that are made here."""
         chance, output = self.chance, "append"
         kind = chance.choice(LATE_KINDS if is_late else KINDS)
-        if kind == "associations" and "tag" not in columns:
-            kind = "top"
         steps: list[step.Step] = []
+        if kind == "associations" and "tag" not in columns:
+            if "tags" in columns:
+                steps.append(step.Explode(keep_empty=False))
+                columns = columns_after(steps[0], columns)
+            else:
+                kind = "top"
         if kind in ("total", "sql total"):
             steps.append(self.total(kind, columns))
             output = chance.choice(("update", "update", "complete"))
@@ -142,10 +165,11 @@ class Maker:
             steps += self.in_time(kind, columns)
             if kind in ("window", "sliding", "sql window") and not has(steps, step.Deduplicate):
                 output = chance.choice(("append", "append", "update", "complete"))
-        for each in steps:
+        for each in steps[has(steps, step.Explode) :]:
             columns = columns_after(each, columns)
         if kind not in ("none", "dedup", "order") and self.placing.has_condition(columns) and chance.random() < 0.3:
-            steps.append(step.Filter(self.condition(columns)))
+            made = step.Rule if has(steps, asking.Stateful) else step.Filter
+            steps.append(made(self.condition(columns)))
         order = order_behind([*before, *steps])
         return Query(name, steps, output, self.placing.places(name, columns, output, order))
 
@@ -170,6 +194,7 @@ class Maker:
             "window": lambda: step.Window(size, slide, self.by(columns)),
             "sliding": lambda: step.Window(size, slide, self.by(columns)),
             "order": lambda: step.Order(chance.choice(([], ["k"]))),
+            "stateful": asking.Stateful,
             "session": lambda: analysis.Sessions(chance.choice((3, 10, 60)), self.keys(columns)),
             "top": lambda: self.top(size, columns),
             "anomalies": lambda: analysis.Anomalies(chance.choice(([], ["k"])), *chance.choice(((2, 2), (5, 3)))),
@@ -270,6 +295,10 @@ def columns_after(made: step.Step, columns: list[str]) -> list[str]:
     if isinstance(made, analysis.Associations):
         figures = ["together", "support", "confidence", "lift", "baskets", "sampled"]
         return ["window_start", "window_end", "when", "then", *figures]
+    if isinstance(made, asking.Stateful):
+        return ["k", "seen", "at"]
+    if isinstance(made, asking.Enrich):
+        return [*columns, "plan"]
     if isinstance(made, analysis.Anomalies):
         return [*columns, "score", "expected", "verdict"]
     if isinstance(made, two_streams.JoinStreams | two_streams.JoinAsOf):
@@ -289,6 +318,6 @@ def order_behind(steps: list[step.Step]) -> str:
         return "none"
     if has(steps, *GROUPS):
         return "groups"
-    if has(steps, step.Order, analysis.Anomalies, two_streams.JoinAsOf):
+    if has(steps, step.Order, analysis.Anomalies, two_streams.JoinAsOf, asking.Stateful):
         return "time"
     return "none" if has(steps, step.Sql, two_streams.JoinStreams, two_streams.Union) else "topic"

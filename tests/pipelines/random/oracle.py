@@ -78,6 +78,9 @@ class Evaluated:
         total = {label: Count() for label in self._labels()}
         for counts in self.counts[len(self.counts) - last :]:
             total = {label: total[label] + count for label, count in counts.items()}
+        for count in total.values():  # what died may have been held since an earlier run
+            count.came = max(count.came, count.filtered + count.late + count.dead)
+            count.kept = count.came - count.filtered - count.late - count.dead
         return total
 
     def topics(self) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -28,9 +27,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla.cli.main import main
 from ottla.pipelines.running.checkpoint import parse_planned
 from pipelines.random.accidents import ACCIDENTS, Site
+from pipelines.random.asking import CODE, make_plans
 from pipelines.random.cases import CITIES, Case, Round
 from pipelines.random.changes import CHANGES
-from pipelines.random.failing import WORD, DiedError, failing
+from pipelines.random.failing import WORD, DiedError, failing, time_limit
 from pipelines.random.oracle import Ends, Evaluated, Logs, expected_dead
 from pipelines.random.places import World, differing
 from pipelines.random.records import Record
@@ -117,7 +117,8 @@ class Player:
         world.folder.mkdir(parents=True, exist_ok=True)
         cities = "".join(f"{k},{city}\n" for k, city in KNOWN_CITIES.items())
         (world.folder / "cities.csv").write_text(f"k,city\n{cities}")
-        (world.folder / "functions.py").write_text(FUNCTIONS)
+        (world.folder / "functions.py").write_text(FUNCTIONS + CODE)
+        make_plans(world.folder / "plans.db")
         admin = AdminClient({"bootstrap.servers": world.bootstrap})
         wanted = [NewTopic(f"{world.name}-{topic}", count, -1) for topic, count in self.case.topics.items()]
         for made in admin.create_topics(wanted).values():
@@ -384,19 +385,3 @@ class Player:
     def _put_back(self, copy: Path) -> None:
         shutil.rmtree(self.world.folder)
         shutil.copytree(copy, self.world.folder)
-
-
-@contextmanager
-def time_limit(seconds: int) -> Iterator[None]:
-    """Raises TimeoutError in the main thread."""
-
-    def on_alarm(_number: int, _frame: object) -> None:
-        raise TimeoutError(f"a run did not end in {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, on_alarm)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

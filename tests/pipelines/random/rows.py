@@ -81,6 +81,8 @@ def conditions() -> list[Condition]:
         Condition("rows > 1", compared("rows", lambda rows: rows > 1), ("rows",)),
         Condition("total IS NOT NULL", lambda row: row["total"] is not None, ("total",)),
         Condition("city <> 'Oslo'", compared("city", lambda city: city != "Oslo"), ("city",)),
+        Condition("plan = 'gold'", compared("plan", lambda plan: plan == "gold"), ("plan",)),
+        Condition("seen > 1", compared("seen", lambda seen: seen > 1), ("seen",)),
         Condition("w > 4", compared("w", lambda w: w > 4), ("w",)),
         Condition("rank = 1", compared("rank", lambda rank: rank == 1), ("rank",)),
         Condition("verdict <> 'normal'", compared("verdict", lambda verdict: verdict != "normal"), ("verdict",)),
