@@ -116,8 +116,9 @@ class JoinStreams(Timely):
             rows, others, self.kind in ("left", "full"), self.kind in ("right", "full")
         )
         mine, theirs, late = self.both(known, strange, moment, label)
-        new_ours, new_theirs = [[row, False] for row in mine], [[row, False] for row in theirs]
-        made: list[Row] = []
+        new_ours = [[row, False] for row in mine if row.values["k"] is not None]
+        new_theirs = [[row, False] for row in theirs]
+        made = [self._row(row.values, None) for row in mine if row.values["k"] is None]  # nothing is waited for
         for ours, against in ((new_ours, [*self.theirs, *new_theirs]), (self.ours, new_theirs)):
             for one in ours:
                 for other in against:
