@@ -210,6 +210,16 @@ def topic_deleted(site: Site) -> str | None:
     return f"topic {name} is deleted"
 
 
+def topic_made_anew(site: Site) -> str | None:
+    """One that the pipeline writes to, and somebody has made it again, empty."""
+    done = topic_deleted(site) if newest(site.checkpoint / "commits") is not None else None
+    if done is None:
+        return None
+    name = done.split()[1]
+    AdminClient({"bootstrap.servers": site.bootstrap}).create_topics([NewTopic(name, 2, -1)])[name].result()
+    return f"topic {name} is made anew, empty"
+
+
 def source_made_anew(site: Site) -> str | None:
     """The topic that is read, deleted and made again, with as many records and some more."""
     if newest(site.checkpoint / "commits") is None:
@@ -287,6 +297,7 @@ ACCIDENTS: dict[str, Accident] = {
     "database older": database_older,
     "markers removed": markers_removed,
     "topic deleted": topic_deleted,
+    "topic made anew": topic_made_anew,
     "source made anew": source_made_anew,
     "newest files removed": lambda site: removed(batch_folder(site)),
     "folder of files removed": lambda site: removed(parent_of(batch_folder(site))),

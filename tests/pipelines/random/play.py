@@ -22,6 +22,7 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
 import pytest  # noqa: E402
+from confluent_kafka.admin import AdminClient  # noqa: E402
 
 from conformance.recipes import running_postgresql  # noqa: E402
 from conftest import Broker  # noqa: E402
@@ -43,6 +44,7 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="random-pipelines-"))
         self.broker = Broker(self.folder / "broker", {"group.initial.rebalance.delay.ms": "0"}).start()
         stack.callback(self.broker.discard)
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         settings = SETTINGS | {"spark.ui.enabled": "false"}
         self.has_delta = True
         try:
@@ -72,6 +74,8 @@ class Stage:
             if os.environ.get("OTTLA_RANDOM_STORY"):
                 print("\n".join(player.story), flush=True)
         shutil.rmtree(self.folder / name)
+        own = [topic for topic in self.admin.list_topics(timeout=20).topics if topic.startswith(name)]
+        self.admin.delete_topics(own)  # nobody waits: there would be thousands of them in the end
 
 
 def main(seeds: range, seconds: float) -> int:

@@ -24,6 +24,7 @@ from ottla.pipelines.running.followed_query import FollowedQuery
 from ottla.pipelines.running.laid_aside import aside_folder
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
+from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
 from ottla.pipelines.running.topics import make_topics, missing_topics
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Runner:
         if self.options.is_batch:
             return lambda: BatchQuery(self.spark, self.pipeline, stream, folder, choices)
         beginning = settle(self.spark, self.pipeline, stream, folder, choices.starting, self.options.is_fresh)
+        topics = check_same_topics(self.pipeline, stream, beginning.kept)
         if is_realtime:
             check_realtime(self.spark, self.pipeline, stream, beginning.start)
         losses = loss_folder(beginning.kept)
@@ -126,6 +128,7 @@ class Runner:
 
         def begin() -> FollowedQuery:
             beginning.note(frame.passages)
+            note_topics(beginning.kept, topics)
             letters = DeadLetters(
                 self.spark,
                 self.pipeline,
