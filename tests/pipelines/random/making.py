@@ -235,7 +235,7 @@ class Maker:
     def rounds(self, case: Case) -> list[Round]:
         chance = self.chance
         rounds: list[Round] = []
-        last = chance.choice((2, 2, 3)) - 1
+        last = chance.choice((1, 2, 2, 3)) - 1
         for number in range(last + 1):
             amount = chance.choice((0, 1, 8, 18)) if number else chance.choice((1, 8, 8, 18))
             each = Round([])
