@@ -110,6 +110,7 @@ class PipelineRound:
         self.records = list(make_records(self.name, clicks, self.chance))
         self.starts = 0
         self.deaths: list[str] = []
+        self.in_the_middle = 0  # of a batch that was planned and not done
         self.wanted = FILE.format(name=self.name, bootstrap=bootstrap, per_batch=per_batch, window=WINDOW_S)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "round.yaml").write_text(self.wanted)
@@ -119,7 +120,8 @@ class PipelineRound:
         self._feeder: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"PipelineRound({self.name}, {self.starts} starts, {len(self.deaths)} deaths)"
+        deaths = f"{len(self.deaths)} deaths, {self.in_the_middle} in the middle of a batch"
+        return f"PipelineRound({self.name}, {self.starts} starts, {deaths})"
 
     def _make_topics(self) -> None:
         wanted = [NewTopic(f"{self.name}-{kind}", PARTITIONS, -1) for kind in ("clicks", "payments")]
@@ -182,9 +184,21 @@ class PipelineRound:
         time.sleep(delay_s)
         if process.poll() is not None:
             return False
-        strike(process, victim)
+        if not strike(process, victim):
+            return True  # there was nobody to kill: no worker is at work
         self.deaths.append(victim)
+        self.in_the_middle += self.has_open_batch()
         return True
+
+    def has_open_batch(self) -> bool:
+        """Whether a query has planned a batch that is not committed."""
+        for checkpoint in (self.folder / "state" / self.name).glob("*/checkpoint"):
+            planned, done = (
+                {path.name for path in checkpoint.glob(f"{name}/[0-9]*")} for name in ("offsets", "commits")
+            )
+            if planned - done:
+                return True
+        return False
 
     def reap(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for the end, which must come soon after the death of a part, then end what is left of the group."""
@@ -326,20 +340,32 @@ def make_records(name: str, clicks: int, chance: random.Random) -> Iterator[Sent
         yield sent("payments", partition, json.dumps({"click": -1, "amount": 0, "paid": text_of(at)}))
 
 
-def strike(process: subprocess.Popen[bytes], victim: Victim) -> None:
-    """Kill -9."""
-    if victim == "group":
-        ends: Callable[[], None] = lambda: os.killpg(process.pid, signal.SIGKILL)  # noqa: E731
-        _quietly(ends)
-        process.wait(30)
-        return
-    if victim == "driver":
-        process.kill()
-        return
-    java = [pid for pid in children_of(process.pid) if "java" in command_of(pid)]
-    targets = java if victim == "java" else python_workers(process.pid)
+def strike(process: subprocess.Popen[bytes], victim: Victim) -> int:
+    """Kill -9; how many processes were hit."""
+    targets = victims(process.pid, victim) if process.poll() is None else []
     for pid in targets:
         _quietly(lambda pid=pid: os.kill(pid, signal.SIGKILL))  # type: ignore[misc]
+    if victim == "group":  # what was started meanwhile
+        _quietly(lambda: os.killpg(process.pid, signal.SIGKILL))
+        process.wait(30)
+    return len(targets)
+
+
+def victims(driver: int, victim: Victim) -> list[int]:
+    """`group` is everything that the command has started, in whatever process group it is, its parents first: Java and
+    the fork server would else have time to notice, and so would their children."""
+    if victim == "group":
+        return family(driver)
+    if victim == "driver":
+        return [driver]
+    if victim == "java":
+        return [pid for pid in children_of(driver) if "java" in command_of(pid)]
+    return python_workers(driver)
+
+
+def family(pid: int) -> list[int]:
+    """With all that descend from it."""
+    return [pid, *(each for child in children_of(pid) for each in family(child))]
 
 
 def python_workers(driver: int) -> list[int]:

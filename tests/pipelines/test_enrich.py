@@ -147,6 +147,49 @@ def test_a_web_service_is_asked_once_for_each_key_and_what_dies_is_a_letter(
     assert server.asked["a%2F..%2Fu1"] >= 1
 
 
+MERGING = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}", max_per_batch: 40}
+steps:
+  - parse: {format: json, schema: {n: int, user: string}}
+  - enrich:
+      sqlite: users.db
+      query: SELECT city FROM users WHERE name = :user
+      schema: {city: string}
+      on_missing: dead
+  - rule: {near: "city <> 'far'"}
+  - window: {total: true, by: [city], count: rows}
+  - rule: {few: "rows < 100"}
+to: {sqlite: out.db, table: cities, mode: upsert, key: city}
+"""
+
+
+@pytest.mark.parametrize("run", [run_once, run_batch])
+def test_what_dies_before_rows_are_merged_is_a_letter_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, run: Any
+) -> None:
+    name = f"enrich-{uuid.uuid4().hex[:8]}"
+    with sqlite3.connect(tmp_path / "users.db") as users:
+        users.execute("CREATE TABLE users (name, city)")
+        users.executemany("INSERT INTO users VALUES (?, ?)", [("u0", "here"), ("u1", "far")])
+    produce(bootstrap, name, [{"n": n, "user": f"u{n % 3}"} for n in range(60)], partition=0)
+    text = MERGING.replace("{name}", name).replace("{bootstrap}", bootstrap)
+    counts = run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+    expected = dict.fromkeys(range(1, 60, 3), "main 3 rule: rule broken: near")
+    expected |= dict.fromkeys(range(2, 60, 3), "main 2 enrich: nothing is known of its user")
+    assert rows_of(tmp_path / "out.db", "SELECT city, rows FROM cities") == [("here", 20)]
+    assert letters_of(bootstrap, name) == expected
+    assert [count.dead for count in counts] == [0, 20, 20, 0, 0]
+    if run is run_once:  # as if it had died before the last batch was committed
+        commits = tmp_path / "state" / name / "main" / "checkpoint" / "commits"
+        (commits / "1").unlink()
+        (commits / ".1.crc").unlink()
+        run(spark, pipeline_of(text, tmp_path), tmp_path / "state")
+        assert letters_of(bootstrap, name) == expected
+        assert rows_of(tmp_path / "out.db", "SELECT city, rows FROM cities") == [("here", 20)]
+
+
 def test_a_service_that_is_away_ends_the_run_and_the_next_one_goes_on_there(
     spark: SparkSession, bootstrap: str, server: Server, tmp_path: Path
 ) -> None:

@@ -6,7 +6,8 @@ A few seeds here, hundreds in `make faults`. `python -m tests.pipelines.random.p
 from __future__ import annotations
 
 import os
-import time
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from conformance.recipes import running_postgresql
 from ottla.cli.pipelines import run as pipeline_run
 from ottla.pipelines.sinks import database
-from pipelines.random.cases import Case, Query, Round, make_case
+from pipelines.random.cases import Case, Query, Round
 from pipelines.random.killing import kill_and_compare
+from pipelines.random.making import make_case
 from pipelines.random.places import Table, World
 from pipelines.random.playing import Player, WrongError
 from pipelines.random.records import Record
@@ -73,18 +74,12 @@ def test_what_is_planted_is_found(own_broker: Any, spark: Any, tmp_path: Path, m
 
 
 @pytest.mark.faults
-def test_hundreds_of_random_pipelines(own_broker: Any, spark: Any, tmp_path: Path) -> None:
-    """As many as there is time for; all that went wrong is told."""
-    begun, wrong = time.monotonic(), []
-    with running_postgresql() as postgres:
-        for seed in range(1000, 1000 + MANY):
-            if time.monotonic() - begun > SECONDS_MAX:
-                break
-            try:
-                play(make_case(seed, has_postgres=True), own_broker, spark, tmp_path, postgres)
-            except AssertionError as problem:
-                wrong.append(str(problem))
-    assert not wrong, "\n\n".join(wrong)
+def test_hundreds_of_random_pipelines() -> None:
+    """As many as there is time for, several at a time; all that went wrong is told."""
+    limits = ["--seconds", str(SECONDS_MAX), "--jobs", str(os.cpu_count() or 1)]
+    command = [sys.executable, "-m", "tests.pipelines.random.play", "1000", str(MANY), *limits]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-20_000:]}\n{done.stderr[-3000:]}"
 
 
 @pytest.mark.faults

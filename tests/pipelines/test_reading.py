@@ -123,6 +123,29 @@ def test_a_topic_that_is_deleted_meanwhile_is_a_loss(bootstrap: str, monkeypatch
         list(batches)
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_made_anew_since_the_plan_is_not_taken_for_the_old_one(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(fetching, "GONE_PATIENCE_S", 0.3)
+    topic = make_topic(bootstrap)
+    produce(bootstrap, topic, 100, lambda _: b"old")
+    wanted = options(bootstrap, topic, failOnDataLoss=fails)
+    cluster = open_cluster(wanted)
+    (found,) = Planner(wanted, cluster).batch_ranges()
+    with Client(bootstrap) as client:
+        Admin(client).delete_topics([topic])
+        Admin(client).create_topic(topic, partitions=1)
+    produce(bootstrap, topic, 200, lambda _: b"new")
+    batches = read_range(found, wanted, cluster.topic_ids()[topic])
+    cluster.close()
+    if fails == "false":
+        assert list(batches) == []
+        return
+    with pytest.raises(DataLossError, match=f"{topic}-0 offsets 0 to 100: the topic was deleted and made anew"):
+        list(batches)
+
+
 def test_what_was_on_its_way_when_the_topic_was_deleted_is_read_whole(bootstrap: str) -> None:
     topic = make_topic(bootstrap)
     produce(bootstrap, topic, 20_000, lambda number: b"v%d" % number, **{"linger.ms": 60_000})  # two full batches

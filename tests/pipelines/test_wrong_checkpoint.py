@@ -130,6 +130,8 @@ def test_a_table_or_a_topic_that_is_gone_is_not_begun_anew_in_the_middle(command
     assert main(["topics", "delete", f"{command.name}-out", "--yes", *server(command)]) == 0
     for _ in range(2):
         assert f"topic {command.name}-out is gone" in command.refused()
+    assert main(["topics", "create", f"{command.name}-out", *server(command)]) == 0
+    assert f"topic {command.name}-out was deleted and made anew" in command.refused()
     assert in_table(command) == list(range(40))
 
 

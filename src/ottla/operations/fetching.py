@@ -5,6 +5,7 @@ Rules:
 2. A leader that moves or a broker that restarts costs time, not the query: new metadata, another try, until nothing
    has come for `poll_timeout_ms`.
 3. Offsets that are not there any more are a loss: `on_loss` is told in a sentence, and raises if that must not be.
+4. A topic is asked for by its id, where that is known: one that was made anew since then answers nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
@@ -30,12 +32,13 @@ from ottla.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from ottla.protocol.schema import layout_of
+from ottla.protocol.schema import ZERO_UUID, layout_of
 
 NAMES_VERSION = 12  # the last version of Fetch that names topics; later ones have ids
 WAIT_MS = 500
 ANSWER_TIMEOUT_MS = 30_000
 BACKOFF_S, BACKOFF_S_MAX = 0.1, 1.0
+GONE = (Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_ID, Error.INCONSISTENT_TOPIC_ID)
 GONE_PATIENCE_S = 5.0  # a topic may be unknown for a moment while its leader moves
 FETCH_BYTES_MIN = 64 << 10
 FIRST_GUESS_BYTES = 1024  # of a record, until we know better
@@ -88,9 +91,17 @@ class Fetched(NamedTuple):
 class RangeFetcher:
     """Iterates over the answers for one range; everything in start … end - 1 that exists is in one of them."""
 
-    def __init__(self, client: Client, wanted: Range, options: FetchOptions, on_loss: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        wanted: Range,
+        options: FetchOptions,
+        on_loss: Callable[[str], None],
+        topic_id: str | None = None,
+    ) -> None:
         self.client = client
         self.wanted = wanted
+        self.topic_id = UUID(topic_id) if topic_id else None
         self.options = options
         self.on_loss = on_loss
         self.partition = TopicPartition(wanted.topic, wanted.partition)
@@ -163,7 +174,7 @@ class RangeFetcher:
         version = best_version(layout_of(FetchRequest), connection.versions)
         if version is None:
             raise FetchError(f"the broker {connection.address} does not offer Fetch in a version that we know")
-        self.version = min(version, NAMES_VERSION)
+        self.version = version if self.topic_id is not None else min(version, NAMES_VERSION)
         return connection
 
     def _send(self) -> None:
@@ -178,7 +189,7 @@ class RangeFetcher:
             min_bytes=1,
             max_bytes=fetch_bytes,
             isolation_level=READ_COMMITTED if self.options.is_committed_only else READ_UNCOMMITTED,
-            topics=[FetchTopic(topic=self.wanted.topic, partitions=[partition])],
+            topics=[FetchTopic(topic=self.wanted.topic, topic_id=self.topic_id or ZERO_UUID, partitions=[partition])],
         )
         self.connection.send(request, self.version, ANSWER_TIMEOUT_MS)
 
@@ -198,10 +209,12 @@ class RangeFetcher:
             self._leave_gap()
             return
         now = time.monotonic()
-        if problem.error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+        if problem.error in GONE:
             self.gone_since = self.gone_since or now
             if now - self.gone_since > GONE_PATIENCE_S:
-                self._lose(f"{self.wanted}: the topic or partition does not exist any more", self.wanted.end)
+                is_anew = problem.error is not Error.UNKNOWN_TOPIC_OR_PARTITION
+                what = "the topic was deleted and made anew" if is_anew else "the topic or partition does not exist"
+                self._lose(f"{self.wanted}: {what}{'' if is_anew else ' any more'}", self.wanted.end)
                 return
         elif not (problem.is_retriable or problem.error is Error.BROKER_NOT_AVAILABLE):
             raise FetchError(f"{self.wanted}: {problem}", problem.error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines.sink_helpers import committed
 
@@ -200,7 +200,7 @@ def topic_deleted(site: Site) -> str | None:
     """One that the pipeline writes to. It cannot be put back: whoever plays the case ends there."""
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
     found = [name for name in admin.list_topics(timeout=20).topics if name.startswith(f"{site.name}-")]
-    others = ("in", "cities", "letters", "late")
+    others = ("in", "cities", "other", "more", "letters", "late")
     own = sorted(name for name in found if not name.endswith(others))
     if not own:
         return None
@@ -208,6 +208,34 @@ def topic_deleted(site: Site) -> str | None:
     admin.delete_topics([name], operation_timeout=20)[name].result()
     site.is_for_good = True
     return f"topic {name} is deleted"
+
+
+def topic_made_anew(site: Site) -> str | None:
+    """One that the pipeline writes to, and somebody has made it again, empty."""
+    done = topic_deleted(site) if newest(site.checkpoint / "commits") is not None else None
+    if done is None:
+        return None
+    name = done.split()[1]
+    AdminClient({"bootstrap.servers": site.bootstrap}).create_topics([NewTopic(name, 2, -1)])[name].result()
+    return f"topic {name} is made anew, empty"
+
+
+def source_made_anew(site: Site) -> str | None:
+    """The topic that is read, deleted and made again, with as many records and some more."""
+    if newest(site.checkpoint / "commits") is None:
+        return None
+    name = f"{site.name}-in"
+    messages = committed(site.bootstrap, name)
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    partitions = len(admin.list_topics(name, timeout=20).topics[name].partitions)
+    admin.delete_topics([name], operation_timeout=20)[name].result()
+    admin.create_topics([NewTopic(name, partitions, -1)])[name].result()
+    producer = Producer({"bootstrap.servers": site.bootstrap})
+    for message in [*messages, *messages, *messages[:1]][: len(messages) + site.chance.randrange(5)]:
+        producer.produce(name, json.dumps({"id": -1}), message.key(), partition=message.partition())
+    producer.flush(30)
+    site.is_for_good = True
+    return f"topic {name} is made anew"
 
 
 def batch_folder(site: Site) -> Path | None:
@@ -269,6 +297,8 @@ ACCIDENTS: dict[str, Accident] = {
     "database older": database_older,
     "markers removed": markers_removed,
     "topic deleted": topic_deleted,
+    "topic made anew": topic_made_anew,
+    "source made anew": source_made_anew,
     "newest files removed": lambda site: removed(batch_folder(site)),
     "folder of files removed": lambda site: removed(parent_of(batch_folder(site))),
     "note of files removed": lambda site: removed(in_batch_folder(site, "_ottla")),

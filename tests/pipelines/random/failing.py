@@ -6,6 +6,7 @@ ends the command as a kill would, and whoever plays the case stops the queries t
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,3 +70,19 @@ def failing(point: str, hits: int, strike: Callable[[], None] | None = None) -> 
     finally:
         for owner, name, function in before:
             setattr(owner, name, function)
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError in the main thread."""
+
+    def on_alarm(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"a run did not end in {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.random.cases import make_case
+from faults.pipeline_rounds import strike
+from pipelines.random.making import make_case
 from pipelines.random.places import World
 from pipelines.random.playing import Player
 
@@ -60,7 +59,5 @@ def killed_run(player: Player, chance: Random) -> str:
     with suppress(subprocess.TimeoutExpired):
         process.wait(delay_s)
     told = f"killed {delay_s:.2f} s after {word.decode()}" if process.poll() is None else f"ended: {process.poll()}"
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
+    strike(process, "group")
     return told

@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 import psycopg
 
-from pipelines.random.rows import TIMES, Condition, Row, Values
+from pipelines.random.rows import FRACTIONS, LISTS, TIMES, Condition, Row, Values
+from pipelines.random.server import RowServer
 from pipelines.sink_helpers import committed
 
 Batches = list[list[Row]]  # what came out of the last step, batch by batch
@@ -30,6 +31,7 @@ class World:
     bootstrap: str
     folder: Path
     postgres: str | None = None
+    server: RowServer = field(default_factory=RowServer)  # of rows that are sent by HTTP
 
 
 @dataclass
@@ -94,18 +96,23 @@ class Topic(Place):
 
 @dataclass
 class Table(Place):
-    """In SQLite or PostgreSQL."""
+    """In SQLite or PostgreSQL, or in what SQLAlchemy knows."""
 
     mode: str = "append"
     key: tuple[str, ...] = ()
     newest_by: str | None = None
     delete_when: Condition | None = None
     keep_offsets: bool = False
-    server: str = "sqlite"
+    server: str = "sqlite"  # or postgres, or alchemy: SQLite through SQLAlchemy
+    is_ordered: bool = True  # else only newest_by tells the later of two rows
 
     def target(self, world: World) -> dict[str, Any]:
-        place = {"sqlite": "rows.db"} if self.server == "sqlite" else {"postgres": world.postgres}
-        table = self.label if self.server == "sqlite" else table_name(world, self.label)
+        place = {
+            "sqlite": {"sqlite": "rows.db"},
+            "postgres": {"postgres": world.postgres},
+            "alchemy": {"sqlalchemy": f"sqlite:///{world.folder}/alchemy.db"},
+        }[self.server]
+        table = table_name(world, self.label) if self.server == "postgres" else self.label
         fields: dict[str, Any] = {**place, "table": table, "mode": self.mode}
         if self.key:
             fields["key"] = list(self.key)
@@ -117,13 +124,13 @@ class Table(Place):
 
     def read(self, world: World) -> Iterator[Values]:
         names = ", ".join(f'"{name}"' for name in self.columns)
-        if self.server != "sqlite":
+        if self.server == "postgres":
             assert world.postgres is not None
             with psycopg.connect(world.postgres) as connected:
                 found: Iterable[Any] = connected.execute(f'SELECT {names} FROM "{table_name(world, self.label)}"')
                 yield from (dict(zip(self.columns, row, strict=True)) for row in found)
             return
-        database = sqlite3.connect(world.folder / "rows.db")
+        database = sqlite3.connect(world.folder / ("rows.db" if self.server == "sqlite" else "alchemy.db"))
         try:
             found = database.execute(f'SELECT {names} FROM "{self.label}"').fetchall()
         finally:
@@ -158,13 +165,16 @@ class Table(Place):
             for row in batch:
                 given.setdefault(tuple(plain(name, row.values[name]) for name in self.key), []).append(row)
             for key, rows in given.items():
-                newest = max((self._age(row), row.order) for row in rows)
-                best = [row for row in rows if (self._age(row), row.order) == newest]
+                newest = max(map(self._place, rows))
+                best = [row for row in rows if self._place(row) == newest]
                 if self.delete_when and self.delete_when.holds(best[0].values):
                     stored.pop(key, None)
                 elif key not in stored or newest[0] >= self._age(stored[key][0]):
                     stored[key] = best
         return stored
+
+    def _place(self, row: Row) -> tuple[tuple[bool, int], tuple[Any, ...]]:
+        return self._age(row), row.order if self.is_ordered else ()
 
     def _age(self, row: Row) -> tuple[bool, int]:
         value = row.values[self.newest_by] if self.newest_by else None
@@ -206,6 +216,42 @@ class Files(Place):
         return tuple(None if value is None else str(value) for value in values) if self.format == "csv" else values
 
 
+@dataclass
+class Delta(Place):
+    """Read without Spark: the files that the table's log has added and not removed."""
+
+    def target(self, world: World) -> dict[str, Any]:
+        return {"delta": self.label}
+
+    def read(self, world: World) -> Iterator[Values]:
+        import pyarrow.parquet as pq  # noqa: PLC0415 (takes time; not every case has one)
+
+        folder, paths = world.folder / self.label, dict[str, None]()
+        for file in sorted((folder / "_delta_log").glob("*.json")):
+            for action in map(json.loads, file.read_text().splitlines()):
+                if "add" in action:
+                    paths[unquote(action["add"]["path"])] = None
+                if "remove" in action:
+                    paths.pop(unquote(action["remove"]["path"]), None)
+        for path in paths:
+            yield from pq.ParquetFile(folder / path).read().to_pylist()
+
+
+@dataclass
+class Served(Place):
+    """A web server."""
+
+    is_exact = False
+    rows: int = 500
+    format: str = "json"
+
+    def target(self, world: World) -> dict[str, Any]:
+        return {"http": world.server.url(self.label), "batch_rows": self.rows, "format": self.format}
+
+    def read(self, world: World) -> Iterator[Values]:
+        return iter(world.server.taken(self.label))
+
+
 def differing(more: Found, less: Found, expected: Found) -> str:
     if not more and not less:
         return ""
@@ -225,6 +271,8 @@ def plain(name: str, value: Any) -> Any:
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
         value = round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
-    if name == "tags" and isinstance(value, str):
+    if name in LISTS and isinstance(value, str):
         value = json.loads(value)
+    if name in FRACTIONS and value is not None:
+        value = round(float(value), 6)
     return tuple(value) if isinstance(value, list) else value

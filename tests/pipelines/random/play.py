@@ -1,11 +1,15 @@
-"""`python -m tests.pipelines.random.play FIRST [SEEDS] [SECONDS]` plays seeds one after the other in one Spark, for so
-many seconds at most, and prints the story of each that went wrong. PostgreSQL is used where it is installed.
+"""`python -m tests.pipelines.random.play FIRST [SEEDS] [--seconds N] [--jobs N]` plays seeds one after the other in one
+Spark, or in several at the same time, for so many seconds at most, and prints the story of each that went wrong.
+PostgreSQL is used where it is installed, Delta where its jars can be had.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,71 +17,110 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 TESTS = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TESTS))
 
 import pytest  # noqa: E402
+from confluent_kafka.admin import AdminClient  # noqa: E402
 
 from conformance.recipes import running_postgresql  # noqa: E402
 from conftest import Broker  # noqa: E402
 from ottla.cli.pipelines import run as pipeline_run  # noqa: E402
+from ottla.pipelines.spark.places import SparkStartError  # noqa: E402
 from ottla.pipelines.spark.session import start_session  # noqa: E402
-from pipelines.conftest import JAVA_OPTIONS  # noqa: E402
-from pipelines.random.cases import make_case  # noqa: E402
+from pipelines.conftest import SETTINGS  # noqa: E402
+from pipelines.random.making import make_case  # noqa: E402
 from pipelines.random.places import World  # noqa: E402
 from pipelines.random.playing import Player, WrongError  # noqa: E402
 
-
-def play_seed(seed: int, folder: Path, broker: Any, spark: Any, postgres: str | None, tally: Counter[str]) -> None:
-    """Raises WrongError."""
-    case = make_case(seed, has_postgres=postgres is not None)
-    name = f"case-{seed}-{uuid.uuid4().hex[:6]}"
-    player = Player(case, World(name, broker.bootstrap, folder / name / "now", postgres), spark, broker)
-    try:
-        player.play()
-    finally:
-        tally.update(player.tally)
-        if os.environ.get("OTTLA_RANDOM_STORY"):
-            print("\n".join(player.story), flush=True)
-    shutil.rmtree(folder / name)
+SUM = re.compile(r"^(\d+) seeds, (\d+) wrong", re.MULTILINE)
 
 
-def main(first: int, seeds: int = 1, seconds: float = 1e9) -> int:
+class Stage:
+    """What all seeds of a process share."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="random-pipelines-"))
+        self.broker = Broker(self.folder / "broker", {"group.initial.rebalance.delay.ms": "0"}).start()
+        stack.callback(self.broker.discard)
+        self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        settings = SETTINGS | {"spark.ui.enabled": "false"}
+        self.has_delta = True
+        try:
+            self.spark = start_session("random", "local[2]", packages=["delta"], settings=settings)
+        except SparkStartError:
+            self.has_delta = False
+            self.spark = start_session("random", "local[2]", settings=settings)
+        stack.callback(self.spark.stop)
+        pipeline_run._stop_spark = lambda _spark: None
+        pipeline_run.POLL_SECONDS = 0.05
+        try:
+            self.postgres: str | None = stack.enter_context(running_postgresql())
+        except pytest.skip.Exception:
+            self.postgres = None
+
+    def play(self, seed: int, tally: Counter[str]) -> None:
+        """Raises WrongError."""
+        case = make_case(seed, has_postgres=self.postgres is not None, has_delta=self.has_delta)
+        name = f"case-{seed}-{uuid.uuid4().hex[:6]}"
+        world = World(name, self.broker.bootstrap, self.folder / name / "now", self.postgres)
+        player = Player(case, world, self.spark, self.broker)
+        try:
+            player.play()
+        finally:
+            world.server.close()
+            tally.update(player.tally)
+            if os.environ.get("OTTLA_RANDOM_STORY"):
+                print("\n".join(player.story), flush=True)
+        shutil.rmtree(self.folder / name)
+        own = [topic for topic in self.admin.list_topics(timeout=20).topics if topic.startswith(name)]
+        self.admin.delete_topics(own)  # nobody waits: there would be thousands of them in the end
+
+
+def main(seeds: range, seconds: float) -> int:
     tally: Counter[str] = Counter()
     wrong, begun = 0, time.monotonic()
     with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="random-pipelines-"))
-        broker = Broker(folder / "broker", {"group.initial.rebalance.delay.ms": "0"}).start()
-        stack.callback(broker.discard)
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        }
-        spark = start_session("random", master="local[2]", settings=settings)
-        stack.callback(spark.stop)
-        pipeline_run._stop_spark = lambda _spark: None
-        try:
-            postgres: str | None = stack.enter_context(running_postgresql())
-        except pytest.skip.Exception:
-            postgres = None
-        for seed in range(first, first + seeds):
+        stage = Stage(stack)
+        for seed in seeds:
             if time.monotonic() - begun > seconds:
                 break
             before = time.monotonic()
             try:
-                play_seed(seed, folder, broker, spark, postgres, tally)
+                stage.play(seed, tally)
             except WrongError as problem:
                 wrong += 1
                 print(f"{problem}\n{'=' * 100}", flush=True)
+            except Exception as problem:  # noqa: BLE001 (the generator's own mistake must not end the others)
+                wrong += 1
+                print(f"seed {seed}: {type(problem).__name__}: {problem}\n{'=' * 100}", flush=True)
             tally["seeds"] += 1
             print(f"seed {seed}: {time.monotonic() - before:.1f} s", flush=True)
     print(f"{tally['seeds']} seeds, {wrong} wrong, {time.monotonic() - begun:.0f} s: {dict(sorted(tally.items()))}")
     return 1 if wrong else 0
 
 
+def main_of_several(first: int, seeds: int, seconds: float, jobs: int) -> int:
+    """Each job takes every so-manieth seed, with a Spark and a broker of its own."""
+    command = [sys.executable, "-m", "tests.pipelines.random.play", "--seconds", str(seconds), "--stride", str(jobs)]
+    words = [[*command, str(first + job), str(seeds - job)] for job in range(jobs)]
+    processes = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in words]
+    told = [process.communicate()[0] for process in processes]
+    print("".join(told))
+    found = [match for text in told for match in SUM.findall(text)]
+    print(f"together {sum(int(one) for one, _ in found)} seeds, {sum(int(two) for _, two in found)} wrong")
+    return max(process.returncode for process in processes)
+
+
 if __name__ == "__main__":
-    sys.exit(main(*(int(each) for each in sys.argv[1:])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int)
+    parser.add_argument("seeds", type=int, nargs="?", default=1)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--stride", type=int, default=1, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.jobs > 1:
+        sys.exit(main_of_several(given.first, given.seeds, given.seconds, given.jobs))
+    sys.exit(main(range(given.first, given.first + given.seeds, given.stride), given.seconds))

@@ -54,6 +54,28 @@ class RecordMaker:
         record = Record(partition_of(key, partitions), key, json.dumps(value))
         return [record] * (2 if chance.random() < 0.1 else 1)
 
+    def other(self, partitions: int) -> Record:
+        """For the stream that is joined; its time is near that of the main one."""
+        chance = self.chance
+        if chance.random() < 0.08:
+            return self._broken(partitions)
+        since: int | None = self.now_ms - chance.choice((0, 0, 1000, 2500, 15_000, -4000))
+        shift = chance.random()
+        if shift < 0.05:
+            since = self.now_ms - 900_000
+        elif shift < 0.08:
+            since = None
+        key = chance.choice((*KEYS, None))
+        value: Values = {"k": key, "w": chance.choice((None, *range(10))), "since": since and written_time(since)}
+        return Record(partition_of(key, partitions), key, json.dumps(value))
+
+    def city(self) -> Record:
+        """For the stream that is a table: another city, none, or what is no city at all."""
+        key = self.chance.choice(KEYS)
+        city = self.chance.choice(("Oslo", "Rome", "Rome", None, "broken"))
+        value = json.dumps({"k": key, "city": city}) if city not in (None, "broken") else city
+        return Record(0, key, value)
+
     def _broken(self, partitions: int) -> Record:
         texts = ("hello", "", '{"id": "abc"}', '{"id": 1} {"id": 2}', '{"id": 7, "at": 1700000000}', "[1]", None, "{")
         return Record(self.chance.randrange(partitions), None, self.chance.choice(texts))

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 Values = dict[str, Any]
 Place = tuple[str, int, int]  # topic, partition, offset
 
-TIMES = ("at", "window_start", "window_end")  # milliseconds since 1970 here
+TIMES = ("at", "window_start", "window_end", "since")  # milliseconds since 1970 here
+LISTS = ("tags", "when")
+FRACTIONS = ("score", "expected", "support", "confidence", "lift")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Moment:
     output: str
     dead: list[tuple[Place, str]] = field(default_factory=list)  # record and step
     late: list[tuple[Place, str]] = field(default_factory=list)
-    newest: int | None = None  # of the times that were seen: it moves the watermark of the next batch
+    seen: dict[str, int | None] = field(default_factory=dict)  # watermark step -> how far it would move the watermark
+
+    def see(self, label: str, times: list[int], delay_s: int) -> None:
+        self.seen[label] = max((time // 1000 * 1000 - delay_s * 1000 for time in times), default=None)
 
 
 def conditions() -> list[Condition]:
@@ -76,4 +81,10 @@ def conditions() -> list[Condition]:
         Condition("rows > 1", compared("rows", lambda rows: rows > 1), ("rows",)),
         Condition("total IS NOT NULL", lambda row: row["total"] is not None, ("total",)),
         Condition("city <> 'Oslo'", compared("city", lambda city: city != "Oslo"), ("city",)),
+        Condition("plan = 'gold'", compared("plan", lambda plan: plan == "gold"), ("plan",)),
+        Condition("seen > 1", compared("seen", lambda seen: seen > 1), ("seen",)),
+        Condition("w > 4", compared("w", lambda w: w > 4), ("w",)),
+        Condition("rank = 1", compared("rank", lambda rank: rank == 1), ("rank",)),
+        Condition("verdict <> 'normal'", compared("verdict", lambda verdict: verdict != "normal"), ("verdict",)),
+        Condition("together > 1", compared("together", lambda together: together > 1), ("together",)),
     ]

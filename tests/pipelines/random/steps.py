@@ -73,6 +73,9 @@ class Parse(Marking):
         found = json.loads(text)  # raises ValueError
         if not isinstance(found, dict):
             raise ValueError
+        return self.values_of(found)
+
+    def values_of(self, found: dict[str, Any]) -> Values:
         values: Values = {name: found.get(name) for name in ("id", "k", "n", "at", "tags")}
         if any(values[name] is not None and not isinstance(values[name], int) for name in ("id", "n")):
             raise ValueError
@@ -201,6 +204,7 @@ class JoinTable(Step):
 
     kind: str
     source: str = "table"  # or newest_of: the stream `cities`
+    known: dict[str, str] = field(default_factory=lambda: dict(CITIES))  # that of the stream changes between runs
     name = "join"
 
     def written(self) -> dict[str, Any]:
@@ -210,7 +214,7 @@ class JoinTable(Step):
     def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         made = []
         for row in rows:
-            city = CITIES.get(row.values["k"])
+            city = self.known.get(row.values["k"])
             if city is not None or self.kind == "left":
                 more = {} if self.kind == "semi" else {"city": city}
                 made.append(row.having({**row.values, **more}))
@@ -252,8 +256,7 @@ class Watermark(Marking):
 
     def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         living, count = super().apply(rows, moment, label)
-        newest = [row.values["at"] // 1000 * 1000 - self.delay_s * 1000 for row in living]
-        moment.newest = max([*newest, *([] if moment.newest is None else [moment.newest])], default=None)
+        moment.see(label, [row.values["at"] for row in living], self.delay_s)
         return living, count
 
 

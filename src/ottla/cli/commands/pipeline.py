@@ -45,6 +45,7 @@ MODULES = {
     "steps": "ottla.cli.pipelines.help",
     "init": "ottla.cli.pipelines.help",
 }
+EARLY = ("run", "preview", "test")  # they need Spark whatever the file says, if it is right
 WITHOUT_SPARK = ("list", "status", "stop", "report", "init")
 
 
@@ -52,16 +53,16 @@ def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     if options.command not in WITHOUT_SPARK and any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
-    with _early_java(options) if options.command == "run" else nullcontext():
+    with _early_java(options) if options.command in EARLY else nullcontext():
         module = import_module(MODULES[options.command])
         code: int = getattr(module, f"run_{options.command}")(options)
     return code
 
 
 def _early_java(options: argparse.Namespace) -> AbstractContextManager[None]:
-    from ottla.cli.pipelines.early import early_java  # noqa: PLC0415 (for those who run something)
+    from ottla.cli.pipelines.early import early_java, likely_session  # noqa: PLC0415 (for those who run something)
 
-    return early_java(options)
+    return early_java(likely_session(options))
 
 
 def parser() -> Parser:

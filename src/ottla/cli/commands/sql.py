@@ -26,10 +26,13 @@ def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if any(find_spec(name) is None for name in NEEDS):
         raise ToolError(INSTALL)
-    from ottla.cli.sql.running import run_script, run_shell  # noqa: PLC0415 (imports pyspark)
-
     script = _script(options)
-    return run_shell(options) if script is None else run_script(options, *script)
+    from ottla.cli.pipelines.early import early_java, sql_session  # noqa: PLC0415
+
+    with early_java(sql_session(options.master, None if script is None else script[0])):
+        from ottla.cli.sql.running import run_script, run_shell  # noqa: PLC0415 (imports pyspark)
+
+        return run_shell(options) if script is None else run_script(options, *script)
 
 
 def _script(options: argparse.Namespace) -> tuple[str, str] | None:

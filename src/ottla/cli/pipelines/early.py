@@ -1,7 +1,8 @@
-"""Java, started before the pipeline's file is read and all is imported: both take a second, and can go side by side.
+"""Java, started before a pipeline's file is read and all is imported: both take a second, and can go side by side.
 
-It is a guess, made from a look at the text: an ordinary pipeline on this machine. What the file says later decides: if
-its session needs other settings, it gets another Java, and if there is no session at all, this one ends at once.
+It is a guess, made from a look at the text: an ordinary pipeline on this machine, or SQL that asks for rows. What is
+found out later decides: if the session needs other settings, it gets another Java, and if there is no session at all,
+this one ends at once.
 """
 
 from __future__ import annotations
@@ -11,30 +12,58 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from ottla.pipelines.spark.session import end_early, start_early
+from ottla.pipelines.trials import settings as trials
 
 NAME = re.compile(r"^name:[ \t]*([\w.-]+)[ \t]*$", re.MULTILINE)
 OTHER = re.compile(r"\bspark\b|\bjvm\b|\bdelta\b|\brealtime\b|s3a:")  # other settings, or more jars
+ASKS = re.compile(r"\bselect\b", re.IGNORECASE)
 FILE_BYTES_MAX = 1 << 20
+SQL_NAME = "ottla-sql"
+
+
+class Guess(NamedTuple):
+    """A session that will be asked for."""
+
+    name: str
+    master: str | None
+    settings: dict[str, str]
 
 
 @contextmanager
-def early_java(options: argparse.Namespace) -> Iterator[None]:
-    name = likely_name(options)
-    if name is not None:
-        start_early(name, options.master)
+def early_java(guess: Guess | None) -> Iterator[None]:
+    if guess is not None:
+        start_early(*guess)
     try:
         yield
     finally:
         end_early()
 
 
+def likely_session(options: argparse.Namespace) -> Guess | None:
+    """That to which the options of `pipeline` lead."""
+    name = likely_name(options)
+    if name is None:
+        return None
+    if options.command == "test":
+        return Guess(trials.NAME, None, trials.WHOLE)
+    return Guess(name, options.master, {})
+
+
+def sql_session(master: str | None, script: str | None) -> Guess | None:
+    """A person at a prompt gets Spark in any case, a script only for rows."""
+    return Guess(SQL_NAME, master, {}) if script is None or ASKS.search(script) else None
+
+
 def likely_name(options: argparse.Namespace) -> str | None:
-    """The name of the session that these options lead to, if it is an ordinary one."""
-    file = Path(options.files[0])
-    words = (*options.set, options.checkpoint or "", options.connector or "")
-    if options.env or len(options.files) > 1 or file.suffix not in (".yaml", ".yml"):
+    """The name of the pipeline, if it is an ordinary one."""
+    given = vars(options)
+    files = given.get("files") or [options.file]
+    file = Path(files[0])
+    words = (*options.set, given.get("checkpoint") or "", given.get("connector") or "")
+    if options.env or len(files) > 1 or file.suffix not in (".yaml", ".yml"):
         return None
     try:
         with file.open("rb") as opened:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.arguments import bootstrap_of
 from ottla.cli.client_settings import command_properties
+from ottla.cli.pipelines.early import SQL_NAME
 from ottla.cli.pipelines.files import state_of
 from ottla.cli.pipelines.life import SPARK_GONE
 from ottla.cli.pipelines.run import silence_pyspark
@@ -80,7 +81,7 @@ def _start(master: str | None) -> SparkSession:
     if master and parse_master(master).kind is Kind.CONNECT:
         raise ToolError("ottla sql does not work over Spark Connect: give another --master")
     try:
-        return start_session("ottla-sql", master)
+        return start_session(SQL_NAME, master)
     except SparkStartError as problem:
         raise ToolError(str(problem)) from None
 

@@ -58,7 +58,7 @@ class Account:
         dead = sums[f"dead_{passage.mark}"] if passage.kills else 0
         made = sums["in"] - dead
         late = self.late[passage]
-        where = self.sums.get(passage.where, Counter())["filtered"]
+        where = sum(self.sums.get(name, Counter())["filtered"] for name in passage.where)
         filtered = where if passage.kind == "merges" else max(came - late - made, 0)
         came = max(came, filtered + late + dead)  # what dies may have come in an earlier run, and have been held since
         return self._row(passage, came, came - filtered - late - dead, filtered, late, dead, made)

@@ -19,6 +19,7 @@ from ottla.pipelines.running.dead_letters import dead_letter_sink, letters_of, o
 from ottla.pipelines.running.delivery import for_frame, make_delivery
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.followed_query import FAILURES
+from ottla.pipelines.running.laid_aside import aside_folder
 from ottla.pipelines.running.owed import Owed, letters
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.starting import find_ranges
@@ -40,10 +41,17 @@ class BatchQuery:
         self.identity = uuid.uuid4().hex
         self.folder = f"{folder}/runs/{self.identity}"
         self.ranges = find_ranges(pipeline, stream, choices.starting)
-        self.builder = Builder(spark, pipeline, is_streaming=False, choices=choices, ranges=self.ranges)
+        self.builder = Builder(
+            spark,
+            pipeline,
+            is_streaming=False,
+            choices=choices,
+            ranges=self.ranges,
+            aside_folder=aside_folder(self.folder),
+        )
         frame, self.rows = self.builder.query(stream.name)
         delivery = make_delivery(pipeline, stream, self.folder, self.identity)
-        self.delivery = for_frame(delivery, pipeline, stream, frame)
+        self.delivery = for_frame(delivery, pipeline, stream, frame, self.builder)
         self.letter_sink = dead_letter_sink(pipeline)
         self.account = Account(frame.passages, frame.sources)
         self.news: list[Progress] = []

@@ -144,6 +144,14 @@ def refuse_gone_topic(name: StreamName, topic: str) -> None:
     )
 
 
+def refuse_other_topic(name: StreamName, topic: str) -> None:
+    """Of a query that knows another one by that name."""
+    raise CheckpointError(
+        f"topic {topic} was deleted and made anew since the last run of {name}, and the checkpoint goes on:"
+        f" {_begin(name)}"
+    )
+
+
 def check_state(steps: Sequence[str], name: StreamName) -> None:
     """Of a query that goes on where the rows in its database end: what steps remembered is gone with the checkpoint."""
     if steps:

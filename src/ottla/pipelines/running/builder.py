@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream, TopicSource
 from ottla.pipelines.model.problems import Path
+from ottla.pipelines.running.laid_aside import Place, lay_aside
 from ottla.pipelines.running.problem_location import ProblemLocation
 from ottla.pipelines.running.sink_checks import check_sinks, sink_order
 from ottla.pipelines.running.source_options import Offsets, Ranges, part_of, source_format, source_options
@@ -56,6 +58,8 @@ class Builder:
     forgives_loss: bool = False  # whatever the file says about lost data
     late_before_ms: int | None = None  # a watermark: what it made late is collected, in a batch
     late: list[tuple[DataFrame, list[Passage]]] = field(default_factory=list)
+    aside_folder: str = ""  # for letters that cannot go with the rows
+    aside: list[Place] = field(default_factory=list)
 
     @property
     def folder(self) -> str:
@@ -87,7 +91,7 @@ class Builder:
         """A stream as a table, for joins: all that its topic holds when the batch runs."""
         choices = Choices(starting="earliest", connector=self.choices.connector, is_counting=False)
         whole = replace(self, is_streaming=False, choices=choices, ranges=None, marked=[], observations={}, starting={})
-        return replace(whole, loss_folder="", forgives_loss=False)._built(self.pipeline.streams[name])
+        return replace(whole, loss_folder="", forgives_loss=False, aside_folder="")._built(self.pipeline.streams[name])
 
     def observe(self, rows: DataFrame, figures: list[Column]) -> tuple[str, DataFrame]:
         name = f"ottla{len(self.observations)}"
@@ -110,6 +114,12 @@ class Builder:
         marked = rows.filter(is_late).withColumn(FATE, F.lit(-passage.mark))
         self.late.append((marked.withColumn(REASON, F.lit(f"late: the watermark was {moment}")), [passage]))
         return rows.filter(~is_late)
+
+    def lay_aside(self, rows: DataFrame, passages: tuple[Passage, ...]) -> DataFrame:
+        if not self.aside_folder or self.pipeline.dead_letter_topic is None:
+            return rows
+        self.aside.append((len(self.aside), passages))
+        return lay_aside(rows, FilePath(self.aside_folder), self.aside[-1][0])
 
     def _built(self, stream: Stream) -> Frame:
         if isinstance(stream.origin, str):

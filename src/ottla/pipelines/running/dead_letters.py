@@ -12,7 +12,7 @@ reason, topic, partition, offset and timestamp. Steps of a stream that several q
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import dead_in
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.checkpoint import FRESH, Checkpoint, CheckpointError, Ends, batch_ranges, parse_ends
+from ottla.pipelines.running.laid_aside import LaidAside, Place
+from ottla.pipelines.running.letters import ORIGIN, letters_from
 from ottla.pipelines.running.notes import read_note, write_note
 from ottla.pipelines.running.query_state import Progress
 from ottla.pipelines.running.starting import noted_start
@@ -33,14 +35,11 @@ from ottla.pipelines.sinks.topic import ExactlyOnceTopic
 from ottla.pipelines.steps.frame import ALIVE, FATE, LETTER, REASON, Frame, Passage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 NOTE = "swept"
 NOTHING = "[-1, -1]"  # what the note says in the beginning
 FOLDER = "dead-letters"
-TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
-HEADERS = "array<struct<key string, value binary>>"
-ORIGIN = ["_topic", "_partition", "_offset", "_step"]
 
 Marked = tuple[DataFrame, list[Passage]]
 Bounds = list[tuple[Ends | None, Ends | None]]
@@ -168,15 +167,28 @@ class CarriedLetters:
     def write(self, rows: DataFrame, batch: Batch) -> None:
         dead = rows.filter(F.col(FATE) < ALIVE).select(f"{LETTER}.*", FATE, REASON)
         named = dead.withColumn("_timestamp", F.timestamp_micros("_timestamp"))
-        self.sink.write(_letters(named, list(self.steps), self.pipeline).select("key", "value", "headers"), batch)
+        self.sink.write(letters_from(named, self.steps, self.pipeline).select("key", "value", "headers"), batch)
 
 
 def carried_letters(sink: Sink | None, pipeline: Pipeline, stream: Stream, frame: Frame) -> CarriedLetters | None:
     if sink is None or LETTER not in frame.rows.columns:
         return None
-    own = own_streams(pipeline, stream)
-    steps = tuple(each for each in frame.passages if each.stream in own and (each.marks or each.kills))
+    steps = _killing(frame.passages, own_streams(pipeline, stream))
     return CarriedLetters(sink, pipeline.name, steps) if steps else None
+
+
+def letters_aside(
+    sink: Sink | None, pipeline: Pipeline, stream: Stream, folder: str, places: Sequence[Place]
+) -> LaidAside | None:
+    """`places` are those of the query's builder."""
+    own = own_streams(pipeline, stream)
+    known = [(number, _killing(passages, own)) for number, passages in places]
+    wanted = tuple((number, steps) for number, steps in known if steps)
+    return LaidAside(sink, pipeline.name, folder, wanted) if sink is not None and wanted else None
+
+
+def _killing(passages: Iterable[Passage], streams: set[str]) -> tuple[Passage, ...]:
+    return tuple(each for each in passages if each.stream in streams and (each.marks or each.kills))
 
 
 def living(rows: DataFrame) -> DataFrame:
@@ -210,7 +222,7 @@ def letters_of(marked: list[Marked], pipeline: Pipeline, streams: set[str]) -> D
     for rows, marking in marked:
         own = [passage for passage in marking if passage.stream in streams]
         if own and "_offset" in rows.columns and LETTER not in rows.columns:
-            letters.append(_letters(rows, own, pipeline.name))
+            letters.append(letters_from(rows, own, pipeline.name))
     if not letters:
         return None
     once = reduce(DataFrame.unionByName, letters).dropDuplicates(ORIGIN)  # a stream may be used twice in one query
@@ -230,33 +242,7 @@ def dead_letter_sink(pipeline: Pipeline) -> ExactlyOnceTopic | None:
     return ExactlyOnceTopic(topic, pipeline.head.bootstrap_servers, options=pipeline.head.client, needs_marker=False)
 
 
-def _letters(rows: DataFrame, steps: list[Passage], pipeline: str) -> DataFrame:
-    names = F.create_map(*(F.lit(part) for step in steps for part in (-step.mark, _step_name(step))))
-    told = {
-        "pipeline": F.lit(pipeline),
-        "step": names[F.col(FATE)],
-        "reason": F.col(REASON),
-        "topic": F.col("_topic"),
-        "partition": F.col("_partition"),
-        "offset": F.col("_offset"),
-        "timestamp": F.date_format("_timestamp", TIMESTAMP),
-    }
-    added = F.array(*(_header(name, value) for name, value in told.items())).cast(HEADERS)
-    headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
-    dead = rows.filter(F.col(FATE).isin([-step.mark for step in steps]))
-    named = dead.withColumn("_step", told["step"])
-    return named.select(*ORIGIN, F.col("_key").alias("key"), F.col("_value").alias("value"), headers.alias("headers"))
-
-
 def _bounds(first: Progress, last: Progress) -> Bounds:
     """Per source, from where the first batch began to where the last one ended."""
     pairs = zip(first["sources"], last["sources"], strict=True)
     return [(parse_ends(begin["startOffset"]), parse_ends(end["endOffset"])) for begin, end in pairs]
-
-
-def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(f"ottla.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
-
-
-def _step_name(passage: Passage) -> str:
-    return f"{passage.stream} {passage.number} {passage.step}"

@@ -18,8 +18,16 @@ from ottla.pipelines.model import sinks as model
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.running.belonging import Memory
+from ottla.pipelines.running.builder import Builder
 from ottla.pipelines.running.checkpoint import CheckpointError, Ends
-from ottla.pipelines.running.dead_letters import CarriedLetters, carried_letters, dead_letter_sink, living
+from ottla.pipelines.running.dead_letters import (
+    CarriedLetters,
+    carried_letters,
+    dead_letter_sink,
+    letters_aside,
+    living,
+)
+from ottla.pipelines.running.laid_aside import LaidAside
 from ottla.pipelines.running.sink_checks import is_upsert, sink_order
 from ottla.pipelines.running.sink_factory import Setting, make_database, make_sink
 from ottla.pipelines.sinks.batch import Batch, Sink, SinkError
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
 SINKS_FOLDER = "sinks"
 LETTERS_FOLDER = "carried-letters"
+ASIDE_FOLDER = "letters-aside"
 PINNED_FOLDER = "pinned"
 
 
@@ -68,6 +77,7 @@ class Delivery:
     routes: tuple[Route, ...]
     identity: str
     letters: CarriedLetters | None = None
+    aside: LaidAside | None = None
     pins: bool = False  # a repetition would give other rows: what came first is what all sinks get
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -83,6 +93,11 @@ class Delivery:
             for number, route in enumerate(self.routes):
                 batch = Batch(self.name(number), batch_id, f"{self.folder}/{SINKS_FOLDER}/{number}", self.identity)
                 route.write(chosen, batch)
+            if self.aside is not None:
+                name = f"{self.query}.letters-aside.{self.identity}"
+                self.aside.write(
+                    rows.sparkSession, Batch(name, batch_id, f"{self.folder}/{ASIDE_FOLDER}", self.identity)
+                )
         finally:
             if shared is not rows:
                 shared.unpersist()
@@ -135,10 +150,15 @@ def make_delivery(
     return Delivery(f"{pipeline.name}.{stream.name}", folder, tuple(routes), identity)
 
 
-def for_frame(delivery: Delivery, pipeline: Pipeline, stream: Stream, frame: Frame) -> Delivery:
+def for_frame(delivery: Delivery, pipeline: Pipeline, stream: Stream, frame: Frame, builder: Builder) -> Delivery:
     """With what the steps of the query ask of its delivery."""
-    letters = carried_letters(dead_letter_sink(pipeline), pipeline, stream, frame)
-    return replace(delivery, letters=letters, pins=any(each.kind == "asks" for each in frame.passages))
+    sink = dead_letter_sink(pipeline)
+    return replace(
+        delivery,
+        letters=carried_letters(sink, pipeline, stream, frame),
+        aside=letters_aside(sink, pipeline, stream, builder.aside_folder, builder.aside),
+        pins=any(each.kind == "asks" for each in frame.passages),
+    )
 
 
 def can_last(stream: Stream) -> bool:

@@ -21,8 +21,10 @@ from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.delivery import Delivery, for_frame
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.followed_query import FollowedQuery
+from ottla.pipelines.running.laid_aside import aside_folder
 from ottla.pipelines.running.query_state import QueryState
 from ottla.pipelines.running.realtime import check_realtime, start_realtime
+from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
 from ottla.pipelines.running.topics import make_topics, missing_topics
 
 if TYPE_CHECKING:
@@ -103,13 +105,21 @@ class Runner:
         if self.options.is_batch:
             return lambda: BatchQuery(self.spark, self.pipeline, stream, folder, choices)
         beginning = settle(self.spark, self.pipeline, stream, folder, choices.starting, self.options.is_fresh)
+        topics = check_same_topics(self.pipeline, stream, beginning.kept)
         if is_realtime:
             check_realtime(self.spark, self.pipeline, stream, beginning.start)
         losses = loss_folder(beginning.kept)
-        builder = Builder(self.spark, self.pipeline, choices=choices, starting=beginning.start, loss_folder=losses)
+        builder = Builder(
+            self.spark,
+            self.pipeline,
+            choices=choices,
+            starting=beginning.start,
+            loss_folder=losses,
+            aside_folder=aside_folder(beginning.kept),
+        )
         frame, rows = builder.query(stream.name)
         changes = beginning.check_state(frame.passages)
-        delivery = for_frame(beginning.delivery, self.pipeline, stream, frame)
+        delivery = for_frame(beginning.delivery, self.pipeline, stream, frame, builder)
 
         def start() -> StreamingQuery:
             if is_realtime:
@@ -118,6 +128,7 @@ class Runner:
 
         def begin() -> FollowedQuery:
             beginning.note(frame.passages)
+            note_topics(beginning.kept, topics)
             letters = DeadLetters(
                 self.spark,
                 self.pipeline,

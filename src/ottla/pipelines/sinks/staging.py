@@ -115,7 +115,7 @@ class LocalStaging:
         if staged is not None:
             run_plan(rows)
             return staged
-        self._check_shared(rows.sparkSession)
+        self.check_shared(rows.sparkSession)
         target = self.folder / str(batch_id)
         return self._make_valid(self._write(rows, batch_id, target), target)
 
@@ -174,7 +174,7 @@ class LocalStaging:
             if each.name.isdigit() and int(each.name) < staged.batch_id:
                 shutil.rmtree(each, ignore_errors=True)
 
-    def _check_shared(self, spark: SparkSession) -> None:
+    def check_shared(self, spark: SparkSession) -> None:
         """Rows that executors write where the driver does not see them would be lost in silence."""
         if self.is_checked:
             return

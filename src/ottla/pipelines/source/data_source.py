@@ -7,7 +7,7 @@ call read(). So nothing is opened before it is needed, and nothing open travels.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -81,10 +81,10 @@ class OttlaDataSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, and of which topic: one of the same name may be made before it comes to that."""
 
-    def __init__(self, wanted: Range) -> None:
-        super().__init__(tuple(wanted))
+    def __init__(self, wanted: Range, topic_ids: Mapping[str, str]) -> None:
+        super().__init__((*wanted, topic_ids.get(wanted.topic)))
 
 
 class BatchReader(DataSourceReader):
@@ -96,7 +96,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         cluster = open_cluster(self.options)
         try:
-            return [RangePartition(wanted) for wanted in Planner(self.options, cluster).batch_ranges()]
+            wanted = Planner(self.options, cluster).batch_ranges()
+            return [RangePartition(each, cluster.topic_ids()) for each in wanted]
         finally:
             cluster.close()
 
@@ -143,7 +144,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [RangePartition(wanted) for wanted in self.planner.ranges(offsets_of(start), offsets_of(end))]
+        wanted = self.planner.ranges(offsets_of(start), offsets_of(end))
+        return [RangePartition(each, self.planner.topic_ids.seen) for each in wanted]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self.options)
@@ -175,4 +177,5 @@ def _read(partition: InputPartition, options: Options) -> Iterator[pa.RecordBatc
         return iter(())
     from ottla.pipelines.source.reading import read_range  # noqa: PLC0415 (Arrow is needed in tasks only)
 
-    return read_range(Range(*partition.value), options)
+    *wanted, topic_id = partition.value
+    return read_range(Range(*wanted), options, topic_id)

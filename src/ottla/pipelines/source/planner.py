@@ -53,6 +53,11 @@ class Planner:
         start = self._resolve(self.options.starting, partitions, "startingOffsets")
         end = self._resolve(self.options.ending, partitions, "endingOffsets", is_end=True)
         self._check_start(start, end, self.options.ending)
+        if self.options.starting.offsets:  # of a topic that was read before: by whom, the folder knows
+            anew = [each for each in partitions if self.topic_ids.is_other(each.topic, self.cluster.topic_ids())]
+            for each in anew:
+                report_loss(self.options, f"{each} cannot be read again: its topic was deleted and made anew")
+            partitions = [each for each in partitions if each not in anew]
         return self._split(Range(*each, start[each], end[each]) for each in partitions)
 
     def initial(self) -> Offsets:
@@ -72,6 +77,7 @@ class Planner:
         """Where the next batch ends; `start` itself when it should not be run yet. The batch before is done."""
         self.topic_ids.batch_done()
         end = self._latest(start)
+        self._check_anew(start)
         self.newest = end
         if self.fixed_end is not None:
             fixed = self.fixed_end
@@ -103,10 +109,17 @@ class Planner:
         anew = sorted(each for each in end if each in start and self.topic_ids.is_anew(each.topic))
         for each in anew:
             if each not in shrunk and known[each] > 0:
-                sentence = f"{each} was read up to offset {known[each]}, but its topic was deleted and made anew"
-                report_loss(self.options, sentence)
+                report_loss(self.options, _anew(each, known[each]))
         known |= self.cluster.earliest({*shrunk, *anew})
         return self._split(Range(*each, known[each], offset) for each, offset in sorted(end.items()))
+
+    def _check_anew(self, start: Offsets) -> None:
+        """A new topic may end where reading stopped in the old one: nothing would be planned, and nobody would know."""
+        if not self.options.fails_on_data_loss:
+            return
+        for each in sorted(start):
+            if start[each] > 0 and self.topic_ids.is_other(each.topic, self.topic_ids.seen):
+                report_loss(self.options, _anew(each, start[each]))
 
     def _split(self, ranges: Iterable[Range]) -> list[Range]:
         return split(ranges, self.options.partitions_min, self.options.records_per_partition_max)
@@ -196,6 +209,10 @@ class Planner:
 
     def __repr__(self) -> str:
         return f"<Planner {self.options.subscription} partitions={len(self.newest)} fixed={self.fixed_end is not None}>"
+
+
+def _anew(partition: TopicPartition, offset: int) -> str:
+    return f"{partition} was read up to offset {offset}, but its topic was deleted and made anew"
 
 
 def _check_named(named: Offsets, partitions: list[TopicPartition], name: str, hint: str) -> None:

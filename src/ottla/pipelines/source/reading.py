@@ -25,8 +25,8 @@ CLIENTS_MAX = 4
 _clients: dict[tuple[tuple[str, str], ...], Client] = {}  # by the properties of their source
 
 
-def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
-    """All records of the range that exist, in the order of their offsets."""
+def read_range(wanted: Range, options: Options, topic_id: str | None = None) -> Iterator[pa.RecordBatch]:
+    """All records of the range that exist, in the order of their offsets; only of the topic with this id, if given."""
     builder = ColumnBuilder(wanted.topic, wanted.partition, options.columns)
     name = f"{wanted.topic}-{wanted.partition}"
     key = tuple(sorted(options.properties.items()))
@@ -35,7 +35,7 @@ def read_range(wanted: Range, options: Options) -> Iterator[pa.RecordBatch]:
     )
     is_finished = False
     try:
-        for records, aborted, first in RangeFetcher(client, wanted, options, partial(report_loss, options)):
+        for records, aborted, first in RangeFetcher(client, wanted, options, partial(report_loss, options), topic_id):
             for piece in pieces(records, name, first, wanted.end, aborted):
                 try:
                     batch = builder.build(piece.data, piece.spans, first, wanted.end)

@@ -36,10 +36,18 @@ class TopicIds:
     def has_looked(self) -> bool:
         return bool(self._seen)
 
+    @property
+    def seen(self) -> dict[str, str]:
+        return self._seen
+
     def is_anew(self, topic: str) -> bool:
         """Whether what was read of this topic was another one; asked while a batch is planned."""
         self._is_planned = True
-        known, seen = self._of(topic), self._seen.get(topic)
+        return self.is_other(topic, self._seen)
+
+    def is_other(self, topic: str, found: Mapping[str, str]) -> bool:
+        """Whether a topic with this name was found, and is not the one that was read."""
+        known, seen = self._of(topic), found.get(topic)
         return known is not None and seen is not None and known != seen
 
     def batch_done(self) -> None:

@@ -4,7 +4,7 @@
 
 When the watermark has passed a window its baskets are mined, and each rule becomes a row: `when` (list of items),
 `then` (item), `together` (baskets with all of them), `baskets` (all of the window), support, confidence, lift. Rows
-without basket or item are left out. A window with more than `baskets_max` baskets is judged by a sample, chosen by
+without basket or item are filtered. A window with more than `baskets_max` baskets is judged by a sample, chosen by
 the hash of their ids; `sampled` says how many were looked at.
 """
 
@@ -67,11 +67,11 @@ class Associations:
                 yield name, f"must be from 1 to {most}", ""
 
     def apply(self, frame: Frame) -> Frame:
+        frame = frame.taking_part(F.col(self.basket).isNotNull() & F.col(self.item).isNotNull())
         frame, span = window_span(frame, self.size, self.slide)
-        named = frame.rows.filter(F.col(self.basket).isNotNull() & F.col(self.item).isNotNull())
         item = F.col(self.item).cast("string")
         items = F.slice(F.array_sort(F.collect_set(item)), 1, self.items_max)
-        baskets = named.groupBy(span.alias(SPAN), F.col(self.basket).alias(BASKET)).agg(items.alias(ITEMS))
+        baskets = frame.rows.groupBy(span.alias(SPAN), F.col(self.basket).alias(BASKET)).agg(items.alias(ITEMS))
         frame = spanned(frame.stateful(2), baskets, [BASKET])
         chosen = F.min_by(ITEMS, F.struct(F.xxhash64(BASKET), F.col(BASKET)), self.baskets_max)
         counted = frame.rows.groupBy(WINDOW_START, WINDOW_END).agg(

@@ -4,7 +4,8 @@ Every row carries hidden columns: `_topic`, `_partition`, `_offset`, `_timestamp
 origin until a step merges rows; `_position` and `_instant` its place where the origin does not (model/row_order.py);
 `_fate` is 0 while the row lives, k when step k filtered it, -k when it died there of `_reason`. The names are reserved.
 `_letter` is the record of a row behind a step that would not give the same if it were done again: what dies there goes
-with the rows to the end of the query, and becomes a dead letter in its delivery, if no step on the way merges rows.
+with the rows to the end of the query, or is laid aside before a step that merges rows, and becomes a dead letter in its
+delivery.
 
 Rules:
 1. A stateless step never drops rows: it marks them (`keep`, `kill`) and later steps see them no more. `settle` counts
@@ -65,6 +66,9 @@ class Surroundings(Protocol):
     def collect_late(self, rows: DataFrame, end_ms: Column, passage: Passage) -> DataFrame:
         """Called by steps that drop late rows, with what goes in (lateness.py); the rows that are not late."""
 
+    def lay_aside(self, rows: DataFrame, passages: tuple[Passage, ...]) -> DataFrame:
+        """Called before a step that merges rows, with dead that have a letter among them: they are kept elsewhere."""
+
     def collect_marked(self, rows: DataFrame, marking: list[Passage]) -> None:
         """Called by settle with all rows, those that these steps marked included, before they are dropped."""
 
@@ -83,7 +87,7 @@ class Passage:
     operators: int = 0  # how many of Spark's stateful operators it is made of
     has_state: bool = False  # a query of somebody else, in which Spark keeps state, too
     ends: str = ""  # the observation from which late rows are counted, see lateness.py
-    where: str = ""  # the observation that counts what a WHERE inside of it leaves out
+    where: tuple[str, ...] = ()  # the observations that count what a WHERE inside of it leaves out
     kills: bool = False  # makes new rows, and marks some of them as dead
 
     @property
@@ -213,8 +217,17 @@ class Frame:
             return self._marked_rows(self.rows.filter(wanted))
         # Counting them also keeps Spark from filtering before the watermark, which would then not move with them.
         name, rows = self.around.observe(self.rows, [F.count_if(~wanted).alias("filtered")])
-        last = replace(self.passages[-1], where=name)
-        return replace(self, rows=rows.filter(wanted), passages=(*self.passages[:-1], last))
+        return replace(self, rows=rows.filter(wanted))._leaving_out((name,))
+
+    def taking_part_with(self, other: Frame, condition: Column) -> tuple[Frame, Frame]:
+        """The same for rows of another stream, with which the step at work puts ours together."""
+        fewer = other.taking_part(condition)
+        known = len(other.passages[-1].where)
+        return self._leaving_out(fewer.passages[-1].where[known:]), replace(fewer, passages=other.passages)
+
+    def _leaving_out(self, names: tuple[str, ...]) -> Frame:
+        last = self.passages[-1]
+        return replace(self, passages=(*self.passages[:-1], replace(last, where=(*last.where, *names))))
 
     def merged(self, rows: DataFrame, event_time: str | None = None, carried: tuple[str, ...] = ()) -> Frame:
         """After a step that made new rows of many: origin and marks are gone, all rows live. `carried`: hidden columns
@@ -252,6 +265,8 @@ class Frame:
         if keeps_letters and LETTER in rows.columns:
             has_letter = (F.col(FATE) < ALIVE) & F.col(LETTER).isNotNull()
             return replace(self, rows=rows.filter((F.col(FATE) == ALIVE) | has_letter))
+        if LETTER in rows.columns:
+            rows = self.around.lay_aside(rows, self.passages)
         return replace(self, rows=rows.filter(F.col(FATE) == ALIVE).withColumns(_unmarked()))
 
 

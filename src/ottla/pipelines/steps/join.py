@@ -16,7 +16,7 @@ a row gets the newest row of the other stream that is not after it: see as_of.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -27,9 +27,11 @@ from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 from ottla.pipelines.model.fields import Duration
 from ottla.pipelines.model.row_order import INSTANT, RowOrder
 from ottla.pipelines.steps.as_of import PLACE, Sides, placed, with_versions
+from ottla.pipelines.steps.columns import need_columns
 from ottla.pipelines.steps.event_time import needed_time, timed, timed_rows, untimed
 from ottla.pipelines.steps.frame import ALIVE, FATE, HIDDEN, Frame
 from ottla.pipelines.steps.lateness import watch_late
+from ottla.pipelines.steps.parsing.reader import quoted
 from ottla.pipelines.steps.step import Kind, StepError
 from ottla.pipelines.steps.tables import file_table, postgres_table, sqlite_table
 
@@ -112,6 +114,7 @@ class Join:
 
     def _with_stream(self, frame: Frame, other: Frame) -> Frame:
         ours, theirs = needed_time(frame), self._their_time(other)
+        frame, other = self._with_keys(frame, other)
         frame, other = watch_late(frame), watch_late(other, passage=frame.passages[-1])
         left = self._known(timed_rows(frame), frame)
         right = _sided(self._known(timed_rows(other), other), theirs, other.watermark_ms or 0)
@@ -123,6 +126,7 @@ class Join:
 
     def _as_of(self, frame: Frame, other: Frame) -> Frame:
         ours, theirs = needed_time(frame), self._their_time(other)
+        frame, other = self._with_keys(frame, other)
         frame, other = watch_late(frame), watch_late(other, passage=frame.passages[-1])
         left = self._known(frame.rows, frame)
         right = _sided(self._known(other.rows.withColumn(PLACE, placed(other.rows)), other))
@@ -133,6 +137,17 @@ class Join:
         valid = with_versions(sides, sides.rows(ours, SIDE + theirs, delay_ms), ours, self.kind == "left")
         rows, time = self._columns(valid, [*left.columns, INSTANT], sides.their_names, ours, theirs)
         return replace(frame.stateful(1).joined(other, rows, time, (INSTANT,)), watermark_ms=delay_ms)
+
+    def _with_keys(self, frame: Frame, other: Frame) -> tuple[Frame, Frame]:
+        """Rows without key match nothing: they take part only where rows without partner come out, too. Said here and
+        not left to Spark, which would filter them before the watermark: it would not move with them."""
+        need_columns(frame, list(self._pairs()), "on")
+        theirs = [their for their in self._pairs().values() if their in other.rows.columns]
+        if self.kind not in ("left", "full"):
+            frame = frame.taking_part(_all_known(self._pairs()))
+        if self.kind not in ("right", "full") and theirs:
+            frame, other = frame.taking_part_with(other, _all_known(theirs))
+        return frame, other
 
     def _their_time(self, other: Frame) -> str:
         try:
@@ -224,6 +239,10 @@ class Join:
     def _free(self, name: str, taken: list[str]) -> str:
         prefix = self.prefix or f"{self.with_stream or self.newest_of or self.as_of or 'table'}_"
         return f"{prefix}{name}" if name in taken else name
+
+
+def _all_known(names: Iterable[str]) -> Column:
+    return reduce(Column.__and__, (F.col(quoted(name)).isNotNull() for name in names))
 
 
 def newest_rows(table: Frame, keys: list[str]) -> DataFrame:

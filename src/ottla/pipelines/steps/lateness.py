@@ -1,7 +1,8 @@
 """How many rows came too late, exactly, from what Spark reports of a batch.
 
 Joins, deduplication and transformWithState drop late rows one by one, and Spark's count of them is right. A windowed
-aggregation drops what is late after rows were merged into groups: Spark counts groups. So a window step also observes,
+aggregation drops what is late after rows were merged into groups: Spark counts groups, and for `sql` these are all that
+is known. A window step also observes,
 for the rows that go in, how many there are per last moment at which they could still count (`watch_ends`); those whose
 moment is not after the watermark were late. Spark compares with the watermark of the batch before.
 
@@ -49,16 +50,15 @@ def late_rows(passages: Sequence[Passage], progress: Mapping[str, Any], watermar
 
 
 def _owners(passages: Sequence[Passage], count: int) -> list[Passage]:
-    """Whose each operator is. Operators that no step has announced are those of the one step with SQL of its own; where
-    there are several of them nobody knows which is whose."""
+    """Whose each operator is. Operators that no step has announced are those of the one step with SQL or code of its
+    own; where there are several of them nobody knows which is whose."""
     unknown = count - sum(passage.operators for passage in passages)
-    opaque = [passage for passage in passages if passage.kind == "opaque" and passage.operators == 0]
-    if unknown and len(opaque) != 1:
+    own = [passage for passage in passages if passage.has_state and passage.operators == 0]
+    own = own or [passage for passage in passages if passage.kind == "opaque" and passage.operators == 0]
+    if unknown and len(own) != 1:
         return []
     return [
-        passage
-        for passage in passages
-        for _ in range(unknown if unknown and passage is opaque[0] else passage.operators)
+        passage for passage in passages for _ in range(unknown if unknown and passage is own[0] else passage.operators)
     ]
 
 

@@ -123,7 +123,7 @@ def _counted(frame: Frame, where: Where | None, rows: DataFrame) -> tuple[Frame,
         return frame, rows
     is_left_out = ~F.coalesce(F.expr(where.condition), F.lit(False))
     name, counted = frame.around.observe(rows.alias(where.alias), [F.count_if(is_left_out).alias("filtered")])
-    last = replace(frame.passages[-1], where=name)
+    last = replace(frame.passages[-1], where=(name,))
     return replace(frame, passages=(*frame.passages[:-1], last)), counted
 
 

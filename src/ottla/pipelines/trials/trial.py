@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account
-from ottla.pipelines.running.dead_letters import carried_letters, letters_of, own_streams
+from ottla.pipelines.running.dead_letters import carried_letters, letters_aside, letters_of, own_streams
 from ottla.pipelines.running.delivery import Delivery, route_to
 from ottla.pipelines.running.failures import plain_failure
 from ottla.pipelines.running.runner import output_mode
@@ -35,22 +35,14 @@ from ottla.pipelines.trials.cases import Case
 from ottla.pipelines.trials.differences import difference, said_fits, same_rows
 from ottla.pipelines.trials.given import GivenBuilder
 from ottla.pipelines.trials.places import place_names, place_of, topic_names
+from ottla.pipelines.trials.settings import NAME, SETTINGS, WHOLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 IDENTITY = "trial"
-JAVA = "spark.driver.extraJavaOptions"
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the second compiler is for programs that run for hours
 LETTER_HEADERS = {"step": "ottla.step", "reason": "ottla.reason"}
-# Cases are small: compiling plans and writing them out takes longer than running them. What a pipeline sets goes first.
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.maxPlanStringLength": "100",
-    "spark.sql.streaming.numRecentProgressUpdates": "10000",  # every batch is counted
-}
 WORKERS_MAX = 4
 
 
@@ -77,7 +69,7 @@ def trial_spark(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """One Spark for all cases. One that runs already in this process is used, and left to its owner.
     Raises SparkStartError."""
     is_ours = not is_running()
-    spark = start_session("trials", settings={JAVA: JAVA_OPTIONS, **SETTINGS, **settings})
+    spark = start_session(NAME, settings={**WHOLE, **settings})
     try:
         yield spark
     finally:
@@ -161,9 +153,13 @@ class _Trial:
                 query.stop()
 
     def _start(self, stream: Stream) -> tuple[Account, StreamingQuery]:
-        frame, rows = self._builder(is_streaming=True).query(stream.name)
-        carried = carried_letters(LetterCapture(self.outcome.dead_letters), self.pipeline, stream, frame)
-        delivery = replace(self._delivery(stream), letters=carried)
+        builder = self._builder(is_streaming=True)
+        builder.aside_folder = str(self.folder / stream.name / "aside")
+        frame, rows = builder.query(stream.name)
+        letters = LetterCapture(self.outcome.dead_letters)
+        carried = carried_letters(letters, self.pipeline, stream, frame)
+        aside = letters_aside(letters, self.pipeline, stream, builder.aside_folder, builder.aside)
+        delivery = replace(self._delivery(stream), letters=carried, aside=aside)
         writer = rows.writeStream.outputMode(output_mode(stream)).foreachBatch(delivery)
         writer = writer.option("checkpointLocation", str(self.folder / stream.name / "checkpoint"))
         return Account(frame.passages), writer.trigger(availableNow=True).start()

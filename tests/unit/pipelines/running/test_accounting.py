@@ -65,7 +65,7 @@ def test_the_dead_of_one_batch() -> None:
 
 
 def test_what_dies_in_a_step_that_makes_new_rows_is_not_among_those_that_it_made() -> None:
-    stateful = Passage("views", 1, "stateful", 3, "merges", "ottla1", ("ottla0",), where="ottla2", kills=True)
+    stateful = Passage("views", 1, "stateful", 3, "merges", "ottla1", ("ottla0",), where=("ottla2",), kills=True)
     account = Account([PARSE, FILTER, stateful, RULE])
     account.add(BATCH | {"ottla1": {"in": 9, "out": 6, "dead_3": 2, "dead_4": 1}, "ottla2": {"filtered": 4}})
     *_, step, rule = account.steps()

@@ -190,9 +190,32 @@ def test_a_topic_made_anew_is_a_loss_though_it_is_longer_than_the_old_one(cluste
     reader = planner(cluster)
     start = reader.next_end(reader.initial(), None, None)
     cluster.ids, cluster.logs = {"t": "second"}, {A: (0, 120), B: (0, 60)}
-    end = reader.next_end(start, None, None)
     with pytest.raises(DataLossError, match=ANEW):
-        reader.ranges(start, end)
+        reader.next_end(start, None, None)
+    with pytest.raises(DataLossError, match=ANEW):  # a batch that was planned before
+        reader.ranges(start, {A: 120, B: 60})
+
+
+def test_a_topic_made_anew_is_a_loss_though_it_ends_where_the_old_one_did(cluster: FakeCluster) -> None:
+    """Nothing would be planned, and its records would never be read."""
+    reader = planner(cluster)
+    start = reader.next_end(reader.initial(), None, None)
+    cluster.ids = {"t": "second"}
+    with pytest.raises(DataLossError, match=ANEW):
+        reader.next_end(start, None, None)
+
+
+def test_what_was_read_before_is_not_read_again_from_another_topic(cluster: FakeCluster, tmp_path: Path) -> None:
+    """The sweep of dead letters reads the offsets of a batch once more: they may be other records by then."""
+    stream = planner(cluster, lossFolder=str(tmp_path))
+    stream.initial()
+    again = {"startingOffsets": '{"t":{"0":10,"1":50}}', "lossFolder": str(tmp_path)}
+    assert len(planner(cluster, False, **again).batch_ranges()) == 2
+    cluster.ids = {"t": "second"}
+    with pytest.raises(DataLossError, match="t-0 cannot be read again: its topic was deleted and made anew"):
+        planner(cluster, False, **again).batch_ranges()
+    assert planner(cluster, False, failOnDataLoss="false", **again).batch_ranges() == []
+    assert len(planner(cluster, False, lossFolder=str(tmp_path)).batch_ranges()) == 2, "from the beginning it is read"
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning_once(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -55,12 +55,14 @@ def test_both_sides_of_a_join_are_told_apart() -> None:
 
 
 def test_operators_that_no_step_has_announced_are_those_of_the_step_with_sql() -> None:
-    sql = Passage("main", 2, "sql", 2, "opaque")
+    sql = Passage("main", 2, "sql", 2, "merges", has_state=True)
     passages = [_passage("deduplicate", 1), sql]
     assert [(late.passage.step, late.rows) for late in late_rows(passages, _progress(3, 5), 9)] == [
         ("sql", 3), ("deduplicate", 5),
     ]  # fmt: skip
-    assert late_rows([*passages, Passage("main", 3, "python", 3, "opaque")], _progress(3, 5), 9) == []
+    assert len(late_rows([*passages, Passage("main", 3, "python", 3, "opaque")], _progress(3, 5), 9)) == 2
+    codes = [Passage("main", at, "python", at, "opaque") for at in (2, 3)]
+    assert late_rows([passages[0], *codes], _progress(3, 5), 9) == []
 
 
 def test_the_watermark_of_a_report() -> None:

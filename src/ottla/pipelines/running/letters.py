@@ -1,0 +1,45 @@
+"""What a letter looks like: the record as it was, and headers that begin with `ottla.` and tell what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+from ottla.pipelines.steps.frame import FATE, REASON, Passage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+TIMESTAMP = "yyyy-MM-dd'T'HH:mm:ss.SSSX"
+HEADERS = "array<struct<key string, value binary>>"
+ORIGIN = ["_topic", "_partition", "_offset", "_step"]
+
+
+def letters_from(rows: DataFrame, steps: Sequence[Passage], pipeline: str) -> DataFrame:
+    """Of rows with their origin, those that died in one of these steps; ORIGIN, and what is written."""
+    names = F.create_map(*(F.lit(part) for step in steps for part in (-step.mark, _step_name(step))))
+    told = {
+        "pipeline": F.lit(pipeline),
+        "step": names[F.col(FATE)],
+        "reason": F.col(REASON),
+        "topic": F.col("_topic"),
+        "partition": F.col("_partition"),
+        "offset": F.col("_offset"),
+        "timestamp": F.date_format("_timestamp", TIMESTAMP),
+    }
+    added = F.array(*(_header(name, value) for name, value in told.items())).cast(HEADERS)
+    headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
+    dead = rows.filter(F.col(FATE).isin([-step.mark for step in steps]))
+    named = dead.withColumn("_step", told["step"])
+    return named.select(*ORIGIN, F.col("_key").alias("key"), F.col("_value").alias("value"), headers.alias("headers"))
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(f"ottla.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def _step_name(passage: Passage) -> str:
+    return f"{passage.stream} {passage.number} {passage.step}"

@@ -1,0 +1,68 @@
+"""Topics of the same name and another id, between two runs of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.pipelines.model.document import parse_document
+from ottla.pipelines.model.pipeline import Pipeline, TopicSource, read_pipeline
+from ottla.pipelines.running import topic_notes
+from ottla.pipelines.running.checkpoint import CheckpointError
+from ottla.pipelines.running.topic_notes import check_same_topics, note_topics
+from ottla.pipelines.steps.table import STEPS
+
+FILE = """\
+name: p
+bootstrap.servers: h:1
+from: {topic: in}
+to: [{topic: out}, {topic: again, delivery: at-least-once}]
+"""
+
+
+@pytest.fixture
+def ids(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    found = {"in": "1", "out": "2", "again": "3"}
+
+    def topic_ids(_pipeline: Pipeline, source: TopicSource) -> dict[str, str]:
+        return {topic: found[topic] for topic in source.topic if topic in found}
+
+    monkeypatch.setattr(topic_notes, "topic_ids", topic_ids)
+    return found
+
+
+def check(folder: str) -> dict[str, str]:
+    pipeline = read_pipeline(parse_document(FILE, "p.yaml").values, STEPS, ".")
+    return check_same_topics(pipeline, next(iter(pipeline.queries())), folder)
+
+
+def test_a_topic_that_is_written_exactly_once_must_be_the_same(ids: dict[str, str], tmp_path: Path) -> None:
+    note_topics(str(tmp_path), check(str(tmp_path)))
+    ids |= {"in": "9", "again": "9"}  # the first is the source's business, the second is written at least once
+    assert check(str(tmp_path)) == {"h:1 out": "2"}
+    ids["out"] = "9"
+    with pytest.raises(CheckpointError, match="topic out was deleted and made anew since the last run of p"):
+        check(str(tmp_path))
+
+
+def test_a_topic_without_id_tells_nothing(ids: dict[str, str], tmp_path: Path) -> None:
+    note_topics(str(tmp_path), check(str(tmp_path)))
+    del ids["out"]  # brokers before 2.8 know none
+    assert check(str(tmp_path)) == {}
+
+
+def test_a_damaged_note_is_not_guessed(ids: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "topic-ids").write_text("{")
+    with pytest.raises(CheckpointError, match="topic-ids is damaged"):
+        check(str(tmp_path))
+
+
+def test_where_the_source_cannot_note_its_topics_they_are_noted_here(
+    ids: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_notes, "local_path", lambda _folder: None)
+    note_topics(str(tmp_path), check(str(tmp_path)))
+    ids["in"] = "9"
+    with pytest.raises(CheckpointError, match="topic in was deleted and made anew"):
+        check(str(tmp_path))
