@@ -102,7 +102,7 @@ def _send(client: Client, leader: int, topic: str, partition: int, batch: bytes)
     version = best_version(layout_of(ProduceRequest), connection.versions)
     if version is None:
         raise ClientError(f"the broker {connection.address} does not offer Produce in a version that we know")
-    data = PartitionProduceData(index=partition, records=batch)
+    data = PartitionProduceData(index=partition, records=memoryview(batch))
     request = ProduceRequest(
         acks=ALL_IN_SYNC,
         timeout_ms=client.timeout_ms,

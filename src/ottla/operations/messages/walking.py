@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import Error, KafkaError
 from ottla.operations.batches import AbortedFilter, Span
 from ottla.operations.fetching import Fetched
 from ottla.operations.messages.expressions.matching import Headers
@@ -225,7 +225,10 @@ def _batches(fetched: Fetched, partition: int, voids: AbortedFilter, is_stable: 
         is_aborted = voids.is_aborted(header)
         try:
             if not crc_is_right(data, position, header):
-                raise KafkaError(0, "the checksum of the record batch is wrong: the log or the way to it is damaged")
+                raise KafkaError(
+                    Error.CORRUPT_MESSAGE,
+                    "the checksum of the record batch is wrong: the log or the way to it is damaged",
+                )
             state = _state(data, position, header, is_aborted, is_stable)
             if state is State.ABORT_MARKER:
                 voids.end(header.producer_id)
