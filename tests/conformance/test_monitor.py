@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from conformance.conftest import NewTopic
@@ -173,3 +174,41 @@ def test_verdicts_of_a_real_group_change_and_are_told_once(
         monitor.process.kill()
         monitor.process.wait(timeout=30)
         consumer.close()
+
+
+def test_transactions_count_when_committed_and_what_is_deleted_goes(
+    bootstrap: str, new_topic: NewTopic, coordinator: None, inbox: Inbox, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    group = f"{topic}-readers"
+    config = tmp_path / "monitor.yaml"
+    port = inbox.server.server_address[1]
+    config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group="nobody"))
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    assert eventually(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), SECONDS_MAX)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": group})
+    producer.init_transactions(30)
+    monitor = Monitor(config)
+    try:
+        for place in (1, 2):
+            producer.begin_transaction()
+            for number in range(5):
+                producer.produce(topic, f"record {number}")
+            offsets = [TopicPartition(topic, 0, place)]
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+            if place == 1:
+                producer.abort_transaction()
+        producer.commit_transaction()
+        assert eventually(lambda: bool(monitor.status(group).get("partitions")), SECONDS_MAX)
+        (partition,) = monitor.status(group)["partitions"]
+        assert (partition["start"]["offset"], partition["end"]["offset"]) == (2, 2)
+        assert partition["client_id"] == "rdkafka"
+        consumer.close()
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.delete_consumer_groups([group])[group].result()
+        assert eventually(lambda: group not in monitor.get("/v3/kafka/default/consumer")[1]["consumers"], SECONDS_MAX)
+        assert monitor.stop() == 0
+    finally:
+        monitor.process.kill()
+        monitor.process.wait(timeout=30)

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -106,6 +107,7 @@ def group_status(partitions: Iterable[Status]) -> Status:
     return min(max(partitions, default=Status.OK), Status.ERR)
 
 
+@lru_cache(1_000)
 def share(part: int, whole: int) -> float:
     """A fraction as Burrow prints it: the shortest number that is the same in single precision."""
     if whole <= 0:

@@ -31,7 +31,7 @@ from ottla.monitor.evaluation import GroupVerdict
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 3.0
 SEND_SECONDS: Final = 0.5
 PAUSE_MS_MIN: Final = 5_000
 PAUSE_MS_MAX: Final = 600_000

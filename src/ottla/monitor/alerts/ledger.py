@@ -71,7 +71,7 @@ class Ledger:
         rows = self._database.execute(
             "SELECT rule, cluster, subject, text, since_ms, opened_ms, is_told FROM alerts WHERE closed_ms IS NULL"
         )
-        return [Alert(*texts, since_ms, opened_ms, bool(told)) for *texts, since_ms, opened_ms, told in rows]
+        return [Alert(*row)._replace(is_told=bool(row[-1])) for row in rows]
 
     def record(self, events: Iterable[Event], messages: Iterable[tuple[str, Sequence[Event]]], now_ms: int) -> None:
         """Steps of alerts, and which channels are to be told which of them."""
