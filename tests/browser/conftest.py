@@ -19,8 +19,8 @@ from ottla.client.client import Client
 CHROMIUM = "/usr/bin/chromium"
 READY = re.compile(r"^ottla console ready on (\S+)$", re.MULTILINE)
 SECONDS_MAX = 60
-# What the browser itself says about answers that a test provokes (401, 409 and so on) is no mistake of a page.
-EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
+# What the browser itself says about answers that a test provokes (401, 409, 503) is no mistake of a page.
+EXPECTED = re.compile(r"Failed to load resource: the server responded with a status of (4\d\d|503)")
 
 
 class ConsoleProcess:

@@ -108,6 +108,30 @@ def test_who_signs_in_may_do_what_his_role_says(
     assert refused.status == 403
 
 
+def test_a_second_cluster_is_tested_added_and_forgotten(
+    page: Page, console: ConsoleProcess, bootstrap: str, topic: str
+) -> None:
+    open_page(page, console, "/clusters")
+    page.get_by_role("button", name="Add cluster").click()
+    page.get_by_label("Name").fill("second")
+    page.get_by_label("Bootstrap servers").fill("127.0.0.1:1")
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_role("alert")).to_contain_text("connection refused")
+    page.get_by_label("Bootstrap servers").fill(bootstrap)
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_role("dialog").get_by_text("Reached: cluster")).to_be_visible()
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("heading", name="second").get_by_role("link").click()
+    page.get_by_role("link", name="Topics").click()
+    expect(page.get_by_role("link", name=topic)).to_be_visible(timeout=CHANGE_MS_MAX)
+    assert page.url.endswith("/c/second/topics")
+    page.get_by_role("link", name="Clusters").click()
+    page.get_by_role("button", name="Forget").click()
+    page.get_by_label(re.compile("^Type")).fill("second")
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect(page.get_by_role("heading", name="second")).to_have_count(0)
+
+
 def test_a_broker_that_goes_is_told_and_found_again(
     page: Page, make_console: MakeConsole, broker_factory: BrokerFactory
 ) -> None:

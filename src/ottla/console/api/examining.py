@@ -12,8 +12,6 @@ import msgspec
 from ottla.base import tasks
 from ottla.console.api.call import Call
 from ottla.console.clusters.cluster import Cluster
-from ottla.operations.doctor.checks import diagnose, in_order
-from ottla.operations.doctor.facts import gather
 
 TIMEOUT_MS = 8_000
 PAUSE_SECONDS = 1.0
@@ -56,6 +54,9 @@ async def examine(call: Call) -> Findings:
 
 
 def _examine(cluster: Cluster, now_ms: int) -> Findings:
+    from ottla.operations.doctor.checks import diagnose, in_order  # noqa: PLC0415 (memory: few ever ask)
+    from ottla.operations.doctor.facts import gather  # noqa: PLC0415
+
     with cluster.address.client(TIMEOUT_MS) as client:
         found = in_order(diagnose(gather(client, PAUSE_SECONDS)))
     return Findings(

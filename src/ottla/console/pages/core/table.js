@@ -11,9 +11,11 @@ import { t } from "./texts.js";
 const ROW = 34;
 const SPARE = 12;
 
+const collator = new Intl.Collator(undefined, { numeric: true }); // many times faster than localeCompare
+
 function compare(a, b) {
   if (a == null || b == null) return (a == null) - (b == null);
-  return typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b;
+  return typeof a === "string" ? collator.compare(a, b) : a - b;
 }
 
 function useColumns(id, columns) {

@@ -102,11 +102,10 @@ export default function Overview({ cluster }) {
             <${Figure} label=${t("Groups")} value=${count(data.groups)} />
             <${Figure} label=${t("Written")} value=${rate(data.produce_rate)} unit=${t("/s")} />
             <${Figure} label=${t("Consumed")} value=${rate(data.consume_rate)} unit=${t("/s")} />
-            <${Figure} label=${t("Backlog")} value=${compact(data.backlog)} unit=${t("records")} />
+            <${Figure} label=${t("Backlog")} value=${compact(data.backlog)} title=${t("{0} records", count(data.backlog))} />
             <${Figure} label=${t("On disk")} value=${bytes(data.size_bytes)} />
           </div>
           <${Traffic} cluster=${cluster} />
-          <${Examination} cluster=${cluster} />
           <section class="cards four">
             <div class="card">
               <h2>${t("Brokers")} <${Link} to=${path`/c/${cluster}/brokers`}>${t("All")}</${Link}></h2>
@@ -127,7 +126,8 @@ export default function Overview({ cluster }) {
                 : html`<p class="muted">${t("No groups yet")}</p>`}
               <h2>${t("Cluster id")}</h2><${Badge}><span class="mono">${data.cluster_id ?? "–"}</span></${Badge}>
             </div>
-          </section>`
+          </section>
+          <${Examination} cluster=${cluster} />`
       : null}
   </${Page}>`;
 }

@@ -62,7 +62,7 @@ function Brokers({ cluster, topic }) {
   const kinds = { ok: "", yellow: "warn", red: "bad" };
   return html`<${Problem} error=${error} />
     ${data
-      ? html`<div class="figures">${data.figures.map((figure) => html`<${Figure} key=${figure.name} label=${figure.name} value=${count(figure.value)} kind=${kinds[figure.level]} />`)}</div>
+      ? html`<div class="figures five">${data.figures.map((figure) => html`<${Figure} key=${figure.name} label=${figure.name} value=${count(figure.value)} kind=${kinds[figure.level]} />`)}</div>
           <${Table} id="topic-brokers" label=${t("Brokers")} columns=${columns} rows=${data.brokers} rowKey=${(row) => String(row.broker)} order="broker" />`
       : null}`;
 }
