@@ -62,7 +62,7 @@ export function useTail(address, isOn, isPaused) {
           setState((old) => ({ ...old, error }));
         }
       }
-      timer = setTimeout(look, isFull ? 20 : TAIL_MS);
+      timer = setTimeout(look, isFull ? 100 : TAIL_MS);
     };
     look();
     return () => { isOver = true; clearTimeout(timer); };
