@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -492,10 +493,17 @@ def test_ottla_up_serves_restarts_a_crashed_broker_and_stops_cleanly(tmp_path: P
     children = Path(f"/proc/{tool.pid}/task/{tool.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     assert tool.stdout is not None
-    while "ready on" not in (line := tool.stdout.readline()):
+    lines: list[str] = []
+    while not re.match(r"ottla broker .* ready on", line := tool.stdout.readline()):
         assert line
+        lines.append(line)
     server = ("--bootstrap-server", line.split()[-1])
     assert run("ottla", "topics", "list", *server).out == "kept\n"
+    while not any(line.startswith("ottla console ready on ") for line in lines):
+        lines.append(tool.stdout.readline())
+    (console,) = [line.split()[-1] for line in lines if line.startswith("  console ")]
+    with urllib.request.urlopen(f"{console}/api/session") as answer:
+        assert answer.status == 200
     tool.send_signal(signal.SIGINT)
     _, err = tool.communicate(timeout=SECONDS_MAX)
     assert tool.returncode == 0
