@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -106,7 +107,13 @@ class Place:
         }
         told: list[Any] = []
 
+        asked = False
+
         async def receive() -> dict[str, Any]:
+            nonlocal asked
+            if asked:  # nobody hangs up
+                await asyncio.Event().wait()
+            asked = True
             return {"type": "http.request", "body": data, "more_body": False}
 
         async def send(message: Any) -> None:
@@ -115,7 +122,12 @@ class Place:
         await self.app(scope, receive, send)
         answered = {name.decode(): value.decode() for name, value in told[0]["headers"]}
         text = b"".join(message.get("body", b"") for message in told[1:])
-        return told[0]["status"], msgspec.json.decode(text) if text[:1] in (b"{", b"[") else text, answered
+        return told[0]["status"], _decoded(text, answered), answered
+
+
+def _decoded(text: bytes, headers: dict[str, str]) -> Any:
+    is_json = text[:1] in (b"{", b"[") and "ndjson" not in headers.get("content-type", "")
+    return msgspec.json.decode(text) if is_json else text
 
 
 def run(place: Place, ask: Callable[[], Awaitable[None]]) -> None:

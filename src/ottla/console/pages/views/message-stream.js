@@ -31,11 +31,11 @@ export function usePages(address, isOn) {
 }
 
 export function useTail(address, isOn, isPaused) {
-  const [state, setState] = useState({ rows: [], unread: [], error: null, perSecond: 0 });
+  const [state, setState] = useState({ rows: [], unread: [], error: null, perSecond: 0, isBusy: true });
   const cursor = useRef("");
   useEffect(() => {
     cursor.current = "";
-    setState({ rows: [], unread: [], error: null, perSecond: 0 });
+    setState({ rows: [], unread: [], error: null, perSecond: 0, isBusy: true });
   }, [address, isOn]);
   useEffect(() => {
     if (!isOn || isPaused) return undefined;
@@ -55,14 +55,14 @@ export function useTail(address, isOn, isPaused) {
           isFull = page.has_more;
           setState((old) => ({
             rows: page.messages.length ? [...page.messages.reverse(), ...old.rows].slice(0, TAIL_ROWS) : old.rows,
-            unread: page.unread, error: null, perSecond,
+            unread: page.unread, error: null, perSecond, isBusy: false,
           }));
         } catch (error) {
           if (isOver) return;
           setState((old) => ({ ...old, error }));
         }
       }
-      timer = setTimeout(look, isFull ? 20 : TAIL_MS);
+      timer = setTimeout(look, isFull ? 100 : TAIL_MS);
     };
     look();
     return () => { isOver = true; clearTimeout(timer); };

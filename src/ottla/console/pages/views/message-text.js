@@ -12,7 +12,7 @@ const BRANCH = { array: ["[", "]"], object: ["{", "}"] };
 export const visible = (text) => text.replace(HIDDEN, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
 
 // One line for a table.
-export function preview(part, length = 400) {
+export function preview(part, length = 200) {
   if (part.format === "null") return html`<i class="muted">null</i>`;
   if (part.bytes === 0) return html`<i class="muted">${t("empty")}</i>`;
   if (part.text === undefined && part.hex !== undefined) return html`<span class="muted">0x${part.hex.slice(0, length)}</span>`;
