@@ -1,5 +1,5 @@
 """Steps that would not give the same again, in plain Python: `enrich` asks a database, `stateful` runs code that
-remembers. What dies in them or behind them has its letter all the same."""
+remembers. What dies in them, or behind `enrich`, has its letter all the same."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ class Stateful(Timed):
             self.seen[key] = self.seen.get(key, 0) + 1
             if row.values["n"] != 5:
                 values = {"k": key, "seen": self.seen[key], "at": row.values["at"]}
-                made.append(Row(values, row.place, (row.values["at"],)))
+                made.append(Row(values, None, (row.values["at"],)))  # code has made it: it is no record any more
         late, filtered = len(known) - len(timely), len(rows) - len(known)
         return made, Count(len(rows), len(timely) - dead, filtered, late, dead, len(made))

@@ -34,6 +34,12 @@ from pipelines.random.making import make_case  # noqa: E402
 from pipelines.random.places import World  # noqa: E402
 from pipelines.random.playing import Player, WrongError  # noqa: E402
 
+# Every plan is run once or twice, over a few rows: compiling parts of it takes longer than that.
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 SUM = re.compile(r"^(\d+) seeds, (\d+) wrong", re.MULTILINE)
 
 
@@ -41,11 +47,13 @@ class Stage:
     """What all seeds of a process share."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="random-pipelines-"))
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self.folder = Path(tempfile.mkdtemp(prefix="random-pipelines-", dir=memory))
+        stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.broker = Broker(self.folder / "broker", {"group.initial.rebalance.delay.ms": "0"}).start()
         stack.callback(self.broker.discard)
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
-        settings = SETTINGS | {"spark.ui.enabled": "false"}
+        settings = SETTINGS | QUICK | {"spark.local.dir": str(self.folder / "spark")}
         self.has_delta = True
         try:
             self.spark = start_session("random", "local[2]", packages=["delta"], settings=settings)

@@ -7,6 +7,7 @@ import re
 from ottla.pipelines.model.problems import Path, Problem
 
 LINE_LENGTH_MAX = 400
+OWN = ("SinkError", "SourceError", "DataLossError", "RuntimeError")  # their words say it all
 CALLED = "An error occurred while calling"  # Py4J's own words; those of Java follow
 PYTHON_ERROR = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception|Loss|Missing)\w*): (.+)$", re.MULTILINE)
 FRAMES = re.compile(r"^\s+(at |File |\^|\.\.\. \d+ more)")
@@ -36,7 +37,7 @@ def first_cause(text: str) -> str:
     found = PYTHON_ERROR.findall(text)
     if found:
         name, words = found[-1]
-        return _shortened(words if name in ("SinkError", "SourceError", "RuntimeError") else f"{name}: {words}")
+        return _shortened(words if name in OWN else f"{name}: {words}")
     lines = [line for line in text.splitlines() if line.strip() and not FRAMES.match(line)]
     if len(lines) > 1 and lines[0].startswith(CALLED):
         del lines[0]

@@ -7,11 +7,13 @@ from collections.abc import Collection
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem
 from ottla.pipelines.model.sinks import TopicSink
+from ottla.pipelines.sinks.markers import LOG_LEVEL
 
 Settings = dict[str, str | int | float | bool]
 
 REQUEST_SECONDS = 30.0
 CLUSTER_DEFAULT = -1
+QUIET: Settings = {"log_level": LOG_LEVEL}  # librdkafka's own lines are for developers
 
 
 def make_topics(pipeline: Pipeline) -> None:
@@ -49,7 +51,7 @@ def _existing(settings: Settings) -> Collection[str]:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
 
     try:
-        return AdminClient(settings).list_topics(timeout=REQUEST_SECONDS).topics
+        return AdminClient(settings | QUIET).list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as problem:
         cause = f"{settings['bootstrap.servers']} does not answer: {problem.args[0].str()}"
         raise PipelineError([Problem((), cause, "start the brokers, or correct bootstrap.servers")]) from problem
@@ -63,7 +65,7 @@ def _make(settings: Settings, missing: dict[str, int]) -> None:
     if not missing:
         return
     wanted = [NewTopic(name, partitions) for name, partitions in missing.items()]
-    admin = AdminClient(settings)  # kept until all is answered: without it there is no answer
+    admin = AdminClient(settings | QUIET)  # kept until all is answered: without it there is no answer
     for name, answer in admin.create_topics(wanted, request_timeout=REQUEST_SECONDS).items():
         try:
             answer.result()
