@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from ottla.base import tasks
 from ottla.base.broker_keys.security import parse_principals
@@ -48,3 +49,4 @@ async def settle(authorizer: Authorizer) -> None:
     while not authorizer.is_settled:
         authorizer.settle()
         await asyncio.sleep(0)
+    gc.freeze()  # rules stay, and are in no cycle: a collection that looked at all of them would stop everybody

@@ -7,11 +7,12 @@ it also remembers which topics differ from the image before, so that listeners n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.base.names import INTERNAL_TOPICS
 from ottla.controller.collisions import collisions, forget_collision, note_collision
+from ottla.controller.mappings import differing, kept, with_changes, without_empty
 from ottla.security.acls import Acls, Entries, ResourcePattern
 from ottla.security.delegation_tokens import DelegationToken
 
@@ -19,9 +20,6 @@ NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 MISSING_EPOCH: Final = -1  # the partition epoch of a partition that has no state node yet
 DAMAGED_EPOCH: Final = -2  # and of one whose state node cannot be read: nobody writes it until somebody has restored it
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Endpoint(NamedTuple):
@@ -98,6 +96,7 @@ class MetadataImage:
         "group_configs",
         "lineage",
         "names_by_collision_key",
+        "predecessor",
         "quota_configs",
         "topic_configs",
         "topics",
@@ -147,6 +146,7 @@ class MetadataImage:
         self.damaged = frozenset(damaged)  # nodes that cannot be read: what they stand for is as it was last known
         self.lineage = object()  # images that derive from one another share it
         self.generation = 0  # +1 with every change within a lineage
+        self.predecessor: MetadataImage | None = None  # if it is of another lineage, but what has changed is known
         self.changed_topics: frozenset[str] = frozenset()  # against the image of the generation before
         self.changed_acls: frozenset[ResourcePattern] = frozenset()  # the same
         self.changed_users: frozenset[str] = frozenset()
@@ -305,7 +305,7 @@ class MetadataImage:
 
     def changed_topics_since(self, old: MetadataImage) -> frozenset[str]:
         """Names of the topics that were added, removed or changed (settings too) between two images."""
-        if old.lineage is self.lineage and old.generation == self.generation - 1:
+        if self._follows(old):
             return self.changed_topics
         names = self.topics.keys() | old.topics.keys()
         return frozenset(name for name in names if self._differs(old, name))
@@ -314,7 +314,7 @@ class MetadataImage:
         """The resources whose access rules differ between two images."""
         if old.acls is self.acls:
             return frozenset()
-        if old.lineage is self.lineage and old.generation == self.generation - 1:
+        if self._follows(old):
             return self.changed_acls
         changed = {pattern for pattern, entries in self.acls.items() if old.acls.get(pattern) is not entries}
         return frozenset(changed.union(pattern for pattern in old.acls if pattern not in self.acls))
@@ -323,7 +323,7 @@ class MetadataImage:
         """The users whose settings differ between two images."""
         if old.user_configs is self.user_configs:
             return frozenset()
-        if old.lineage is self.lineage and old.generation == self.generation - 1:
+        if self._follows(old):
             return self.changed_users
         return differing(old.user_configs, self.user_configs)
 
@@ -331,23 +331,27 @@ class MetadataImage:
         """The same for paths of `quota_configs`."""
         if old.quota_configs is self.quota_configs:
             return frozenset()
-        if old.lineage is self.lineage and old.generation == self.generation - 1:
+        if self._follows(old):
             return self.changed_quotas
         return differing(old.quota_configs, self.quota_configs)
 
     def as_next_of(self, old: MetadataImage) -> MetadataImage:
-        """The same as a successor of `old`, for whoever has just that one: what differs is found out here and now.
+        """The same, and what differs from `old` is known to it: to look for that takes long where there is much.
 
-        To look for it takes long where there is much. What is equal is the very same as in `old` afterwards.
+        What is equal is the very same as in `old` afterwards.
         """
         new = self._next()
-        new.lineage, new.generation = old.lineage, old.generation + 1
+        new.lineage, new.predecessor = object(), old
         new.changed_topics = self.changed_topics_since(old)
         new.acls, new.changed_acls = kept(old.acls, self.acls)
         new.user_configs, new.changed_users = kept(old.user_configs, self.user_configs)
         new.quota_configs, new.changed_quotas = kept(old.quota_configs, self.quota_configs)
         new.delegation_tokens, _ = kept(old.delegation_tokens, self.delegation_tokens)
         return new
+
+    def _follows(self, old: MetadataImage) -> bool:
+        """Whether `changed_*` are against this one."""
+        return old is self.predecessor or (old.lineage is self.lineage and old.generation == self.generation - 1)
 
     def _differs(self, old: MetadataImage, name: str) -> bool:
         return self.topics.get(name) != old.topics.get(name) or self.topic_configs.get(name) != old.topic_configs.get(
@@ -359,41 +363,8 @@ class MetadataImage:
         for slot in MetadataImage.__slots__:
             setattr(new, slot, getattr(self, slot))
         new.generation = self.generation + 1
+        new.predecessor = None
         new.changed_topics = frozenset()
         new.changed_acls = frozenset()
         new.changed_users = new.changed_quotas = frozenset()
         return new
-
-
-def with_changes(
-    configs: Mapping[str, Mapping[str, str]], changed: Mapping[str, Mapping[str, str] | None]
-) -> dict[str, Mapping[str, str]]:
-    """A copy, in which None takes away; there may be a hundred thousand of them, so only the changed are looked at."""
-    copy = dict(configs)
-    for name, config in changed.items():
-        if config is None:
-            copy.pop(name, None)
-        else:
-            copy[name] = config
-    return copy
-
-
-def kept(old: Mapping[K, V], new: Mapping[K, V]) -> tuple[Mapping[K, V], frozenset[K]]:
-    """What is new, with all that is equal taken from the old one; and the keys of what differs.
-
-    Step by step: what Python does at once, the union of two sets for instance, would stop every other thread.
-    """
-    same = {key: value for key, value in old.items() if new.get(key) == value}
-    if len(same) == len(old) == len(new):
-        return old, frozenset()
-    differing = [key for key in new if key not in same] + [key for key in old if key not in new]
-    return {key: same.get(key, value) for key, value in new.items()}, frozenset(differing)
-
-
-def differing(old: Mapping[str, Mapping[str, str]], new: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    changed = {name for name, config in new.items() if old.get(name) is not config}
-    return frozenset(changed.union(name for name in old if name not in new))
-
-
-def without_empty(configs: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    return {name: config for name, config in configs.items() if config}

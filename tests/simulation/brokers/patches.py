@@ -29,7 +29,7 @@ from ottla.broker.fetching import Fetch
 from ottla.broker.logs import cleaning
 from ottla.broker.produce_waiting import ReplicationWait
 from ottla.controller import service
-from ottla.controller.cluster import feed
+from ottla.controller.cluster import feed, loading_apart
 from ottla.controller.stores.zookeeper import session
 from ottla.network import connecting, peer
 from ottla.network.connection import Connection
@@ -109,7 +109,7 @@ def patched(world: World, sockets: Sockets, disk: Disk, server: ZooKeeperServer)
         put(log_dirs, "ThreadPoolExecutor", InlineExecutor)
         put(cleaning, "CleanerProcess", InlineCleaner)
         put(broker_epoch_file, "current_boot_id", disk.boot_id)
-        for place in (dispatch, fetching, poll_loop, feed):
+        for place in (dispatch, fetching, poll_loop, feed, loading_apart):
             put(place, "uncollected", Collected())
         put(first_steps, "listen", sockets.listen)
         put(main, "announce", lambda settings, listeners: None)

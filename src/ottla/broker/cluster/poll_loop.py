@@ -20,7 +20,7 @@ from ottla.base import tasks
 from ottla.base.errors import Error
 from ottla.base.uncollected import uncollected
 from ottla.broker.cluster.peers import Peers
-from ottla.broker.long_messages import is_long
+from ottla.broker.long_messages import free, is_long
 from ottla.controller.cluster.deltas import DeltaMismatchError, Place, apply_deltas
 from ottla.controller.cluster.membership import Membership
 from ottla.controller.holder import ImageHolder
@@ -28,6 +28,7 @@ from ottla.controller.image import NO_CONTROLLER, MetadataImage
 from ottla.controller.stores.store import StoreError
 from ottla.network.peer import Peer, PeerError
 from ottla.protocol.messages.cluster_poll import ClusterPollRequest, ClusterPollResponse, OfflineReplicas
+from ottla.security.acls import Acls
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ class PollLoop:
             return False
         self._pause_seconds = PAUSE_SECONDS
         before, place = self._images.image, Place(self._epoch, self._sequence)
+        has_news = bool(answer.deltas)
         try:
             if is_long(answer):
                 with uncollected:
@@ -188,7 +190,7 @@ class PollLoop:
         if self._images.image is not before:  # somebody else knows more by now: this broker, as the controller
             return True
         self._epoch, self._sequence = place
-        if answer.deltas:
+        if has_news:
             await self._publish(image)
         return True
 
@@ -233,9 +235,22 @@ class PollLoop:
 
 
 def apply_apart(before: MetadataImage, place: Place, answer: ClusterPollResponse) -> tuple[MetadataImage, Place]:
-    """In a worker, where much has come: also what differs, so that nobody has to look for it on the loop."""
+    """In a worker, where much has come: also what differs, so that nobody has to look for it on the loop. Whatever is
+    not needed any more is freed here, the answer too.
+    """
     image, place = apply_deltas(before, place, answer.controller_epoch, answer.deltas)
-    return image.as_next_of(before), place
+    free(answer)
+    new = image.as_next_of(before)
+    if image.acls is not before.acls and image.acls is not new.acls:
+        empty(image.acls)
+    return new, place
+
+
+def empty(acls: Acls) -> None:
+    """A dictionary that nobody else has: freed at once it would stop every thread."""
+    assert isinstance(acls, dict), "as images make them"
+    while acls:
+        acls.popitem()
 
 
 async def wait_for_event(event: asyncio.Event, seconds_max: float) -> None:

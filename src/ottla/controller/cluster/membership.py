@@ -27,6 +27,7 @@ from ottla.controller.chores import Chores
 from ottla.controller.cluster.controller import ClusterController
 from ottla.controller.cluster.controller_node import UnreadableController, elected_in, highest_epoch
 from ottla.controller.cluster.dead_brokers import find_dead, is_dead, remove_registration
+from ottla.controller.cluster.loading_apart import load_apart
 from ottla.controller.cluster.registration import Probe, Registration, decode_or_none
 from ottla.controller.cluster.watching import ControllerWatches
 from ottla.controller.decisions import external_changes
@@ -34,7 +35,6 @@ from ottla.controller.decisions.broker_epochs import known_broker_epochs
 from ottla.controller.decisions.splitting import split
 from ottla.controller.holder import ImageHolder
 from ottla.controller.image import NO_CONTROLLER, BrokerImage, MetadataImage
-from ottla.controller.loading import load_readable
 from ottla.controller.start import epoch_operation
 from ottla.controller.stores.store import (
     CheckNode,
@@ -367,7 +367,7 @@ class Membership:
         """Read everything, learn who is dead, elect leaders; then the others are told."""
         self.watches.stop()  # of an earlier time as the controller that somebody has ended
         nodes = await self._repair(await self.read_tree(), epoch_version)
-        image = load_readable(nodes, self._images.image)
+        image = await load_apart(nodes, self._images.image)
         others = [broker for broker in image.brokers.values() if broker.id != self.node_id]
         for dead in await find_dead(others, self._probe):
             await remove_registration(self.store, dead)
