@@ -76,11 +76,11 @@ pure: install
 # From here on with real processes. A machine that stands still for seconds fails one of them now and then: such a test
 # gets a second try, and the report names it. Long rounds (make faults), units and simulations get none.
 conformance: install
-	$(BIN)/pytest tests/conformance tests/faults $(TWO) --reruns 1 -rfER
+	$(BIN)/pytest tests/conformance tests/faults $(FOUR) --reruns 1 -rfER
 
 # A real ZooKeeper and three real brokers: one round of each fault. The long rounds are in `make faults`.
 cluster: install
-	$(BIN)/pytest tests/cluster $(TWO) --reruns 1 -rfER
+	$(BIN)/pytest tests/cluster $(FOUR) --reruns 1 -rfER
 
 # Real Spark against a real broker. Both wait a lot: two sessions of Spark side by side are done much sooner than one.
 pipelines: install

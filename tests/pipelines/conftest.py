@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 # Java's second compiler works for programs that run for hours: here it took a third of all processor time. So do plans
-# that are compiled to run once (tests that start a Spark of their own have them compiled, as users do), and logs.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# that are compiled to run once (tests that start a Spark of their own have them compiled, as users do), and logs. For
+# every file of a checkpoint Hadoop starts a `chmod`: the shortest way to start a program is the best.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,

@@ -15,7 +15,7 @@ from pipelines.running import produce, read_all
 FILE = """\
 name: {name}
 bootstrap.servers: {bootstrap}
-from: {topic: "{name}-in", max_per_batch: 100}
+from: {topic: "{name}-in", max_per_batch: 30}
 steps:
   - parse: {format: json, schema: {n: long}}
 to:
@@ -49,9 +49,9 @@ def server(command: Command) -> list[str]:  # noqa: F811
 def test_a_deleted_checkpoint_ends_the_run_before_anything_is_written(command: Command) -> None:  # noqa: F811
     command.write(FILE)
     command.make_topic()
-    fill(command, 0, 300)
+    fill(command, 0, 60)
     assert command.run().code == 0
-    everything = list(range(300))
+    everything = list(range(60))
 
     shutil.rmtree(command.checkpoint())
     line = command.refused()
@@ -86,26 +86,26 @@ def test_rows_with_their_offsets_go_on_without_the_checkpoint_and_reset_begins_a
 ) -> None:
     command.write(LASTING)
     command.make_topic()
-    fill(command, 0, 300)
+    fill(command, 0, 60)
     assert command.run().code == 0
     shutil.rmtree(command.checkpoint())
-    fill(command, 300, 320)
+    fill(command, 60, 80)
     assert command.run().code == 0
-    assert in_table(command) == list(range(320))
+    assert in_table(command) == list(range(80))
 
     shutil.rmtree(command.checkpoint())
     (command.folder / "rows.db").unlink()
     assert command.run().code == 0
-    assert in_table(command) == list(range(320))
+    assert in_table(command) == list(range(80))
 
     capsys.readouterr()
     assert reset(command, "--sinks", "--dry-run") == 0
-    assert f"table rows of {command.folder}/rows.db: delete 320 rows" in capsys.readouterr().out
-    assert len(in_table(command)) == 320
+    assert f"table rows of {command.folder}/rows.db: delete 80 rows" in capsys.readouterr().out
+    assert len(in_table(command)) == 80
     assert reset(command, "--sinks") == 0
     assert in_table(command) == []
     assert command.run().code == 0
-    assert in_table(command) == list(range(320))
+    assert in_table(command) == list(range(80))
 
 
 def test_a_table_or_a_topic_that_is_gone_is_not_begun_anew_in_the_middle(command: Command) -> None:  # noqa: F811
