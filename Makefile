@@ -16,7 +16,7 @@ FOUR := -n 4 $(SHARED)
 
 # One core compiles while the other one fetches Spark.
 install: $(VENV)/installed
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/archived pages
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/compiled $(VENV)/everything pages
 
 # What a broker needs: little, so that `make run` has one soon. It gets Spark while the broker is running already.
 $(VENV)/installed: pyproject.toml tools/prepare.sh
@@ -44,12 +44,6 @@ $(VENV)/everything: $(VENV)/installed
 	bash tools/prepare.sh $(PYTHON) tests
 	@echo "setting up for tests: packages from PyPI, Spark among them (450 MB: a few minutes)"
 	OTTLA_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
-	touch $@
-
-# Without compiled files: they are being made.
-$(VENV)/archived: $(VENV)/everything
-	@echo "setting up for tests: a first start of Spark, so that all others are short"
-	OTTLA_PURE=1 $(BIN)/python tests/pipelines/first_session.py || echo "no archive of classes: starts take longer"
 	touch $@
 
 run: $(VENV)/compiled pages

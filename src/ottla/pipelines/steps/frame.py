@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
 
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
@@ -187,7 +188,9 @@ class Frame:
     def settle(self, keeps_letters: bool = False) -> Frame:
         """Count what was marked, drop it, and go on with the living; at the end also with dead that have a letter."""
         if not self.around.is_counting:
-            return self._dropped(self.rows, keeps_letters)
+            # Spark would filter first, by the mark that parsing makes, and so parse every record twice.
+            rows = self.rows.observe(f"parsed-{uuid4().hex}", F.count(F.lit(1)).alias("in"))
+            return self._dropped(rows, keeps_letters)
         marking = [each for each in self.passages if (each.marks or each.kills) and not each.observation]
         if not marking and not self.needs_count:
             return self
