@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import Final
 
 from ottla.base import tasks
 from ottla.base.broker_keys.security import parse_principals
@@ -12,6 +13,9 @@ from ottla.controller.holder import ImageHolder
 from ottla.controller.image import MetadataImage
 from ottla.security.authorizer import Authorizer
 from ottla.security.denials import DenialLog
+
+FROZEN_MIN: Final = 20_000  # patterns: a collection that looks at their rules takes a tenth of a second
+FROZEN_AGAIN: Final = 2  # times as many
 
 
 def start_authorizer(node: Node) -> Authorizer | None:
@@ -34,19 +38,40 @@ def start_authorizer(node: Node) -> Authorizer | None:
 def follow_acls(images: ImageHolder, authorizer: Authorizer) -> None:
     """Tell it of every change from now on; thousands of rules take a while, in which others are served."""
 
+    patience = CollectorPatience()
+
     def on_image(old: MetadataImage, new: MetadataImage) -> None:
         if new.acls is old.acls:
             return
         is_settling = not authorizer.is_settled
         authorizer.take(new.acls, new.changed_acls_since(old))
         if not authorizer.is_settled and not is_settling:
-            tasks.start(settle(authorizer), "indexing access rules")
+            tasks.start(settle(authorizer, patience), "indexing access rules")
 
     images.on_image(on_image)
 
 
-async def settle(authorizer: Authorizer) -> None:
+class CollectorPatience:
+    """No collection looks at very many rules again: they stay, are in no cycle, and all threads would stand meanwhile.
+
+    Whatever lives at that moment is left out, too, and would never be collected if it came into a cycle. So this
+    happens a few times in the life of a broker, and never for rules by the hundred.
+    """
+
+    def __init__(self) -> None:
+        self._frozen = FROZEN_MIN // FROZEN_AGAIN
+
+    def note(self, patterns: int) -> None:
+        if patterns >= self._frozen * FROZEN_AGAIN:
+            self._frozen = patterns
+            gc.freeze()
+
+    def __repr__(self) -> str:
+        return f"<CollectorPatience from {self._frozen * FROZEN_AGAIN} patterns on>"
+
+
+async def settle(authorizer: Authorizer, patience: CollectorPatience) -> None:
     while not authorizer.is_settled:
         authorizer.settle()
         await asyncio.sleep(0)
-    gc.freeze()  # rules stay, and are in no cycle: a collection that looked at all of them would stop everybody
+    patience.note(len(authorizer.acls))

@@ -184,8 +184,8 @@ BUGS = [
         (
             Change(
                 "controller/cluster/feed.py",
-                "and 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
-                "or 0 <= sequence <= self.sequence:\n            if sequence == self.sequence:\n                ret",
+                "if epoch != self.epoch or not 0 <= sequence",
+                "if epoch != self.epoch and not 0 <= sequence",
             ),
             Change(
                 "controller/cluster/deltas.py",
