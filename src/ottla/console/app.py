@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+logger = logging.getLogger(__name__)
 SAFE = ("GET", "HEAD")
 HEADERS = {
     "Content-Security-Policy": (
@@ -89,6 +91,9 @@ class App:
             return self._file(request)
         except ApiError as problem:
             return error_response(problem)
+        except Exception:
+            logger.exception("%s %s went wrong", request.method, request.scope["raw_path"].decode(errors="replace"))
+            return error_response(ApiError(500, "INTERNAL", "the console has made a mistake: its log says more"))
 
     def _check(self, request: Request) -> None:
         host = request.headers.get("host", "")
@@ -99,7 +104,7 @@ class App:
         if request.method in SAFE:
             return
         origin = request.headers.get("origin")
-        if origin is not None and (urlsplit(origin).netloc.lower() != host.lower() or origin == "null"):
+        if origin is not None and _host_of(origin) != host.lower():
             raise ApiError(403, "FOREIGN_ORIGIN", "changes come from the console's own pages")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise ApiError(403, "FOREIGN_ORIGIN", "changes come from the console's own pages")
@@ -115,3 +120,11 @@ class App:
         if self.pages.find(GET, path).target is None:
             raise not_found("there is no such page")
         return self.assets.file(b"index.html", request.headers.get("if-none-match"))
+
+
+def _host_of(origin: str) -> str | None:
+    """None: of nobody."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None

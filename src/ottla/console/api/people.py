@@ -211,5 +211,5 @@ async def _person(call: Call, name: str) -> Person | None:
 
 async def _hashed(password: str) -> str:
     if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
-        raise bad_request(f"a password has at least {PASSWORD_LENGTH_MIN} characters")
+        raise bad_request(f"a password has {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters")
     return await asyncio.to_thread(hash_password, password)
