@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.console.test_api import PEOPLE, TOPICS, Place, run, signed_in
+from tests.unit.console.test_api import PEOPLE, TOPICS, MadeUpCluster, Place, run, signed_in
 from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 
 from ottla.base.errors import Error
 from ottla.client.errors import ClientError
 from ottla.console.api.errors import of_cluster
+from ottla.console.people.passwords import TRIES_FREE
+from ottla.console.people.sessions import LIFE_MS
 
 CLUSTER = "/api/clusters/default"
 
@@ -73,3 +76,63 @@ def test_a_mistake_of_ours_is_told_as_every_error_is(place: Place, caplog: pytes
 def test_what_cannot_be_sent_is_the_askers_fault() -> None:
     assert of_cluster(ClientError("this cannot be sent: too long", Error.INVALID_REQUEST)).status == 400
     assert of_cluster(ClientError("cannot reach a:9092")).status == 503
+
+
+def test_a_topic_that_is_not_there_cannot_be_emptied(place: Place) -> None:
+    class Asked(MadeUpCluster):
+        async def change(self, change: Callable[..., Any], *arguments: object, hurries: object = ()) -> Any:
+            return change(None)
+
+    place.console.clusters["default"] = Asked()  # type: ignore[assignment]
+
+    async def ask() -> None:
+        _, answer, _ = await place.ask("POST", f"{CLUSTER}/topic-emptyings", {"names": ["nothing"]})
+        assert answer["results"][0]["error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+    run(place, ask)
+
+
+async def many(place: Place, count: int, password: str) -> list[int]:
+    basic = "Basic " + base64.b64encode(f"vera:{password}".encode()).decode()
+    asked = (place.ask("GET", "/api/clusters", authorization=basic) for _ in range(count))
+    return [status for status, _, _ in await asyncio.gather(*asked)]
+
+
+def test_passwords_are_not_guessed_at_the_same_time(tmp_path: Path) -> None:
+    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+
+    async def ask() -> None:
+        assert await many(place, 8, "vera's password") == [200] * 8, "a program may ask as often as it likes"
+        found = await many(place, 20, "a guess")
+        assert (found.count(401), found.count(429)) == (TRIES_FREE, 20 - TRIES_FREE)
+        long = await place.ask("POST", "/api/session", {"name": "x" * 500_000, "password": "y"})
+        assert long[0] in (401, 429)
+        assert all(len(key) < 1_000 for key in place.console.signing_in.tries.failures)
+
+    run(place, ask)
+
+
+@pytest.mark.parametrize("end", ["token", "person", "rights", "time"])
+def test_streams_end_with_what_they_began_under(tmp_path: Path, end: str) -> None:
+    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+
+    async def ask() -> None:
+        anna, vera = await signed_in(place, "anna"), await signed_in(place, "vera")
+        _, made, _ = await place.ask("POST", "/api/tokens", {"label": "a script"}, cookie=vera)
+        bearer = f"Bearer {made['token']}"
+        place.console.ages = dict  # type: ignore[method-assign]
+        shown = {"cookie": vera} if end == "time" else {"authorization": bearer}
+        stream = asyncio.create_task(place.ask("GET", "/api/events", **shown))
+        await asyncio.sleep(30)
+        assert not stream.done()
+        if end == "token":
+            await place.ask("DELETE", f"/api/tokens/{made['token_id']}", cookie=vera)
+        elif end == "person":
+            await place.ask("DELETE", "/api/people/vera", cookie=anna)
+        elif end == "rights":
+            await place.ask("PUT", "/api/people/vera", {"grants": []}, cookie=anna)
+        else:
+            place.console.clock.now_ms = lambda: 1_700_000_000_000 + LIFE_MS  # type: ignore[method-assign]
+        await asyncio.wait_for(stream, 30)
+
+    run(place, ask)
