@@ -30,7 +30,7 @@ class Caller(NamedTuple):
     person: str
     grants: Sequence[Grant]
     address: str
-    session: Session | None = None  # None: signed in with each request, or no sign-in at all
+    session: Session | None = None  # None: nobody signs in, or he has not yet
 
 
 class Note(NamedTuple):

@@ -110,17 +110,22 @@ class IncompleteFileError(Exception):
 
 
 async def _batches(call: Call, running: Search) -> AsyncIterator[list[Event]]:
-    workers, session = call.console.message_workers, call.caller.session
+    workers = call.console.message_workers
     with workers.place_for_search():
         events = running.events()
         try:
             async for batch in workers.batches(events, _take):
-                if call.console.is_stopping or (session is not None and session.ended.is_set()):
+                if call.console.is_stopping or _is_over(call):
                     return
                 yield batch
         finally:
             running.stop()
             workers.searchers.submit(_close, events)
+
+
+def _is_over(call: Call) -> bool:
+    session = call.caller.session
+    return session is not None and session.is_over(call.console.clock.now_ms())
 
 
 def _take(events: Iterator[Event]) -> list[Event]:

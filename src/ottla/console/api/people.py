@@ -195,6 +195,7 @@ async def drop_token(call: Call) -> None:
         if token.person == call.caller.person and token.digest.startswith(call.parameters["token"]):
             call.note(f"token {token.label}")
             await call.console.store.run(Tables.drop_token, token.digest)
+            call.console.signing_in.sessions.end_token(token.digest)
             return
     raise not_found("you have no such token")
 
