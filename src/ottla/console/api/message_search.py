@@ -98,11 +98,15 @@ async def _lines(call: Call, running: Search, encode: Encode) -> AsyncIterator[b
 async def _file(call: Call, running: Search, first: bytes, write: Callable[[Message], str]) -> AsyncIterator[bytes]:
     if first:
         yield first
+    is_whole = False
     async for batch in _batches(call, running):
         yield "".join(write(event) for event in batch if isinstance(event, Message)).encode("utf-8", "replace")
         for event in batch:
+            is_whole = isinstance(event, Summary)
             if isinstance(event, Summary) and (event.has_trouble or event.is_stopped):
                 raise IncompleteFileError(f"not everything could be read: {event.unread[:1]}")
+    if not is_whole:
+        raise IncompleteFileError("the session has ended, or the console")
 
 
 class IncompleteFileError(Exception):
