@@ -33,6 +33,10 @@ SEEN_SECONDS_MAX = 1.5
 T = TypeVar("T")
 
 
+class SecretMovedError(ValueError):
+    """A secret was to go to another address than the one that it was given for."""
+
+
 class Address(NamedTuple):
     """How a cluster is reached: as `kafka-*.sh --bootstrap-server … --command-config …` would."""
 
@@ -51,11 +55,16 @@ class Address(NamedTuple):
         shown = {key: MASKED if is_secret(key) else value for key, value in read_properties(self.properties).items()}
         return properties_text(shown)
 
-    def unmasked(self, text: str) -> str:
-        """What somebody has typed over masked properties: a secret that he left alone is the old one."""
+    def unmasked(self, text: str, bootstrap: str) -> str:
+        """What somebody has typed over masked properties: a secret that he left alone is the old one. Raises
+        SecretMovedError if it would go elsewhere then: whoever may change an address need not know the secret.
+        """
         old = read_properties(self.properties)
-        typed = read_properties(text).items()
-        return properties_text({key: old[key] if value == MASKED and key in old else value for key, value in typed})
+        typed = read_properties(text)
+        kept = [key for key, value in typed.items() if value == MASKED and key in old]
+        if kept and (bootstrap != self.bootstrap or _urls(typed) != _urls(old)):
+            raise SecretMovedError(f"write {', '.join(kept)} again: a secret is kept for the addresses that it had")
+        return properties_text({key: old[key] if key in kept else value for key, value in typed.items()})
 
 
 class Cluster:
@@ -130,6 +139,10 @@ class Cluster:
 
 def is_secret(key: str) -> bool:
     return any(word in key.lower() for word in SECRETS)
+
+
+def _urls(properties: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key.endswith(".url")}
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
