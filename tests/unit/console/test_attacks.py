@@ -13,10 +13,17 @@ from tests.unit.console.test_api import PEOPLE, TOPICS, MadeUpCluster, Place, ru
 from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 
 from ottla.base.errors import Error
+from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
+from ottla.console.api.dispatch import ANSWERS_MAX
 from ottla.console.api.errors import of_cluster
-from ottla.console.people.passwords import TRIES_FREE
+from ottla.console.api.message_search import IncompleteFileError
+from ottla.console.clusters.cluster import Address, SecretMovedError, properties_text
+from ottla.console.clusters.snapshot import Snapshot
+from ottla.console.people.passwords import TRIES_FREE, hash_password
+from ottla.console.people.rights import Grant
 from ottla.console.people.sessions import LIFE_MS
+from ottla.console.store import Person
 
 CLUSTER = "/api/clusters/default"
 
@@ -134,5 +141,114 @@ def test_streams_end_with_what_they_began_under(tmp_path: Path, end: str) -> Non
         else:
             place.console.clock.now_ms = lambda: 1_700_000_000_000 + LIFE_MS  # type: ignore[method-assign]
         await asyncio.wait_for(stream, 30)
+
+    run(place, ask)
+
+
+def test_a_file_that_ends_with_the_session_is_no_whole_file(tmp_path: Path) -> None:
+    place = next(_places(tmp_path, needs_sign_in=True, people=PEOPLE))
+
+    async def ask() -> None:
+        cookie = await signed_in(place, "anna")
+        session = next(iter(place.console.signing_in.sessions.by_secret.values()))
+        session.is_over = lambda _: True  # type: ignore[method-assign]
+        with pytest.raises(IncompleteFileError):
+            await place.ask("GET", f"{ORDERS}/message-file", cookie=cookie)
+
+    run(place, ask)
+
+
+def limited(*grants: Grant) -> tuple[Person, ...]:
+    return (*PEOPLE, Person("lena", hash_password("lena's password"), list(grants)))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", f"{CLUSTER}/masks", {"rules": []}),
+        ("GET", f"{CLUSTER}/masks", None),
+        ("POST", f"{CLUSTER}/examinations", None),
+        ("POST", f"{CLUSTER}/groups/orders-g/reset-plans", {"scenario": "to-latest", "topics": ["payments"]}),
+        ("POST", f"{CLUSTER}/groups/orders-g/reset-plans", {"scenario": "to-latest", "topics": ["payments:0"]}),
+        (
+            "POST",
+            f"{CLUSTER}/groups/orders-g/reset-plans",
+            {"scenario": "each", "offsets": [{"topic": "payments", "partition": 0, "offset": 0}]},
+        ),
+        (
+            "POST",
+            f"{CLUSTER}/groups/orders-g/resets",
+            {"rows": [{"topic": "payments", "partition": 0, "before": None, "after": 1}]},
+        ),
+    ],
+)
+def test_whoever_sees_some_names_learns_and_changes_nothing_about_others(
+    tmp_path: Path, method: str, path: str, body: object
+) -> None:
+    place = Place(tmp_path, needs_sign_in=True, people=limited(Grant("admin", names="orders*")))
+
+    async def ask() -> None:
+        cookie = await signed_in(place, "lena")
+        assert (await place.ask(method, path, body, cookie=cookie))[0] == 403
+
+    run(place, ask)
+
+
+def test_hidden_fields_are_shown_as_they_are_now(place: Place) -> None:
+    async def ask() -> None:
+        for rules in (["orders:key"], []):
+            await place.ask("PUT", f"{CLUSTER}/masks", {"rules": rules})
+            assert (await place.ask("GET", f"{CLUSTER}/masks"))[1] == {"rules": rules}
+
+    run(place, ask)
+
+
+def test_the_right_to_read_messages_is_told_for_each_cluster(tmp_path: Path) -> None:
+    grants = Grant("viewer"), Grant("viewer", cluster="other", may_read_messages=True)
+    place = Place(tmp_path, needs_sign_in=True, people=limited(*grants))
+    place.cluster.snapshot = Snapshot()
+
+    async def ask() -> None:
+        _, answer, _ = await place.ask("GET", "/api/clusters", cookie=await signed_in(place, "lena"))
+        assert [row["may_read_messages"] for row in answer["clusters"]] == [False]
+
+    run(place, ask)
+
+
+def test_answers_that_are_kept_for_others_are_bounded(place: Place) -> None:
+    async def ask() -> None:
+        for number in range(ANSWERS_MAX + 50):
+            assert (await place.ask("GET", f"{TOPICS}?x={number}"))[0] == 200
+        assert len(place.app.dispatcher.kept) <= ANSWERS_MAX
+
+    run(place, ask)
+
+
+def test_a_stored_password_goes_nowhere_else(place: Place) -> None:
+    secret = 'sasl.jaas.config=x password="p";\nsecurity.protocol=SASL_SSL'
+
+    async def ask() -> None:
+        old = Address("default", "a:9092", secret)
+        masked = old.masked()
+        assert old.unmasked(masked, "a:9092") == properties_text(read_properties(secret))
+        for text, bootstrap in ((masked, "evil:9092"), (f"{masked}\nschema.registry.url=http://evil", "a:9092")):
+            with pytest.raises(SecretMovedError, match=r"sasl\.jaas\.config"):
+                old.unmasked(text, bootstrap)
+        place.cluster.address = old
+        body = {"name": "default", "bootstrap": "evil:9092", "properties": masked}
+        status, answer, _ = await place.ask("POST", "/api/cluster-test", body)
+        assert (status, answer["error"]) == (400, "BAD_REQUEST")
+
+    run(place, ask)
+
+
+def test_pages_of_others_start_nothing_and_private_answers_are_not_kept(place: Place) -> None:
+    async def ask() -> None:
+        for site in ("cross-site", "same-site"):
+            assert (await place.ask("GET", f"{ORDERS}/search?q=x", sec_fetch_site=site))[0] == 403
+        assert (await place.ask("GET", "/c/default/topics", sec_fetch_site="cross-site"))[0] == 200, "links lead here"
+        for path in (f"{ORDERS}/messages", "/api/clusters", "/api/session", "/api/audit"):
+            assert (await place.ask("GET", path))[2]["cache-control"] == "no-store"
+        assert (await place.ask("GET", TOPICS))[2]["cache-control"] == "private, no-cache"
 
     run(place, ask)
