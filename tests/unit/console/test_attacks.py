@@ -15,7 +15,7 @@ from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 from ottla.base.errors import Error
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
-from ottla.console.api.dispatch import ANSWERS_MAX
+from ottla.console.api.dispatch import ANSWERS_MAX, REFUSALS_MAX
 from ottla.console.api.errors import of_cluster
 from ottla.console.api.message_search import IncompleteFileError
 from ottla.console.clusters.cluster import Address, SecretMovedError, properties_text
@@ -250,5 +250,21 @@ def test_pages_of_others_start_nothing_and_private_answers_are_not_kept(place: P
         for path in (f"{ORDERS}/messages", "/api/clusters", "/api/session", "/api/audit"):
             assert (await place.ask("GET", path))[2]["cache-control"] == "no-store"
         assert (await place.ask("GET", TOPICS))[2]["cache-control"] == "private, no-cache"
+
+    run(place, ask)
+
+
+def test_refused_attempts_stand_in_the_trail_and_cannot_wash_it_out(tmp_path: Path) -> None:
+    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+
+    async def ask() -> None:
+        anna, vera = await signed_in(place, "anna"), await signed_in(place, "vera")
+        for number in range(REFUSALS_MAX + 5):
+            assert (await place.ask("DELETE", f"{TOPICS}/t{number}", cookie=vera))[0] == 403
+        _, answer, _ = await place.ask("GET", "/api/audit", cookie=anna)
+        assert len(answer["entries"]) == REFUSALS_MAX
+        first = answer["entries"][-1]
+        assert (first["person"], first["target"]) == ("vera", f"{TOPICS}/t0")
+        assert first["outcome"].startswith("FORBIDDEN")
 
     run(place, ask)

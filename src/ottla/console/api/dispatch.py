@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ NAMED = ("topic", "group")
 JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
 ANSWERS_MAX = 100  # that are kept for others
+REFUSALS_MAX = 20  # of a person that are noted in a minute
 
 
 class Dispatcher:
@@ -43,6 +45,8 @@ class Dispatcher:
         self.console = console
         self.routes = routes
         self.table = Table([(route.method, route.path, route) for route in routes])
+        self.refusals: Counter[str] = Counter()  # by person, of one minute
+        self.refusals_minute = 0
         self.kept: dict[tuple[str, str], tuple[str, asyncio.Task[bytes]]] = {}
 
     def __repr__(self) -> str:
@@ -66,7 +70,11 @@ class Dispatcher:
             allowed = ", ".join(found.methods)
             raise ApiError(405, "METHOD_NOT_ALLOWED", f"this path has {allowed}", {"Allow": allowed})
         caller = await self.console.signing_in.caller_of(request)
-        self._check(route, found.parameters, caller)
+        try:
+            self._check(route, found.parameters, caller)
+        except ApiError as problem:
+            await self._note_refusal(Call(self.console, route, request, found.parameters, caller, None), problem)
+            raise
         body = await read_body(request, route)
         call = Call(self.console, route, request, found.parameters, caller, body)
         if method == GET:
@@ -88,7 +96,9 @@ class Dispatcher:
         if not caller.grants:
             raise self.console.signing_in.refusal()
         if not is_allowed:
-            raise ApiError(403, "FORBIDDEN", f"{caller.person} may not do this: it needs the role of {_words(route)}")
+            raise ApiError(
+                403, errors.FORBIDDEN_CODE, f"{caller.person} may not do this: it needs the role of {_words(route)}"
+            )
         if cluster is not None:
             self.console.cluster(cluster)  # 404 if there is none
 
@@ -131,6 +141,17 @@ class Dispatcher:
         if isinstance(answer, Response):
             return answer
         return Response(status_code=204) if answer is None else Response(msgspec.json.encode(answer), media_type=JSON)
+
+    async def _note_refusal(self, call: Call, problem: ApiError) -> None:
+        """So many a minute and person that nobody can have the trail forget what stands there."""
+        if call.route.method == GET or problem.code != errors.FORBIDDEN_CODE:
+            return
+        minute = self.console.clock.now_ms() // 60_000
+        if minute != self.refusals_minute:
+            self.refusals_minute, self.refusals = minute, Counter()
+        self.refusals[call.caller.person] += 1
+        if self.refusals[call.caller.person] <= REFUSALS_MAX:
+            await self._note(call, f"{problem.code}: {problem.message}")
 
     async def _note(self, call: Call, outcome: str) -> None:
         action = f"{call.route.method} {call.route.path}"

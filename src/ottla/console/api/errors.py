@@ -41,6 +41,7 @@ FORBIDDEN = {
     Error.POLICY_VIOLATION,
     Error.TOPIC_DELETION_DISABLED,
 }
+FORBIDDEN_CODE = "FORBIDDEN"
 
 
 def not_found(what: str) -> ApiError:
