@@ -150,7 +150,7 @@ def test_a_search_says_what_it_found_and_what_not(place: Place) -> None:
         assert (end["hits"], end["has_trouble"]) == (1, True)
         assert [(item["partition"], item["start"], item["end"]) for item in end["unread"]] == [(0, 1, 3), (1, 0, None)]
         unknown = lines((await place.ask("GET", "/api/clusters/default/topics/none/search?q=x"))[1])
-        assert unknown == [{"error": "the topic or partition does not exist"}]
+        assert unknown == [{"error": "topic none does not exist"}]
         place.console.message_workers.searches = SEARCHES_MAX
         assert (await place.ask("GET", f"{ORDERS}/search?q=x"))[0] == 429
 
