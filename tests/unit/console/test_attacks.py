@@ -56,6 +56,7 @@ def test_half_a_character_in_a_message_does_not_hide_the_others(place: Place) ->
         ("PUT", "/api/people/x", {"grants": [], "password": "x" * 2000}, {}, 400, "BAD_REQUEST"),
         ("POST", "/api/clusters", {"name": "x", "bootstrap": "file:///etc/passwd"}, {}, 400, "BAD_REQUEST"),
         ("POST", "/api/clusters", {"name": "x", "bootstrap": ""}, {}, 400, "BAD_REQUEST"),
+        ("POST", "/api/cluster-test", {"name": "x", "bootstrap": "http://169.254.169.254/"}, {}, 400, "BAD_REQUEST"),
     ],
 )  # fmt: skip
 def test_strange_requests_have_an_answer(

@@ -107,11 +107,15 @@ async def test_cluster(call: Call) -> Reached:
 
 def _reach(address: Address) -> Reached:
     try:
-        with address.client(TEST_TIMEOUT_MS) as client:
-            found = describe_cluster(client)
-            return Reached(found.cluster_id, len(found.brokers))
+        client = address.client(TEST_TIMEOUT_MS)
     except PropertiesError as problem:
         raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
+    except ClientError as problem:
+        raise bad_request(str(problem)) from None
+    try:
+        with client:
+            found = describe_cluster(client)
+            return Reached(found.cluster_id, len(found.brokers))
     except ClientError as problem:
         raise of_cluster(problem) from None
 
