@@ -156,6 +156,8 @@ async def put_person(call: Call) -> PersonRow:
     await call.console.store.run(Tables.put_person, Person(name, hashed, body.grants))
     if name != call.caller.person or body.password is not None:
         call.console.signing_in.forget(name)
+    else:
+        call.console.signing_in.sessions.change_grants(name, body.grants)
     return PersonRow(name, body.grants)
 
 

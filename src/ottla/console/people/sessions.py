@@ -76,6 +76,12 @@ class Sessions:
         for session in [session for session in self.passing if session.person == person]:
             session.ended.set()
 
+    def change_grants(self, person: str, grants: Sequence[Grant]) -> None:
+        """Somebody has changed his own, and stays signed in."""
+        for session in self.by_secret.values():
+            if session.person == person:
+                session.grants = grants
+
     def end_token(self, token: str) -> None:
         for session in [session for session in self.passing if session.token == token]:
             session.ended.set()
