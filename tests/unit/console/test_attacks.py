@@ -269,3 +269,41 @@ def test_refused_attempts_stand_in_the_trail_and_cannot_wash_it_out(tmp_path: Pa
         assert first["outcome"].startswith("FORBIDDEN")
 
     run(place, ask)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sasl.oauthbearer.token.endpoint.url=file:///etc/shadow",
+        "sasl.oauthbearer.token.endpoint.url=FILE:/etc/shadow",
+        "sasl.kerberos.kinit.cmd=/tmp/mine",
+    ],
+)
+def test_properties_of_a_page_send_no_file_and_run_no_program(place: Place, line: str) -> None:
+    properties = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=b\n{line}"
+
+    async def ask() -> None:
+        for method, path in (("POST", "/api/cluster-test"), ("POST", "/api/clusters")):
+            body = {"name": "x", "bootstrap": "127.0.0.1:1", "properties": properties}
+            status, answer, _ = await place.ask(method, path, body)
+            assert (status, answer["error"]) == (400, "BAD_REQUEST")
+            assert line.partition("=")[0] in answer["message"]
+        Address("x", "127.0.0.1:1", properties, is_stored=False).client(1).close()
+
+    run(place, ask)
+
+
+def test_a_private_key_is_masked() -> None:
+    assert "secret words" not in Address("x", "a:1", "ssl.key.pem=secret words").masked()
+
+
+def test_whoever_takes_a_right_from_himself_has_it_no_more(tmp_path: Path) -> None:
+    place = Place(tmp_path, needs_sign_in=True, people=PEOPLE)
+
+    async def ask() -> None:
+        cookie = await signed_in(place, "anna")
+        assert (await place.ask("PUT", "/api/people/anna", {"grants": [{"role": "admin"}]}, cookie=cookie))[0] == 200
+        assert (await place.ask("GET", "/api/people", cookie=cookie))[0] == 200, "he stays signed in"
+        assert (await place.ask("GET", f"{ORDERS}/messages", cookie=cookie))[0] == 403
+
+    run(place, ask)

@@ -12,6 +12,7 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
+from ottla.client.errors import BadPropertyError
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
@@ -24,10 +25,12 @@ SECRETS = (
     "secret",
     "jaas",
     "keystore.key",
+    "key.pem",
     "token",
     "user.info",
 )  # what a property's name holds if its value is nobody's business
 MASKED = "********"
+TOKEN_URL, COMMAND = "sasl.oauthbearer.token.endpoint.url", "sasl.kerberos.kinit.cmd"
 KEEP_MS = 5_000  # answers to questions that are only asked when somebody looks: so long they serve others
 SEEN_SECONDS_MAX = 1.5
 T = TypeVar("T")
@@ -48,6 +51,8 @@ class Address(NamedTuple):
     def client(self, timeout_ms: int, patience_ms: int = 0) -> Client:
         """Raises BadPropertyError, PropertiesError or ClientError where no client can be made of this."""
         properties = read_properties(self.properties)
+        if self.is_stored:
+            _check_typed(properties)
         return open_client(self.bootstrap, properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
 
     def masked(self) -> str:
@@ -135,6 +140,16 @@ class Cluster:
             self.reader.hurry(*hurries)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.reader.has_seen(hurries, since_ms), SEEN_SECONDS_MAX)
+
+
+def _check_typed(properties: Mapping[str, str]) -> None:
+    """Whoever types properties into a page must not have the console send its files or run programs thereby (the class
+    of CVE-2025-27817): whoever starts it may. Raises BadPropertyError.
+    """
+    if properties.get(TOKEN_URL, "").lower().startswith("file:"):
+        raise BadPropertyError(f"{TOKEN_URL} names a file: only the --command-config of the console may")
+    if COMMAND in properties:
+        raise BadPropertyError(f"{COMMAND} names a program: only the --command-config of the console may")
 
 
 def is_secret(key: str) -> bool:
