@@ -8,6 +8,8 @@ from ottla.client.errors import ClientError
 
 DEFAULT_PORT = 9092
 ADDRESSES_MAX = 1000
+PORT_DIGITS_MAX = 20
+NO_HOST = frozenset("/\\@?#\x7f")  # somebody meant a URL or a file
 
 
 class Address(NamedTuple):
@@ -37,7 +39,8 @@ def _parse_address(text: str) -> Address:
         port = rest.removeprefix(":")
     elif address.count(":") == 1:
         host, _, port = address.partition(":")
-    if not host or not ((port.isascii() and port.isdecimal()) or port == ""):
+    is_port = port == "" or (port.isascii() and port.isdecimal() and len(port) <= PORT_DIGITS_MAX)
+    if not host or not is_port or any(each in NO_HOST or each <= " " for each in host):
         raise _bad_address(text)
     number = int(port or DEFAULT_PORT)
     if not 0 < number < 65536:

@@ -2,13 +2,15 @@
 
 Rules:
 1. A request names a host that we serve (DNS rebinding), else 421. A change comes from our own pages or from a program:
-   a foreign Origin is refused, and so is what a browser says comes from elsewhere.
+   a foreign Origin is refused, and so is what a browser says comes from elsewhere; under /api that goes for reading,
+   too: another's page, which could not see the answer, could still start searches.
 2. Every answer forbids scripts, frames and connections other than our own; there are no exceptions.
 3. What stands under /api is JSON, errors among it. Anything else is a file of ours or one of the pages.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +29,9 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+logger = logging.getLogger(__name__)
 SAFE = ("GET", "HEAD")
+API = b"/api/"
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; "
@@ -78,17 +82,20 @@ class App:
         response = await self._answer(request)
         for name, value in HEADERS.items():
             response.headers[name] = value
-        response.headers.setdefault("Cache-Control", "no-cache")
+        response.headers.setdefault("Cache-Control", _caching(scope["raw_path"], "etag" in response.headers))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         try:
             self._check(request)
-            if request.scope["raw_path"].startswith(b"/api/"):
+            if request.scope["raw_path"].startswith(API):
                 return await self.dispatcher.answer(request)
             return self._file(request)
         except ApiError as problem:
             return error_response(problem)
+        except Exception:
+            logger.exception("%s %s went wrong", request.method, request.scope["raw_path"].decode(errors="replace"))
+            return error_response(ApiError(500, "INTERNAL", "the console has made a mistake: its log says more"))
 
     def _check(self, request: Request) -> None:
         host = request.headers.get("host", "")
@@ -96,12 +103,15 @@ class App:
             raise ApiError(
                 421, "WRONG_HOST", "this console is not known by that name (ottla console --allowed-host NAME)"
             )
-        if request.method in SAFE:
+        is_safe = request.method in SAFE
+        is_api = request.scope["raw_path"].startswith(API)
+        is_ours = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+        if not is_ours and (is_api or not is_safe):
+            raise ApiError(403, "FOREIGN_ORIGIN", "only pages of the console and programs ask for this")
+        if is_safe:
             return
         origin = request.headers.get("origin")
-        if origin is not None and (urlsplit(origin).netloc.lower() != host.lower() or origin == "null"):
-            raise ApiError(403, "FOREIGN_ORIGIN", "changes come from the console's own pages")
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if origin is not None and _host_of(origin) != host.lower():
             raise ApiError(403, "FOREIGN_ORIGIN", "changes come from the console's own pages")
 
     def _file(self, request: Request) -> Response:
@@ -115,3 +125,18 @@ class App:
         if self.pages.find(GET, path).target is None:
             raise not_found("there is no such page")
         return self.assets.file(b"index.html", request.headers.get("if-none-match"))
+
+
+def _caching(raw_path: bytes, has_tag: bool) -> str:
+    """What the API tells is for one person, and stays on no disk unless it is asked for again and again."""
+    if not raw_path.startswith(API):
+        return "no-cache"
+    return "private, no-cache" if has_tag else "no-store"
+
+
+def _host_of(origin: str) -> str | None:
+    """None: of nobody."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None

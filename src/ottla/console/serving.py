@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -97,6 +98,7 @@ async def _serve(
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # what a client does wrong is told to the client
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     server = _Server(

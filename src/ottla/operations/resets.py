@@ -161,7 +161,7 @@ def parse_partitions(word: str) -> list[TopicPartition]:
     found = []
     for part in rest[0].rstrip(",").split(","):
         digits = part[1:] if part[:1] in ("-", "+") else part
-        if not (digits.isascii() and digits.isdecimal()) or int(digits) > INT_MAX:
+        if not (digits.isascii() and digits.isdecimal()) or len(digits) > 10 or int(digits) > INT_MAX:
             raise WrongPlaceError(f"Invalid partition '{part}' specified in topic arg '{word}''")
         found.append(TopicPartition(topic, int(part)))
     return found

@@ -24,7 +24,13 @@ def test_addresses_are_read_in_every_usual_form(text: str, expected: list[Addres
     assert parse_bootstrap(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ",", "host:abc", "host:0", "host:65536", ":9092", "host:-1", "host:٣"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ",", "host:abc", "host:0", "host:65536", ":9092", "host:-1", "host:٣", f"host:{'1' * 5000}"),
+        *("file:///etc/passwd", "http://169.254.169.254/latest", "a:b@host:9092", "host\x00:1", "a b:1"),
+    ],
+)
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ClientError, match=r"127\.0\.0\.1:9092"):
         parse_bootstrap(text)

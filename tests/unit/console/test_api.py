@@ -363,7 +363,7 @@ def test_secrets_of_clusters_are_masked_and_survive_being_edited() -> None:
     address = Address("x", "a:9092", "sasl.jaas.config=secret words\nssl.truststore.location=/a b")
     assert "secret words" not in address.masked()
     assert "/a b" in address.masked()
-    edited = address.unmasked(address.masked().replace("/a b", "/c"))
+    edited = address.unmasked(address.masked().replace("/a b", "/c"), address.bootstrap)
     assert "secret words" in edited
     assert "/c" in edited
     assert properties_text({"a": "x\\y\nz"}) == "a=x\\\\y\\nz"

@@ -150,7 +150,7 @@ def test_a_search_says_what_it_found_and_what_not(place: Place) -> None:
         assert (end["hits"], end["has_trouble"]) == (1, True)
         assert [(item["partition"], item["start"], item["end"]) for item in end["unread"]] == [(0, 1, 3), (1, 0, None)]
         unknown = lines((await place.ask("GET", "/api/clusters/default/topics/none/search?q=x"))[1])
-        assert unknown == [{"error": "the topic or partition does not exist"}]
+        assert unknown == [{"error": "topic none does not exist"}]
         place.console.message_workers.searches = SEARCHES_MAX
         assert (await place.ask("GET", f"{ORDERS}/search?q=x"))[0] == 429
 
@@ -175,6 +175,12 @@ def test_registries_of_the_command_line_may_be_inside_others_not() -> None:
     assert workers.schemas(named._replace(properties="")) is None
     assert "p" not in Address("a", "a:1", "basic.auth.user.info=p").masked().partition("=")[2]
     broken = workers.schemas(named._replace(properties="schema.registry.url=nonsense"))
+    for url, words in (("http://[", "is no address of a registry"), ("http://a:secret@b", "basic.auth.user.info")):
+        found = workers.schemas(Address("odd", "a:1", f"schema.registry.url={url}"))
+        assert found is not None
+        with pytest.raises(Exception, match=words) as told:
+            found.decode(1, b"")
+        assert "secret" not in str(told.value)
     with pytest.raises(Exception, match="is no address of a registry"):
         broken.decode(1, b"")  # type: ignore[union-attr]
     workers.stop()

@@ -9,7 +9,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 import virtual_time
-from ottla.console.slow_requests import WHOLE_REQUEST_SECONDS, PromptProtocol
+from ottla.console.slow_requests import TAKING_SECONDS, WHOLE_REQUEST_SECONDS, PromptProtocol
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
 
@@ -21,6 +21,13 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent = b""
         self.closed_s: float | None = None
+        self.waiting_bytes = 0
+
+    def abort(self) -> None:
+        self.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting_bytes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -99,3 +106,22 @@ def test_the_words_are_as_long_as_they_say() -> None:
     _, sent = seconds_until_closed()
     head, _, body = sent.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(body)}".encode() in head
+
+
+def test_who_takes_nothing_of_an_answer_is_closed_and_who_is_slow_is_not() -> None:
+    async def main() -> None:
+        protocol, wire = connect()
+        protocol.data_received(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+        wire.waiting_bytes = 1_000_000
+        protocol.pause_writing()
+        for _ in range(5):
+            wire.waiting_bytes -= 10
+            await asyncio.sleep(TAKING_SECONDS)
+            assert not wire.is_closing()
+        protocol.resume_writing()
+        assert protocol.taking is None
+        protocol.pause_writing()
+        await asyncio.sleep(1.1 * TAKING_SECONDS)
+        assert wire.is_closing()
+
+    virtual_time.run(main())

@@ -187,7 +187,7 @@ def _row_of(call: Call) -> BrokerRow:
     text = call.parameters["broker"]
     if not (text.isascii() and text.isdecimal()):
         raise bad_request(f"{text} is not the id of a broker")
-    row = next((row for row in broker_rows(call.snapshot) if row.broker == int(text)), None)
+    row = next((row for row in broker_rows(call.snapshot) if str(row.broker) == text), None)
     if row is None:
         raise not_found(f"there is no broker {text}")
     return row

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.console.console import Console
 
 NAMES_MAX = 1_000  # that one request may change
+DIGITS_MAX = 19
 
 
 class Caller(NamedTuple):
@@ -29,7 +30,7 @@ class Caller(NamedTuple):
     person: str
     grants: Sequence[Grant]
     address: str
-    session: Session | None = None  # None: signed in with each request, or no sign-in at all
+    session: Session | None = None  # None: nobody signs in, or he has not yet
 
 
 class Note(NamedTuple):
@@ -103,6 +104,11 @@ class Call:
         text = self.query(name)
         if not text:
             return default
-        if not (text.isascii() and text.isdecimal()) or int(text) > most:
+        if not is_whole_number(text) or int(text) > most:
             raise bad_request(f"{name} is a whole number up to {most}")
         return int(text)
+
+
+def is_whole_number(text: str) -> bool:
+    """Of a length that Python makes a number of (not 5,000 digits)."""
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX

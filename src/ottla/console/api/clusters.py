@@ -12,7 +12,7 @@ from ottla.client.cluster import describe_cluster
 from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request, not_found, of_cluster
-from ottla.console.clusters.cluster import Address
+from ottla.console.clusters.cluster import Address, SecretMovedError
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people import rights
 from ottla.console.people.rights import Role
@@ -81,7 +81,7 @@ async def add_cluster(call: Call) -> ClusterRow:
 async def change_cluster(call: Call) -> ClusterRow:
     old = await _stored(call)
     body: ClusterBody = call.body
-    address = Address(old.name, body.bootstrap, _checked(old.unmasked, body.properties))
+    address = Address(old.name, body.bootstrap, _unmasked(old, body))
     call.note(old.name, _noted(old), _noted(address))
     _add(call, address)
     await call.console.store.run(Tables.put_cluster, address)
@@ -101,19 +101,30 @@ async def test_cluster(call: Call) -> Reached:
     address = Address(body.name, body.bootstrap, body.properties)
     known = call.console.clusters.get(body.name)
     if known is not None:
-        address = address._replace(properties=_checked(known.address.unmasked, body.properties))
+        address = address._replace(properties=_unmasked(known.address, body))
     return await asyncio.to_thread(_reach, address)
 
 
 def _reach(address: Address) -> Reached:
     try:
-        with address.client(TEST_TIMEOUT_MS) as client:
-            found = describe_cluster(client)
-            return Reached(found.cluster_id, len(found.brokers))
+        client = address.client(TEST_TIMEOUT_MS)
     except PropertiesError as problem:
         raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
     except ClientError as problem:
+        raise bad_request(str(problem)) from None
+    try:
+        with client:
+            found = describe_cluster(client)
+            return Reached(found.cluster_id, len(found.brokers))
+    except ClientError as problem:
         raise of_cluster(problem) from None
+
+
+def _unmasked(old: Address, body: ClusterBody) -> str:
+    try:
+        return _checked(lambda text: old.unmasked(text, body.bootstrap), body.properties)
+    except SecretMovedError as problem:
+        raise bad_request(str(problem)) from None
 
 
 def _checked(unmask: object, text: str) -> str:
@@ -167,5 +178,5 @@ def _row(call: Call, address: Address, role: Role) -> ClusterRow:
         len(snapshot.brokers) if snapshot is not None else 0,
         problem,
         role.name.lower(),
-        any(grant.may_read_messages for grant in call.caller.grants),
+        rights.reads_some_messages(call.caller.grants, address.name),
     )

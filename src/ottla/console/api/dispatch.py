@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ BODY_BYTES_MAX = 1024 * 1024
 NAMED = ("topic", "group")
 JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
+ANSWERS_MAX = 100  # that are kept for others
+REFUSALS_MAX = 20  # of a person that are noted in a minute
 
 
 class Dispatcher:
@@ -42,6 +45,8 @@ class Dispatcher:
         self.console = console
         self.routes = routes
         self.table = Table([(route.method, route.path, route) for route in routes])
+        self.refusals: Counter[str] = Counter()  # by person, of one minute
+        self.refusals_minute = 0
         self.kept: dict[tuple[str, str], tuple[str, asyncio.Task[bytes]]] = {}
 
     def __repr__(self) -> str:
@@ -65,7 +70,11 @@ class Dispatcher:
             allowed = ", ".join(found.methods)
             raise ApiError(405, "METHOD_NOT_ALLOWED", f"this path has {allowed}", {"Allow": allowed})
         caller = await self.console.signing_in.caller_of(request)
-        self._check(route, found.parameters, caller)
+        try:
+            self._check(route, found.parameters, caller)
+        except ApiError as problem:
+            await self._note_refusal(Call(self.console, route, request, found.parameters, caller, None), problem)
+            raise
         body = await read_body(request, route)
         call = Call(self.console, route, request, found.parameters, caller, body)
         if method == GET:
@@ -77,7 +86,9 @@ class Dispatcher:
             return
         cluster = parameters.get("cluster")
         names: list[str | None] = [parameters[key] for key in NAMED if key in parameters]
-        is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names or [None])
+        if not names:  # what an admin does to a cluster is about all names
+            names = [rights.ALL if route.needs is rights.Role.ADMIN and cluster is not None else None]
+        is_allowed = all(rights.may(caller.grants, route.needs, cluster, name) for name in names)
         if not is_allowed and route.needs is rights.Role.VIEWER and cluster is None:
             is_allowed = bool(caller.grants)
         if is_allowed and route.reads_messages:
@@ -85,12 +96,15 @@ class Dispatcher:
         if not caller.grants:
             raise self.console.signing_in.refusal()
         if not is_allowed:
-            raise ApiError(403, "FORBIDDEN", f"{caller.person} may not do this: it needs the role of {_words(route)}")
+            raise ApiError(
+                403, errors.FORBIDDEN_CODE, f"{caller.person} may not do this: it needs the role of {_words(route)}"
+            )
         if cluster is not None:
             self.console.cluster(cluster)  # 404 if there is none
 
     async def _look(self, call: Call) -> Response:
         is_shared = "cluster" in call.parameters and call.route.answer is not None and call.sees_all
+        is_shared = is_shared and call.route.needs is rights.Role.VIEWER  # the others know more than the snapshot
         if not is_shared or call.route.reads_messages:
             answer = await _run(call)
             return answer if isinstance(answer, Response) else Response(msgspec.json.encode(answer), media_type=JSON)
@@ -106,6 +120,8 @@ class Dispatcher:
         cluster = call.parameters["cluster"]
         key = cluster, f"{call.request.scope['raw_path']!r}?{call.request.url.query}"
         self.kept = {each: item for each, item in self.kept.items() if each[0] != cluster or item[0] == version}
+        while len(self.kept) >= ANSWERS_MAX:  # anybody can ask for /topics?x=1, ?x=2, …
+            del self.kept[next(iter(self.kept))]
         if key not in self.kept:
             self.kept[key] = version, tasks.ask(_encoded(call), f"answer to {call.request.url.path}")
         _, making = self.kept[key]
@@ -125,6 +141,17 @@ class Dispatcher:
         if isinstance(answer, Response):
             return answer
         return Response(status_code=204) if answer is None else Response(msgspec.json.encode(answer), media_type=JSON)
+
+    async def _note_refusal(self, call: Call, problem: ApiError) -> None:
+        """So many a minute and person that nobody can have the trail forget what stands there."""
+        if call.route.method == GET or problem.code != errors.FORBIDDEN_CODE:
+            return
+        minute = self.console.clock.now_ms() // 60_000
+        if minute != self.refusals_minute:
+            self.refusals_minute, self.refusals = minute, Counter()
+        self.refusals[call.caller.person] += 1
+        if self.refusals[call.caller.person] <= REFUSALS_MAX:
+            await self._note(call, f"{problem.code}: {problem.message}")
 
     async def _note(self, call: Call, outcome: str) -> None:
         action = f"{call.route.method} {call.route.path}"

@@ -41,6 +41,7 @@ FORBIDDEN = {
     Error.POLICY_VIOLATION,
     Error.TOPIC_DELETION_DISABLED,
 }
+FORBIDDEN_CODE = "FORBIDDEN"
 
 
 def not_found(what: str) -> ApiError:
@@ -62,6 +63,8 @@ def of_cluster(problem: ClientError) -> ApiError:
         return ApiError(409, code, str(problem))
     if problem.error in FORBIDDEN:
         return ApiError(403, code, f"the cluster says: {problem}")
+    if problem.error is Error.INVALID_REQUEST:  # also what no request can hold: a name of 40,000 letters
+        return ApiError(400, code, str(problem))
     if problem.error is Error.REQUEST_TIMED_OUT:
         return ApiError(504, code, str(problem))
     if isinstance(problem, RefusedError) and not problem.is_retriable:

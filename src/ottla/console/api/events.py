@@ -40,7 +40,7 @@ async def _news(call: Call) -> AsyncIterator[bytes]:
     """Ends with the session."""
     console, session = call.console, call.caller.session
     told: object = None
-    while not console.is_stopping and (session is None or not session.ended.is_set()):
+    while not console.is_stopping and (session is None or not session.is_over(console.clock.now_ms())):
         news = console.news
         clusters = _seen_by(call)
         if clusters != told:

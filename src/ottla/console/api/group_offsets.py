@@ -13,6 +13,7 @@ from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request
 from ottla.console.api.groups import group_of
 from ottla.console.clusters.snapshot import Part
+from ottla.console.people.rights import Role
 from ottla.operations.resets import (
     BY_DURATION,
     FROM_FILE,
@@ -77,6 +78,8 @@ async def plan(call: Call) -> PlanAnswer:
     body: PlanBody = call.body
     group_id = call.parameters["group"]
     now_ms = call.console.clock.now_ms()
+    for topic in {*(word.partition(":")[0] for word in body.topics), *(each.topic for each in body.offsets)}:
+        call.require(Role.VIEWER, topic)
     if body.scenario in NEEDS_NUMBER and body.number is None:
         raise bad_request(f"{body.scenario} needs a number")
 
@@ -101,6 +104,8 @@ async def reset(call: Call) -> PlanAnswer:
     call.note(group_id, before, after)
     if not 0 < len(body.rows) <= PARTITIONS_MAX or any(row.after < 0 for row in body.rows):
         raise bad_request("send the rows of a plan")
+    for topic in {row.topic for row in body.rows if row.before is None}:  # the others are the group's already
+        call.require(Role.VIEWER, topic)
 
     def commit(client: Client) -> None:
         committed = {place: item.offset for place, item in committed_offsets(client, group_id).items()}

@@ -98,11 +98,15 @@ async def _lines(call: Call, running: Search, encode: Encode) -> AsyncIterator[b
 async def _file(call: Call, running: Search, first: bytes, write: Callable[[Message], str]) -> AsyncIterator[bytes]:
     if first:
         yield first
+    is_whole = False
     async for batch in _batches(call, running):
         yield "".join(write(event) for event in batch if isinstance(event, Message)).encode("utf-8", "replace")
         for event in batch:
+            is_whole = isinstance(event, Summary)
             if isinstance(event, Summary) and (event.has_trouble or event.is_stopped):
                 raise IncompleteFileError(f"not everything could be read: {event.unread[:1]}")
+    if not is_whole:
+        raise IncompleteFileError("the session has ended, or the console")
 
 
 class IncompleteFileError(Exception):
@@ -110,17 +114,22 @@ class IncompleteFileError(Exception):
 
 
 async def _batches(call: Call, running: Search) -> AsyncIterator[list[Event]]:
-    workers, session = call.console.message_workers, call.caller.session
+    workers = call.console.message_workers
     with workers.place_for_search():
         events = running.events()
         try:
             async for batch in workers.batches(events, _take):
-                if call.console.is_stopping or (session is not None and session.ended.is_set()):
+                if call.console.is_stopping or _is_over(call):
                     return
                 yield batch
         finally:
             running.stop()
             workers.searchers.submit(_close, events)
+
+
+def _is_over(call: Call) -> bool:
+    session = call.caller.session
+    return session is not None and session.is_over(call.console.clock.now_ms())
 
 
 def _take(events: Iterator[Event]) -> list[Event]:

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from ottla.base.names import topic_name_problem
-from ottla.console.api.call import Call
+from ottla.console.api.call import Call, is_whole_number
 from ottla.console.api.errors import ApiError, bad_request, not_found
 from ottla.console.clusters.cluster import Address
 from ottla.console.clusters.snapshot import Part
@@ -265,7 +265,7 @@ def _positions(text: str) -> dict[int, int] | None:
 
 
 def _place(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) > OFFSET_MAX:
+    if not is_whole_number(text) or int(text) > OFFSET_MAX:
         raise bad_request(f"{name} {text[:30]!r} is not a whole number")
     return int(text)
 

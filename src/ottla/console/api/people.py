@@ -156,6 +156,8 @@ async def put_person(call: Call) -> PersonRow:
     await call.console.store.run(Tables.put_person, Person(name, hashed, body.grants))
     if name != call.caller.person or body.password is not None:
         call.console.signing_in.forget(name)
+    else:
+        call.console.signing_in.sessions.change_grants(name, body.grants)
     return PersonRow(name, body.grants)
 
 
@@ -195,6 +197,7 @@ async def drop_token(call: Call) -> None:
         if token.person == call.caller.person and token.digest.startswith(call.parameters["token"]):
             call.note(f"token {token.label}")
             await call.console.store.run(Tables.drop_token, token.digest)
+            call.console.signing_in.sessions.end_token(token.digest)
             return
     raise not_found("you have no such token")
 
@@ -211,5 +214,5 @@ async def _person(call: Call, name: str) -> Person | None:
 
 async def _hashed(password: str) -> str:
     if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
-        raise bad_request(f"a password has at least {PASSWORD_LENGTH_MIN} characters")
+        raise bad_request(f"a password has {PASSWORD_LENGTH_MIN} to {PASSWORD_LENGTH_MAX} characters")
     return await asyncio.to_thread(hash_password, password)

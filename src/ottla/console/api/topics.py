@@ -7,11 +7,12 @@ from uuid import UUID
 
 import msgspec
 
+from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import CLUSTER_DEFAULT, Admin, Topic
 from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, Source, alter_configs, describe_configs
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, RefusedError
 from ottla.client.offsets import delete_records
 from ottla.console.api.call import NAMES_MAX, Call
 from ottla.console.api.errors import ApiError, bad_request, of_cluster
@@ -363,6 +364,8 @@ async def _each(call: Call, what: str, change: object, hurries: tuple[Part, ...]
 
 def _empty(client: Client, topic: Topic) -> None:
     wanted = {TopicPartition(topic.name, partition.number): ALL_RECORDS for partition in topic.partitions}
+    if not wanted:
+        raise RefusedError(f"there is no topic {topic.name}", Error.UNKNOWN_TOPIC_OR_PARTITION, None)
     _, failures = delete_records(client, wanted)
     for problem in failures.values():
         raise problem

@@ -12,6 +12,7 @@ from ottla.base import tasks
 from ottla.base.clock import Clock
 from ottla.base.properties import read_properties
 from ottla.client.client import Client
+from ottla.client.errors import BadPropertyError
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
@@ -24,13 +25,19 @@ SECRETS = (
     "secret",
     "jaas",
     "keystore.key",
+    "key.pem",
     "token",
     "user.info",
 )  # what a property's name holds if its value is nobody's business
 MASKED = "********"
+TOKEN_URL, COMMAND = "sasl.oauthbearer.token.endpoint.url", "sasl.kerberos.kinit.cmd"
 KEEP_MS = 5_000  # answers to questions that are only asked when somebody looks: so long they serve others
 SEEN_SECONDS_MAX = 1.5
 T = TypeVar("T")
+
+
+class SecretMovedError(ValueError):
+    """A secret was to go to another address than the one that it was given for."""
 
 
 class Address(NamedTuple):
@@ -44,6 +51,8 @@ class Address(NamedTuple):
     def client(self, timeout_ms: int, patience_ms: int = 0) -> Client:
         """Raises BadPropertyError, PropertiesError or ClientError where no client can be made of this."""
         properties = read_properties(self.properties)
+        if self.is_stored:
+            _check_typed(properties)
         return open_client(self.bootstrap, properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
 
     def masked(self) -> str:
@@ -51,11 +60,16 @@ class Address(NamedTuple):
         shown = {key: MASKED if is_secret(key) else value for key, value in read_properties(self.properties).items()}
         return properties_text(shown)
 
-    def unmasked(self, text: str) -> str:
-        """What somebody has typed over masked properties: a secret that he left alone is the old one."""
+    def unmasked(self, text: str, bootstrap: str) -> str:
+        """What somebody has typed over masked properties: a secret that he left alone is the old one. Raises
+        SecretMovedError if it would go elsewhere then: whoever may change an address need not know the secret.
+        """
         old = read_properties(self.properties)
-        typed = read_properties(text).items()
-        return properties_text({key: old[key] if value == MASKED and key in old else value for key, value in typed})
+        typed = read_properties(text)
+        kept = [key for key, value in typed.items() if value == MASKED and key in old]
+        if kept and (bootstrap != self.bootstrap or _urls(typed) != _urls(old)):
+            raise SecretMovedError(f"write {', '.join(kept)} again: a secret is kept for the addresses that it had")
+        return properties_text({key: old[key] if key in kept else value for key, value in typed.items()})
 
 
 class Cluster:
@@ -128,8 +142,22 @@ class Cluster:
                 await asyncio.wait_for(self.reader.has_seen(hurries, since_ms), SEEN_SECONDS_MAX)
 
 
+def _check_typed(properties: Mapping[str, str]) -> None:
+    """Whoever types properties into a page must not have the console send its files or run programs thereby (the class
+    of CVE-2025-27817): whoever starts it may. Raises BadPropertyError.
+    """
+    if properties.get(TOKEN_URL, "").lower().startswith("file:"):
+        raise BadPropertyError(f"{TOKEN_URL} names a file: only the --command-config of the console may")
+    if COMMAND in properties:
+        raise BadPropertyError(f"{COMMAND} names a program: only the --command-config of the console may")
+
+
 def is_secret(key: str) -> bool:
     return any(word in key.lower() for word in SECRETS)
+
+
+def _urls(properties: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key.endswith(".url")}
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

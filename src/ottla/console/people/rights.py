@@ -44,6 +44,10 @@ def may_read_messages(grants: Sequence[Grant], cluster: str, topic: str) -> bool
     return any(grant.may_read_messages and _covers(grant, cluster, topic) for grant in grants)
 
 
+def reads_some_messages(grants: Sequence[Grant], cluster: str) -> bool:
+    return any(grant.may_read_messages and _covers(grant, cluster, None) for grant in grants)
+
+
 def sees_all_names(grants: Sequence[Grant], cluster: str) -> bool:
     return any(fnmatchcase(cluster, grant.cluster) and grant.names == ALL for grant in grants)
 

@@ -31,6 +31,7 @@ LOCAL = "local"
 NOBODY = ""
 BASIC_KEPT_MS = 60_000
 BASIC_KEPT_MAX = 1_000
+NAME_LENGTH_MAX = 100  # of those whose failures are counted; nobody has a longer one
 
 
 class SigningIn:
@@ -43,6 +44,7 @@ class SigningIn:
         self.is_secure = is_secure  # over TLS: the cookie goes nowhere else
         self.sessions = Sessions()
         self.tries = Tries()
+        self.proving = asyncio.Lock()
         self.key = secrets.token_bytes(32)
         self.proven: dict[bytes, tuple[int, str]] = {}  # passwords that were right lately, as digests
 
@@ -86,7 +88,11 @@ class SigningIn:
         return found[0].grants if found else ()
 
     async def prove(self, name: str, password: str, address: str) -> Person:
-        keys = (f"name {name}", f"address {address}")
+        async with self.proving:  # one after the other: the failures of those before count
+            return await self._prove(name, password, address)
+
+    async def _prove(self, name: str, password: str, address: str) -> Person:
+        keys = (f"name {name[:NAME_LENGTH_MAX]}", f"address {address[:NAME_LENGTH_MAX]}")
         wait_ms = self.tries.wait_ms(keys, self.clock.monotonic_ms())
         if wait_ms > 0:
             seconds = -(-wait_ms // 1000)
@@ -110,14 +116,21 @@ class SigningIn:
         now_ms = self.clock.monotonic_ms()
         self.proven = {each: item for each, item in self.proven.items() if now_ms - item[0] < BASIC_KEPT_MS}
         if digest not in self.proven:
-            await self.prove(name, password, address)
-            if len(self.proven) < BASIC_KEPT_MAX:
-                self.proven[digest] = now_ms, name
-        return Caller(name, await self.grants_of(name), address)
+            async with self.proving:
+                if digest not in self.proven:  # meanwhile, by another request
+                    await self._prove(name, password, address)
+                    if len(self.proven) < BASIC_KEPT_MAX:
+                        self.proven[digest] = now_ms, name
+        return await self._once(name, address)
 
     async def _bearer(self, word: str, address: str) -> Caller:
         digest = token_digest(word)
         for token in await self.store.run(Tables.tokens):
             if hmac.compare_digest(token.digest, digest):
-                return Caller(token.person, await self.grants_of(token.person), address)
+                return await self._once(token.person, address, digest)
         raise ApiError(401, "UNAUTHENTICATED", "this token is not known")
+
+    async def _once(self, name: str, address: str, token: str = "") -> Caller:
+        """Somebody who proves himself with each request."""
+        grants = await self.grants_of(name)
+        return Caller(name, grants, address, self.sessions.of_request(name, grants, self.clock.now_ms(), token))

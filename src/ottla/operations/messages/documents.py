@@ -38,10 +38,27 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, UUID) else value
 
 
+def whole_characters(text: str) -> str:
+    """The text as UTF-8 can write it."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not _is_whole(text) else text
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def for_scripts(document: Any) -> Any:
-    """The document with numbers that JavaScript would change written as text, as `dump` writes them."""
+    """The document with numbers that JavaScript would change written as text, as `dump` writes them; half of a pair of
+    surrogates (`"\\ud800"`), which JSON allows and UTF-8 does not, as U+FFFD.
+    """
     if isinstance(document, dict):
-        return {name: for_scripts(item) for name, item in document.items()}
+        return {for_scripts(name): for_scripts(item) for name, item in document.items()}
+    if isinstance(document, str):
+        return whole_characters(document)
     if isinstance(document, (list, tuple)):
         return [for_scripts(item) for item in document]
     if isinstance(document, Decimal):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.operations.messages.decoding import BINARY, NULL, Decoded, Decoder
-from ottla.operations.messages.documents import dump, for_scripts
+from ottla.operations.messages.documents import dump, for_scripts, whole_characters
 from ottla.operations.messages.expressions.matching import NO_DOCUMENT, Headers, read_json
 from ottla.operations.messages.expressions.syntax import KEY
 from ottla.operations.messages.masking import Masks
@@ -188,7 +188,9 @@ def _part(data: bytes | None, decoded: Decoded, size: int | None, shown_bytes: i
     if decoded.document is not NO_DOCUMENT and not found["is_cut"]:
         try:
             found["json"] = for_scripts(decoded.document)
-            found["text"] = dump(decoded.document) if not decoded.is_own_json else _text(data, shown_bytes)
+            found["text"] = (
+                whole_characters(dump(decoded.document)) if not decoded.is_own_json else _text(data, shown_bytes)
+            )
         except RecursionError:
             found["problem"] = "nested too deep to be shown as a tree"
             found["text"] = _text(data, shown_bytes)

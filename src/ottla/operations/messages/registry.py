@@ -66,7 +66,12 @@ class Registry:
         from ottla.operations.messages.schema_decoders import make_decoder as usual  # noqa: PLC0415 (needs fastavro)
 
         self.address = address
-        self.parts = urlsplit(address.url)
+        try:
+            self.parts = urlsplit(address.url)
+        except ValueError:
+            raise SchemaError(f"{address.url!r} is no address of a registry: write http://host:8081") from None
+        if "@" in self.parts.netloc:  # it would be shown wherever the address is
+            raise SchemaError("the login of a registry stands in basic.auth.user.info, not in its address")
         if self.parts.scheme not in ("http", "https") or not self.parts.hostname:
             raise SchemaError(f"{address.url!r} is no address of a registry: write http://host:8081")
         self._make_decoder = make_decoder or usual

@@ -56,7 +56,8 @@ def partitions_of(client: Client, topic: str) -> list[int]:
     def check(answer: MetadataResponse) -> None:
         for found in answer.topics:
             if found.error_code and found.error_code != Error.LEADER_NOT_AVAILABLE:
-                raise refusal(found.error_code)
+                is_missing = found.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+                raise refusal(found.error_code, f"topic {topic} does not exist" if is_missing else None)
 
     answer = client.call(request, MetadataResponse, check)
     return sorted(item.partition_index for found in answer.topics for item in found.partitions)
