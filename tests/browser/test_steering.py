@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
 
-from browser.conftest import ConsoleProcess
+from browser.conftest import ConsoleProcess, MakeConsole
 from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page, produce
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin
@@ -35,11 +35,9 @@ def client(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def console(cluster: Cluster, tmp_path: Path) -> Iterator[ConsoleProcess]:
-    console = ConsoleProcess(tmp_path, "--bootstrap-server", cluster.bootstrap)
-    yield console
-    console.stop()
+@pytest.fixture(scope="module")
+def console(make_console: MakeConsole, cluster: Cluster) -> ConsoleProcess:
+    return make_console("--bootstrap-server", cluster.bootstrap)
 
 
 def replicas(client: Client, topic: str) -> list[list[int]]:
@@ -126,6 +124,7 @@ def test_a_run_outlives_its_console_and_is_cancelled_without_leaving_a_throttle(
     page.get_by_role("dialog").get_by_role("button", name="Run Partition Assignments").click()
     eventually(lambda: list(list_reassignments(client)), [TopicPartition(topic, 0)])
     assert throttled(client, topic)
+    page.goto("about:blank")
     console.stop()
 
     console = ConsoleProcess(tmp_path, "--bootstrap-server", cluster.bootstrap)
@@ -140,4 +139,5 @@ def test_a_run_outlives_its_console_and_is_cancelled_without_leaving_a_throttle(
         assert replicas(client, topic) == [before]
         assert throttled(client, topic) == set()
     finally:
+        page.goto("about:blank")
         console.stop()
