@@ -104,6 +104,26 @@ def test_assignments_are_generated_written_by_hand_and_run_and_leaders_elected(
     assert leaders(client, topic) == [2, 2]
 
 
+def test_a_setting_of_a_broker_is_changed_and_put_back(page: Page, console: ConsoleProcess, client: Client) -> None:
+    name = "producer.id.expiration.ms"
+
+    def value() -> str | None:
+        return {item.name: item.value for item in describe_configs(client, Resource.BROKER, ["1"])["1"]}[name]
+
+    before = value()
+    open_page(page, console, f"/c/default/brokers/1/settings?q={name}")
+    row = page.locator(f'tr[data-key="{name}"]')
+    row.get_by_role("button", name="Change").click()
+    page.get_by_label("Value").fill("86400001")
+    page.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("86400001")
+    assert value() == "86400001"
+    row.get_by_role("button", name="Change").click()
+    page.get_by_role("button", name="Back to what it would be without").click()
+    expect(row).not_to_contain_text("86400001")
+    assert value() == before
+
+
 def test_a_run_outlives_its_console_and_is_cancelled_without_leaving_a_throttle(
     page: Page, cluster: Cluster, client: Client, tmp_path: Path
 ) -> None:

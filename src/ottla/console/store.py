@@ -113,6 +113,7 @@ class Tables:
 
     def drop_cluster(self, name: str) -> None:
         self._change("delete from clusters where name = ?", (name,))
+        self._change("delete from runs where cluster = ?", (name,))
 
     def people(self) -> list[Person]:
         rows = self.connection.execute("select name, password, grants from people order by name")

@@ -11,16 +11,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from ottla.base.errors import Error
 from ottla.base.names import TopicPartition
 from ottla.client.admin import Partition, Topic
 from ottla.client.configs import Config, Source
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, RefusedError
 from ottla.console.clusters.snapshot import Broker, Folder, Snapshot
 from ottla.console.people.passwords import hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.steering import planning
 from ottla.console.steering.planning import PlanBody, Replicas
-from ottla.console.steering.runner import Runner
+from ottla.console.steering.runner import Round, Runner
 from ottla.console.steering.runs import Next, Place, PlanRow, Refused, Run, changed, moved, next_step
 from ottla.console.store import FILE, Person, Store, Tables
 from ottla.operations.reassignment.plan import PlanError
@@ -160,6 +161,61 @@ def test_runs_are_kept_in_the_store(tmp_path: Path) -> None:
     assert runner.runs == {"default": RUN, "other": ended}
     assert runner.current("default") == RUN
     assert runner.current("other") is None
+
+
+class RoundCluster(MadeUpCluster):
+    """Gives one answer a round; an error is raised."""
+
+    def __init__(self, answers: list[Exception | Round]) -> None:
+        super().__init__()
+        self.answers = answers
+        self.reader = self
+        self.kept: dict[str, object] = {}
+        self.changes: Any = 0
+
+    def hurry(self, *_parts: object) -> None:
+        pass
+
+    async def ask(self, *_question: object) -> Round:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+FORBIDDEN = RefusedError("not allowed", Error.CLUSTER_AUTHORIZATION_FAILED, None)
+SLOWED = replace(RUN, throttled=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("run", "answers", "ended"),
+    [
+        (RUN, [ClientError("gone"), Round(RUN), Round(replace(RUN, moved=2), True)], {"moved": 2}),
+        (RUN, [FORBIDDEN, Round(RUN, True)], {"is_cancelled": True, "problem": "not allowed"}),
+        (
+            SLOWED,
+            [FORBIDDEN, FORBIDDEN],
+            {"is_cancelled": True, "problem": "not allowed", "still_throttled": [1, 2]},
+        ),
+    ],
+)
+def test_a_run_is_driven_to_its_end_whatever_the_cluster_says(
+    tmp_path: Path, run: Run, answers: list[Exception | Round], ended: dict[str, Any]
+) -> None:
+    place = ConsolePlace(tmp_path)
+    runner = place.console.runner
+    place.console.clusters["default"] = RoundCluster(answers)  # type: ignore[assignment]
+
+    async def drive() -> None:
+        await runner.begin("default", run)
+        await runner.tasks["default"]
+        assert answers == []
+        assert runner.runs["default"] == replace(run, ended_ms=FixedClock().now_ms(), **ended)
+        assert await place.store.run(Tables.runs) == runner.runs
+        ((_, entry),) = await place.store.run(Tables.audit, 10)
+        assert (entry.person, entry.action) == ("vera", "end of Run Partition Assignments")
+
+    run_console(place, drive)
 
 
 class AnsweringCluster(MadeUpCluster):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import SystemRandom
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from ottla.console.steering.runner import not_preferred
 from ottla.console.steering.runs import Place, PlanRow, Refused, Run
 from ottla.operations.reassignment.plan import Plan
 from ottla.operations.reassignment.progress import MoveProgress, look
-from ottla.operations.reassignment.steps import prepare
+from ottla.operations.reassignment.steps import prepare, replicas_of
 from ottla.operations.reassignment.throttles import clear_throttles
 from ottla.protocol.messages.elections import ElectLeadersRequest
 from ottla.protocol.messages.reassignments import ListPartitionReassignmentsRequest
@@ -161,7 +161,7 @@ async def begin_run(call: Call) -> MoveList:
     run = Run(caller.person, caller.address, now_ms, rows, body.throttle, body.at_once)
     await call.console.runner.begin(name, run)
     call.cluster.changes += 1
-    return MoveList([], _run_row(run), None, 0)
+    return MoveList([], _run_row(run, call.snapshot.topics), None, 0)
 
 
 def _prepare(client: Client, wanted: Plan) -> dict[TopicPartition, list[int]]:
@@ -195,7 +195,7 @@ async def list_moves(call: Call) -> MoveList:
             )
             for place, move in sorted(visible.items())
         ],
-        _run_row(run) if run is not None else None,
+        _run_row(run, call.snapshot.topics) if run is not None else None,
         None if seen.is_supported else TOO_OLD,
         len(seen.moves) - len(visible),
     )
@@ -325,7 +325,8 @@ def _check_supported(client: Client, request: type) -> None:
         raise ApiError(409, "UNSUPPORTED_VERSION", TOO_OLD)
 
 
-def _run_row(run: Run) -> RunRow:
+def _run_row(run: Run, topics: Mapping[str, Topic]) -> RunRow:
+    now = replicas_of([topics[name] for name in run.topics if name in topics])
     return RunRow(
         run.person,
         run.started_ms,
@@ -336,7 +337,7 @@ def _run_row(run: Run) -> RunRow:
         run.problem,
         len(run.rows),
         len(run.begun),
-        run.moved,
+        run.moved if run.ended_ms is not None else runs.moved(run, now),
         run.elected,
         run.refused,
         run.still_throttled,

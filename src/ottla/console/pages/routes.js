@@ -33,7 +33,7 @@ export const NAVIGATION = [
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
   { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
-  { path: "/reassignments", title: "Reassign Partitions", sign: "⇄", needsCluster: true },
+  { path: "/reassignments", title: "Assignments", sign: "⇄", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },
   { path: "/people", title: "People", sign: "☺", isForAdmins: true },
   { path: "/audit", title: "Audit", sign: "✎", isForAdmins: true },

@@ -21,7 +21,7 @@ from ottla.base.names import TopicPartition
 from ottla.client.admin import Admin, Topic
 from ottla.client.client import Client
 from ottla.client.elections import Election, elect_leaders
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, RefusedError
 from ottla.client.reassignments import list_reassignments
 from ottla.console.clusters.cluster import Cluster
 from ottla.console.clusters.snapshot import Part
@@ -103,26 +103,39 @@ class Runner:
         try:
             done = await cluster.ask(do_round, lambda: self.current(name))
         except ClientError as problem:
-            await self._note_problem(name, str(problem))
+            await self._note_problem(name, problem)
             return
         if done is None:
             return
         latest = self.current(name) or run
-        kept = replace(done.run, is_cancelled=latest.is_cancelled, problem=None)
+        kept = replace(done.run, is_cancelled=latest.is_cancelled, problem=latest.problem if latest.is_cancelled else None)
         if done.is_over:
-            kept = replace(kept, ended_ms=self.clock.now_ms())
-            await self.store.run(Tables.note, entry(name, kept))
+            kept = await self._ended(name, kept)
         if kept != latest:
             await self._keep(name, kept)
             cluster.changes += 1
             cluster.kept.clear()
             cluster.reader.hurry(Part.METADATA)
 
-    async def _note_problem(self, name: str, problem: str) -> None:
+    async def _note_problem(self, name: str, problem: ClientError) -> None:
+        """Who cannot be reached is asked again. What is refused for good ends the run: first as if it were cancelled, so
+        that the throttle goes; if that is refused, too, then all the same, and the brokers are named.
+        """
         run = self.current(name)
-        if run is not None and run.problem != problem:
+        if run is None:
+            return
+        is_final = isinstance(problem, RefusedError) and not problem.is_retriable
+        noted = replace(run, problem=str(problem), is_cancelled=run.is_cancelled or is_final)
+        if is_final and run.is_cancelled:
+            noted = await self._ended(name, replace(noted, still_throttled=run.throttled))
+        if noted != run:
             logger.warning("run of assignments of %s: %s", name, problem)
-            await self._keep(name, replace(run, problem=problem))
+            await self._keep(name, noted)
+
+    async def _ended(self, name: str, run: Run) -> Run:
+        ended = replace(run, ended_ms=self.clock.now_ms())
+        await self.store.run(Tables.note, entry(name, ended))
+        return ended
 
     async def _keep(self, cluster: str, run: Run) -> None:
         self.runs[cluster] = run

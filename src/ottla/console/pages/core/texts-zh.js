@@ -27,6 +27,7 @@ export const chinese = {
   "All topics": "所有主题",
   "All was searched": "已全部搜索",
   "Assigning": "分配中",
+  "Assignments": "分区分配",
   "At least 8 characters": "至少 8 个字符",
   "At least 8 characters. You sign in again afterwards.": "至少 8 个字符。之后需要重新登录。",
   "Audit": "审计",

@@ -25,18 +25,17 @@ function runState(run) {
   return run.moved === run.partitions ? ["good", t("done")] : ["bad", t("not all is moved")];
 }
 
-function Run({ run, moving }) {
+function Run({ run }) {
   const [kind, words] = runState(run);
-  const done = run.ended_ms === null ? Math.max(0, run.begun - moving) : run.moved;
   return html`<section id="run" aria-label=${t("Run Partition Assignments")}>
     <div class="figures">
       <${Figure} label=${t("Run Partition Assignments")} value=${html`<${Badge} kind=${kind}>${words}</${Badge}>`} />
-      <${Figure} label=${t("Moved")} value=${t("{0} of {1}", count(done), count(run.partitions))} />
+      <${Figure} label=${t("Moved")} value=${t("{0} of {1}", count(run.moved), count(run.partitions))} />
       <${Figure} label=${t("Throttle")} value=${run.throttle === null ? t("none") : bytes(run.throttle)} unit=${run.throttle === null ? "" : t("/s")} />
       <${Figure} label=${t("By")} value=${html`<bdi>${run.person}</bdi>`} />
-      <${Figure} label=${run.ended_ms === null ? t("Since") : t("Ended")} value=${time(run.ended_ms ?? run.started_ms)} />
     </div>
-    ${run.problem ? html`<${Note} kind="warn">${t("It is tried again: {0}", run.problem)}</${Note}>` : null}
+    <p>${run.ended_ms === null ? t("Since") : t("Ended")} ${time(run.ended_ms ?? run.started_ms)}</p>
+    ${run.problem ? html`<${Note} kind="warn">${run.ended_ms === null ? t("It is tried again: {0}", run.problem) : run.problem}</${Note}>` : null}
     ${run.still_throttled.length ? html`<${Note} kind="warn">${t("These brokers were gone when the throttle was taken away and may still have it: {0}", run.still_throttled.join(", "))}</${Note}>` : null}
     <${Refusals} refused=${run.refused} />
   </section>`;
@@ -81,8 +80,9 @@ export function Steering({ cluster, topic = null, partitions = [], may }) {
   const [asked, setAsked] = useState(null);
   const [refused, setRefused] = useState([]);
   const close = () => { setAsked(null); reload(); };
-  const waiting = (led.data?.partitions ?? []).filter((row) => topic === null || row.topic === topic);
   const moves = (data?.moves ?? []).filter((row) => topic === null || row.topic === topic);
+  const moving = new Set(moves.map(keyOf)); // who is still copied cannot lead yet
+  const waiting = (led.data?.partitions ?? []).filter((row) => (topic === null || row.topic === topic) && !moving.has(keyOf(row)));
   const run = data?.run;
   const isRunning = run && run.ended_ms === null;
   const isOld = data?.unsupported;
@@ -114,7 +114,7 @@ export function Steering({ cluster, topic = null, partitions = [], may }) {
     ${isOld ? html`<${Note} kind="warn">${isOld}</${Note}>` : null}
     ${waiting.length ? html`<${Note} kind="warn">${t("{0} partitions are not led by their first replica", count(waiting.length))}</${Note}>` : null}
     <${Refusals} refused=${refused} />
-    ${run && topic === null ? html`<${Run} run=${run} moving=${moves.length} />` : null}
+    ${run && topic === null ? html`<${Run} run=${run} />` : null}
     ${data && !moves.length ? html`<${Empty} title=${t("Nothing moves")}>${t("Replicas on their way to other brokers stand here, with how much of them is copied.")}</${Empty}>` : null}
     ${moves.length ? html`<${Moves} cluster=${cluster} moves=${moves} may=${may} onDone=${reload} />` : null}
     ${data?.hidden ? html`<p>${t("{0} more partitions move that you may not see.", count(data.hidden))}</p>` : null}
