@@ -128,7 +128,10 @@ def test_a_broker_is_drained_or_filled_and_full_disks_are_told() -> None:
         (PlanBody("manual", rows=[Replicas("orders", 0, [1, 1])]), "duplicate entries"),
         (PlanBody("manual", rows=[Replicas("orders", 0, [9])]), "Unknown broker id 9"),
         (PlanBody("manual", rows=[Replicas("orders", 7, [1])]), "Unable to find partition: orders-7"),
-        (PlanBody("manual", rows=[Replicas("orders", 0, [1]), Replicas("orders", 0, [2])]), "duplicate topic partitions"),
+        (
+            PlanBody("manual", rows=[Replicas("orders", 0, [1]), Replicas("orders", 0, [2])]),
+            "duplicate topic partitions",
+        ),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(body: PlanBody, words: str) -> None:

@@ -108,7 +108,9 @@ class Runner:
         if done is None:
             return
         latest = self.current(name) or run
-        kept = replace(done.run, is_cancelled=latest.is_cancelled, problem=latest.problem if latest.is_cancelled else None)
+        kept = replace(
+            done.run, is_cancelled=latest.is_cancelled, problem=latest.problem if latest.is_cancelled else None
+        )
         if done.is_over:
             kept = await self._ended(name, kept)
         if kept != latest:
@@ -118,7 +120,7 @@ class Runner:
             cluster.reader.hurry(Part.METADATA)
 
     async def _note_problem(self, name: str, problem: ClientError) -> None:
-        """Who cannot be reached is asked again. What is refused for good ends the run: first as if it were cancelled, so
+        """Who cannot be reached is asked again. What is refused for good ends the run: first as if cancelled, so
         that the throttle goes; if that is refused, too, then all the same, and the brokers are named.
         """
         run = self.current(name)
