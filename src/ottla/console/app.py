@@ -61,6 +61,7 @@ PAGES = (
     "/c/{cluster}/brokers",
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",
+    "/c/{cluster}/reassignments",
 )
 
 

@@ -13,6 +13,7 @@ from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
 from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
+from ottla.console.steering.runner import Runner
 from ottla.console.store import Store, Tables
 
 DEFAULT = "default"
@@ -30,6 +31,7 @@ class Console:
         self.started_ms = clock.now_ms()
         self.clusters: dict[str, Cluster] = {}
         self.broken: dict[str, str] = {}  # clusters of which no client can be made, and why
+        self.runner = Runner(store, clock, self.clusters)
         self.examinations = Examinations()
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
@@ -46,6 +48,7 @@ class Console:
                 self.add(address)
             except (ClientError, ValueError) as problem:
                 self.broken[address.name] = str(problem)
+        self.runner.resume()
 
     def add(self, address: Address) -> None:
         """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
@@ -83,6 +86,7 @@ class Console:
         self.tell()
 
     def stop(self) -> None:
+        self.runner.stop()
         for cluster in self.clusters.values():
             cluster.stop()
         self.message_workers.stop()

@@ -17,6 +17,7 @@ import msgspec
 
 from ottla.console.clusters.cluster import Address
 from ottla.console.people.rights import Grant
+from ottla.console.steering.runs import Run
 
 FILE = "console.db"
 AUDIT_ROWS_MAX = 10_000
@@ -30,6 +31,7 @@ create table if not exists audit (
     action text not null, target text not null, before text, after text, outcome text not null
 );
 create table if not exists masks (cluster text not null, rule text not null);
+create table if not exists runs (cluster text primary key, run text not null);
 """
 T = TypeVar("T")
 
@@ -111,6 +113,7 @@ class Tables:
 
     def drop_cluster(self, name: str) -> None:
         self._change("delete from clusters where name = ?", (name,))
+        self._change("delete from runs where cluster = ?", (name,))
 
     def people(self) -> list[Person]:
         rows = self.connection.execute("select name, password, grants from people order by name")
@@ -144,6 +147,14 @@ class Tables:
         with self.connection:
             self.connection.execute("delete from masks where cluster = ?", (cluster,))
             self.connection.executemany("insert into masks values (?, ?)", [(cluster, rule) for rule in rules])
+
+    def runs(self) -> dict[str, Run]:
+        """The last run of assignments of each cluster, done or not."""
+        rows = self.connection.execute("select cluster, run from runs")
+        return {cluster: msgspec.json.decode(run, type=Run) for cluster, run in rows}
+
+    def put_run(self, cluster: str, run: Run) -> None:
+        self._change("insert or replace into runs values (?, ?)", (cluster, msgspec.json.encode(run).decode()))
 
     def audit(self, limit: int, before_id: int | None = None) -> list[tuple[int, Entry]]:
         rows = self.connection.execute(

@@ -10,7 +10,7 @@ from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, describe_configs
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, not_found
-from ottla.console.api.topics import SettingList, setting
+from ottla.console.api.topics import SettingList, alter_settings, setting
 from ottla.console.clusters.snapshot import Snapshot
 
 POINTS_MAX = 600
@@ -104,6 +104,14 @@ def show_broker(call: Call) -> BrokerAnswer:
 async def list_settings(call: Call) -> SettingList:
     row = _row_of(call)
     return SettingList([setting(config) for config in await call.cluster.ask_seldom(broker_settings, row.broker)])
+
+
+async def change_settings(call: Call) -> SettingList:
+    """Those of this one broker that can be changed while it runs; it says which."""
+    broker = str(_row_of(call).broker)
+    configs = await call.cluster.ask(broker_settings, int(broker))
+    await alter_settings(call, Resource.BROKER, broker, f"broker {broker}", configs)
+    return await list_settings(call)
 
 
 def overview(call: Call) -> Overview:

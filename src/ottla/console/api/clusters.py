@@ -91,7 +91,11 @@ async def change_cluster(call: Call) -> ClusterRow:
 async def forget_cluster(call: Call) -> None:
     old = await _stored(call)
     call.note(old.name, _noted(old))
+    if call.console.runner.current(old.name) is not None:
+        words = "partitions are being moved there: cancel that first, or its throttle would stay"
+        raise ApiError(409, "RUN_UNDER_WAY", words)
     await call.console.store.run(Tables.drop_cluster, old.name)
+    call.console.runner.runs.pop(old.name, None)
     call.console.remove(old.name)
 
 

@@ -13,10 +13,12 @@ from ottla.console.api import (
     messages,
     openapi,
     people,
+    reassignments,
     topics,
 )
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
+from ottla.console.steering import planning
 
 CLUSTER = "/api/clusters/{cluster}"
 VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
@@ -98,6 +100,68 @@ ROUTES = [
     Route(GET, f"{CLUSTER}/brokers/{{broker}}", brokers.show_broker, VIEWER, "a broker", brokers.BrokerAnswer),
     Route(
         GET, f"{CLUSTER}/brokers/{{broker}}/settings", brokers.list_settings, VIEWER, "its settings", topics.SettingList
+    ),
+    Route(
+        PATCH,
+        f"{CLUSTER}/brokers/{{broker}}/settings",
+        brokers.change_settings,
+        ADMIN,
+        "change settings while it runs",
+        topics.SettingList,
+        topics.SettingChanges,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/elections",
+        reassignments.list_not_preferred,
+        VIEWER,
+        "partitions that are not led by their first replica",
+        reassignments.LedList,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/elections",
+        reassignments.elect,
+        OPERATOR,
+        "Preferred Replica Election",
+        reassignments.Elected,
+        reassignments.ElectionBody,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/reassignments",
+        reassignments.list_moves,
+        VIEWER,
+        "replicas that move, and the run of this console",
+        reassignments.MoveList,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/reassignments",
+        reassignments.begin_run,
+        ADMIN,
+        "Run Partition Assignments",
+        reassignments.MoveList,
+        reassignments.RunBody,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/reassignments/plans",
+        reassignments.plan,
+        VIEWER,
+        "Generate Partition Assignments, or check those of hand",
+        planning.PlanAnswer,
+        planning.PlanBody,
+        is_change=False,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/reassignments/cancellations",
+        reassignments.cancel,
+        ADMIN,
+        "end moves",
+        None,
+        reassignments.Cancellation,
     ),
     Route(GET, f"{CLUSTER}/topics", topics.list_topics, VIEWER, "all topics", topics.TopicList),
     Route(POST, f"{CLUSTER}/topics", topics.create_topic, OPERATOR, "create a topic", topics.TopicRow, topics.NewTopic),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
@@ -16,6 +17,7 @@ from ottla.client.errors import ClientError, RefusedError
 from ottla.client.offsets import delete_records
 from ottla.console.api.call import NAMES_MAX, Call
 from ottla.console.api.errors import ApiError, bad_request, of_cluster
+from ottla.console.clusters.cluster import is_secret
 from ottla.console.clusters.snapshot import Part, Snapshot, lag
 from ottla.console.people.rights import Role
 from ottla.operations.topic_summary import summarize
@@ -205,19 +207,27 @@ async def create_topic(call: Call) -> TopicRow:
 
 
 async def change_settings(call: Call) -> SettingList:
-    body: SettingChanges = call.body
     name = call.topic().name
-    before = {config.name: config.value for config in await call.cluster.ask(topic_settings, name)}
+    await alter_settings(call, Resource.TOPIC, name, name, await call.cluster.ask(topic_settings, name))
+    return await list_settings(call)
+
+
+async def alter_settings(call: Call, resource: Resource, name: str, target: str, configs: Sequence[Config]) -> None:
+    """Change what the body says, if all is still as its sender has seen it. Secrets are noted nowhere."""
+    body: SettingChanges = call.body
+    known = {config.name: setting(config) for config in configs}
+    before = {key: item.value for key, item in known.items()}
     touched = [*body.set, *body.remove]
     if not touched:
         raise bad_request("name a setting in `set` or in `remove`")
-    call.note(name, {key: before.get(key) for key in touched}, {key: body.set.get(key) for key in touched})
+    secret = {key for key in touched if is_secret(key) or (key in known and known[key].is_sensitive)}
+    after = {key: SECRET if key in secret and key in body.set else body.set.get(key) for key in touched}
+    call.note(target, {key: before.get(key) for key in touched}, after)
     for key, value in body.expected.items():
         if before.get(key) != value:
             words = f"{key} is {before.get(key)} by now: somebody else has changed it. Look again and then decide"
             raise ApiError(409, "CHANGED_MEANWHILE", words)
-    await call.cluster.change(alter_configs, Resource.TOPIC, name, body.set, body.remove, hurries=(Part.METADATA,))
-    return await list_settings(call)
+    await call.cluster.change(alter_configs, resource, name, body.set, body.remove, hurries=(Part.METADATA,))
 
 
 async def add_partitions(call: Call) -> None:

@@ -6,6 +6,7 @@ const groups = () => import("./views/groups.js");
 const group = () => import("./views/group.js");
 const brokers = () => import("./views/brokers.js");
 const broker = () => import("./views/broker.js");
+const reassignments = () => import("./views/reassignments.js");
 
 export const ROUTES = [
   { path: "/", load: () => import("./views/clusters.js") },
@@ -23,6 +24,7 @@ export const ROUTES = [
   { path: "/c/{cluster}/brokers", load: brokers },
   { path: "/c/{cluster}/brokers/{broker}", load: broker },
   { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },
+  { path: "/c/{cluster}/reassignments", load: reassignments },
 ];
 
 // What stands in the bar at the side.
@@ -31,6 +33,7 @@ export const NAVIGATION = [
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
   { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
+  { path: "/reassignments", title: "Assignments", sign: "⇄", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },
   { path: "/people", title: "People", sign: "☺", isForAdmins: true },
   { path: "/audit", title: "Audit", sign: "✎", isForAdmins: true },

@@ -64,4 +64,4 @@ def look(client: Client, moves: Mapping[TopicPartition, Reassignment]) -> dict[T
     """Ask the brokers that take part how far they are."""
     living = set(Admin(client).live_brokers())
     brokers = sorted({broker for move in moves.values() for broker in move.replicas} & living)
-    return move_progress(moves, replica_sizes(describe_log_dirs(client, brokers)))
+    return move_progress(moves, replica_sizes(describe_log_dirs(client, brokers, moves)))

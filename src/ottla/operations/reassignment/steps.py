@@ -103,7 +103,10 @@ def begin(
 ) -> dict[TopicPartition, RefusedError]:
     """Slow copies down first, then have the replicas moved; the answer is what was refused of it."""
     if throttle is not None:
-        set_throttles(client, throttles(start.under_way, plan.replicas, start.now), throttle)
+        living = Admin(client).live_brokers()  # one that is gone copies nothing, and cannot be told either
+        wanted = throttles(start.under_way, plan.replicas, start.now)
+        wanted = wanted._replace(brokers=[broker for broker in wanted.brokers if broker in living])
+        set_throttles(client, wanted, throttle)
     return alter_reassignments(client, plan.replicas, may_change_factor=may_change_factor)
 
 

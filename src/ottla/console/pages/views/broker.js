@@ -1,12 +1,13 @@
 // One broker: its folders with the room on their disks, its settings with where they come from.
 import { path } from "../core/api.js";
 import { bytes, count, rate } from "../core/format.js";
-import { html } from "../core/html.js";
+import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
-import { Badge, Empty, Figure, Page, Problem, Tabs } from "../core/widgets.js";
+import { Badge, Button, Empty, Figure, Page, Problem, Tabs } from "../core/widgets.js";
+import { Generate } from "./assignments.js";
 import { brokerState } from "./brokers.js";
 import { Settings } from "./settings.js";
 
@@ -22,8 +23,8 @@ function Folders({ answer }) {
   return html`<${Table} id="folders" label=${t("Log folders")} columns=${columns} rows=${answer.folders} rowKey=${(row) => row.path} order="path" />`;
 }
 
-function BrokerSettings({ cluster, broker }) {
-  return html`<${Settings} address=${path`/api/clusters/${cluster}/brokers/${broker}/settings`} cluster=${cluster} isEditable=${false} />`;
+function BrokerSettings({ cluster, broker, may }) {
+  return html`<${Settings} address=${path`/api/clusters/${cluster}/brokers/${broker}/settings`} cluster=${cluster} isEditable=${may("admin")} />`;
 }
 
 export const VIEWS = [
@@ -31,12 +32,18 @@ export const VIEWS = [
   { key: "settings", title: "Settings", View: BrokerSettings },
 ];
 
-export default function Broker({ cluster, broker, view = "folders" }) {
+export default function Broker({ cluster, broker, view = "folders", may }) {
+  const [asked, setAsked] = useState(null);
   const { data, error } = useLive(path`/api/clusters/${cluster}/brokers/${broker}`, ["metadata", "sizes", "ends"], cluster);
   const row = data?.broker;
   const { View } = VIEWS.find((each) => each.key === view) ?? VIEWS[0];
   const tabs = VIEWS.map(({ key, title }) => ({ key, text: t(title), to: path`/c/${cluster}/brokers/${broker}` + (key === VIEWS[0].key ? "" : `/${key}`) }));
-  return html`<${Page} title=${t("Broker {0}", broker)} id="broker" crumbs=${html`<${Link} to=${path`/c/${cluster}/brokers`}>${t("Brokers")}</${Link}>`}>
+  return html`<${Page} title=${t("Broker {0}", broker)} id="broker" crumbs=${html`<${Link} to=${path`/c/${cluster}/brokers`}>${t("Brokers")}</${Link}>`}
+      actions=${row && may("admin")
+        ? html`<${Button} onClick=${() => setAsked("drain")}>${t("Drain")}</${Button}>
+            ${row.is_alive ? html`<${Button} onClick=${() => setAsked("fill")}>${t("Fill")}</${Button}>` : null}`
+        : null}>
+    ${asked ? html`<${Generate} cluster=${cluster} kind=${asked} broker=${Number(broker)} onClose=${() => setAsked(null)} />` : null}
     ${error?.status === 404 && !data ? html`<${Empty} title=${t("There is no broker {0}", broker)}><${Link} to=${path`/c/${cluster}/brokers`}>${t("All brokers")}</${Link}></${Empty}>` : html`<${Problem} error=${error} />`}
     ${row
       ? html`<div class="figures">
@@ -49,7 +56,7 @@ export default function Broker({ cluster, broker, view = "folders" }) {
             <${Figure} label=${t("Size")} value=${bytes(row.size_bytes)} />
           </div>
           <${Tabs} items=${tabs} current=${view} />
-          <${View} answer=${data} cluster=${cluster} broker=${broker} />`
+          <${View} answer=${data} cluster=${cluster} broker=${broker} may=${may} />`
       : null}
   </${Page}>`;
 }

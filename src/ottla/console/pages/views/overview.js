@@ -20,7 +20,7 @@ function Attention({ data, cluster }) {
     data.controller < 0 ? ["bad", t("The cluster has no controller: nothing can be changed"), path`/c/${cluster}/brokers`] : null,
     data.leaderless ? ["bad", t("{0} partitions have no leader: nobody can read or write them", count(data.leaderless)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
     data.under_replicated ? ["warn", t("{0} partitions have fewer replicas in sync than they should", count(data.under_replicated)), `${path`/c/${cluster}/topics`}?sort=-health&internal=1`] : null,
-    data.not_preferred ? ["warn", t("{0} partitions are not led by their first replica", count(data.not_preferred)), path`/c/${cluster}/brokers`] : null,
+    data.not_preferred ? ["warn", t("{0} partitions are not led by their first replica", count(data.not_preferred)), path`/c/${cluster}/reassignments`] : null,
   ].filter(Boolean);
   if (!items.length) return html`<${Note} kind="good">${t("All partitions have leaders and all their replicas.")}</${Note}>`;
   return items.map(([kind, words, link]) => html`<${Note} key=${words} kind=${kind}>${words} <${Link} to=${link}>${t("Show")}</${Link}></${Note}>`);

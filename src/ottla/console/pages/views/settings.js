@@ -1,4 +1,4 @@
-// A list of settings, of a topic or of a broker; those of topics can be changed.
+// A list of settings, of a topic or of a broker; what can be changed while it runs is changed here.
 import { patch } from "../core/api.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
@@ -16,7 +16,7 @@ const SOURCES = {
 };
 
 function Change({ address, setting, onClose, onDone }) {
-  const [value, setValue] = useState(setting.value ?? "");
+  const [value, setValue] = useState(setting.is_sensitive ? "" : setting.value ?? "");
   const send = async (body) => {
     await patch(address, { ...body, expected: { [setting.name]: setting.value } });
     toast(t("{0} changed", setting.name));
@@ -35,7 +35,7 @@ function Change({ address, setting, onClose, onDone }) {
     <${Field} label=${t("Value")}>
       <input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck="false" autofocus />
     </${Field}>
-    ${setting.source === "DYNAMIC_TOPIC_CONFIG"
+    ${["DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"].includes(setting.source)
       ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>`
       : null}
   </${Dialog}>`;

@@ -10,6 +10,7 @@ import { Badge, Button, Dialog, Empty, Field, Figure, Page, Problem, Tabs, TypeT
 import { stateBadge } from "./group-state.js";
 import { Messages } from "./messages.js";
 import { NewTopic } from "./new-topic.js";
+import { Steering } from "./reassignments.js";
 import { Settings } from "./settings.js";
 import { forAll, health } from "./topics.js";
 
@@ -71,6 +72,10 @@ function TopicSettings({ cluster, topic, may }) {
   return html`<${Settings} address=${path`/api/clusters/${cluster}/topics/${topic}/settings`} cluster=${cluster} isEditable=${may("operator")} />`;
 }
 
+function TopicSteering({ cluster, topic, answer, may }) {
+  return html`<${Steering} cluster=${cluster} topic=${topic} partitions=${answer.partitions} may=${may} />`;
+}
+
 // A view of a topic: its word in the address, its title, its component. Others add theirs here.
 export const VIEWS = [
   { key: "partitions", title: "Partitions", View: Partitions },
@@ -78,6 +83,7 @@ export const VIEWS = [
   { key: "settings", title: "Settings", View: TopicSettings },
   { key: "groups", title: "Groups", View: Groups },
   { key: "brokers", title: "Brokers", View: Brokers },
+  { key: "reassignments", title: "Reassign Partitions", View: TopicSteering },
 ];
 
 function More({ cluster, topic, onClose }) {
