@@ -82,6 +82,9 @@ class Console:
         self.is_stopping = True
         self.tell()
 
+    async def stop_watching(self) -> None:
+        await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
+
     def stop(self) -> None:
         for cluster in self.clusters.values():
             cluster.stop()
@@ -91,7 +94,10 @@ class Console:
     def ages(self) -> dict[str, dict[str, tuple[int, int, str | None]]]:
         """For each cluster how fresh its parts are: version, time of reading, problem."""
         return {
-            name: {part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()}
+            name: {
+                **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
+                "verdicts": (watched.version, watched.at_ms, None),
+            }
             for name, cluster in self.clusters.items()
-            for states in [cluster.snapshot.states]
+            for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]
         }

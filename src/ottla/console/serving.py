@@ -107,6 +107,7 @@ async def _serve(
     try:
         await server.serve([listener])
     finally:
+        await console.stop_watching()
         console.stop()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -15,6 +15,10 @@ from ottla.client.client import Client
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
+from ottla.console.clusters.watching import Watch
+
+if TYPE_CHECKING:
+    from ottla.monitor.cluster_monitor import ClusterMonitor
 
 READER_TIMEOUT_MS = 2_000  # a dead broker must not hide the others for longer
 CHANGE_TIMEOUT_MS = 15_000
@@ -70,6 +74,7 @@ class Cluster:
         self.changes = 0  # made through this console
         self.kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
         self.task: asyncio.Task[None] | None = None
+        self.watch = Watch(address.name, clock, self.ask, lambda: open_monitor(address, clock), on_news)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.address.name} {self.reader}>"
@@ -85,7 +90,7 @@ class Cluster:
     @property
     def version(self) -> str:
         """Changes with everything that an answer about this cluster may depend on."""
-        return f"{self.snapshot.version}.{self.changes}"
+        return f"{self.snapshot.version}.{self.changes}.{self.watch.seen.version}"
 
     def start(self) -> None:
         self.task = tasks.keep_running(self.reader.run, f"reader of cluster {self.name}")
@@ -93,6 +98,7 @@ class Cluster:
     def stop(self) -> None:
         if self.task is not None:
             self.task.cancel()
+        self.watch.stop()
         self.reader.close()
         self.thread.submit(self.client.close)
         self.thread.shutdown(wait=False)
@@ -126,6 +132,15 @@ class Cluster:
             self.reader.hurry(*hurries)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.reader.has_seen(hurries, since_ms), SEEN_SECONDS_MAX)
+
+
+def open_monitor(address: Address, clock: Clock) -> ClusterMonitor:
+    """Raises ClientError where the commits of this cluster cannot be read by the library for that."""
+    from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings  # noqa: PLC0415 (see Watch)
+
+    settings = ClusterSettings(address.name, address.bootstrap, read_properties(address.properties))
+    settings.check()
+    return ClusterMonitor(settings, clock=clock)
 
 
 def is_secret(key: str) -> bool:
