@@ -54,6 +54,8 @@ PAGES = (
     "/c/{cluster}/groups",
     "/c/{cluster}/groups/{group}",
     "/c/{cluster}/groups/{group}/{view}",
+    "/c/{cluster}/pipelines",
+    "/c/{cluster}/pipelines/{pipeline}",
     "/c/{cluster}/brokers",
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",

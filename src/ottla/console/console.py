@@ -14,6 +14,7 @@ from ottla.console.clusters.cluster import Address, Cluster
 from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import Store, Tables
+from ottla.operations.pipeline_runs.statuses import state_folder
 
 DEFAULT = "default"
 CLUSTERS_MAX = 50
@@ -33,6 +34,8 @@ class Console:
         self.examinations = Examinations()
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
+        self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
+        self.pipelines_cluster = DEFAULT
         self.is_stopping = False
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from ottla.console.api import (
     messages,
     openapi,
     people,
+    pipelines,
     topics,
 )
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
@@ -232,5 +233,30 @@ ROUTES = [
         group_offsets.forget,
         OPERATOR,
         "forget the offsets of a topic",
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/pipelines",
+        pipelines.list_pipelines,
+        VIEWER,
+        "the last run of each pipeline",
+        pipelines.PipelineList,
+        is_shared=False,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/pipelines/{{pipeline}}",
+        pipelines.show_pipeline,
+        VIEWER,
+        "a pipeline: its queries, and the rows at each step",
+        pipelines.PipelineAnswer,
+        is_shared=False,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/pipelines/{{pipeline}}/stops",
+        pipelines.stop_pipeline,
+        OPERATOR,
+        "let it end its batch, then stop",
     ),
 ]

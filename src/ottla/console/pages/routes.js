@@ -4,6 +4,8 @@ const topics = () => import("./views/topics.js");
 const topic = () => import("./views/topic.js");
 const groups = () => import("./views/groups.js");
 const group = () => import("./views/group.js");
+const pipelines = () => import("./views/pipelines.js");
+const pipeline = () => import("./views/pipeline.js");
 const brokers = () => import("./views/brokers.js");
 const broker = () => import("./views/broker.js");
 
@@ -20,6 +22,8 @@ export const ROUTES = [
   { path: "/c/{cluster}/groups", load: groups },
   { path: "/c/{cluster}/groups/{group}", load: group },
   { path: "/c/{cluster}/groups/{group}/{view}", load: group },
+  { path: "/c/{cluster}/pipelines", load: pipelines },
+  { path: "/c/{cluster}/pipelines/{pipeline}", load: pipeline },
   { path: "/c/{cluster}/brokers", load: brokers },
   { path: "/c/{cluster}/brokers/{broker}", load: broker },
   { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },
@@ -30,6 +34,7 @@ export const NAVIGATION = [
   { path: "", title: "Overview", sign: "◎", needsCluster: true },
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
   { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
+  { path: "/pipelines", title: "Pipelines", sign: "⇶", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },
   { path: "/people", title: "People", sign: "☺", isForAdmins: true },
