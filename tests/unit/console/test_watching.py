@@ -11,6 +11,7 @@ from ottla.base.security import Operation
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.console.clusters.watching import (
+    CHECK_MS,
     JUDGE_SECONDS,
     NOT_ALLOWED,
     RETRY_SECONDS,
@@ -125,6 +126,12 @@ def test_without_the_right_to_read_commits_the_reason_is_told_and_it_is_tried_ag
         scene.refusal = ""
         await asyncio.sleep(RETRY_SECONDS + 1)
         assert (scene.made, scene.watch.seen.is_ready, scene.watch.seen.problem) == (1, True, "")
+        scene.refusal = "the cluster is away"
+        await asyncio.sleep(CHECK_MS / 1000 + 5)
+        assert (scene.stopped, scene.watch.seen.is_ready) == (0, True), "it may come back"
+        scene.refusal = NOT_ALLOWED
+        await asyncio.sleep(CHECK_MS / 1000 + 5)
+        assert (scene.stopped, scene.watch.seen.groups, scene.watch.seen.problem) == (1, {}, NOT_ALLOWED)
         await scene.watch.stopped()
 
     run(main())

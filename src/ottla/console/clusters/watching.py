@@ -32,6 +32,7 @@ LOOK_SECONDS: Final = 0.5  # until the past has been read
 JUDGE_SECONDS: Final = 4.0
 SHARE: Final = 10  # judging takes at most one part in so many of the time
 PAUSE_SECONDS_MAX: Final = 60.0
+CHECK_MS: Final = 30_000  # between looks at whether commits may still be read
 WANTED_MS: Final = 60_000  # somebody who looks asks more often than that
 AT_ONCE: Final = 20  # groups judged before others get a turn
 
@@ -103,18 +104,29 @@ class Watch:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        while problem := await self._problem():
-            self._publish(Watched(problem=problem))
-            await asyncio.sleep(RETRY_SECONDS)
+        is_possible = True
+        while is_possible:
+            while problem := await self._problem():
+                self._publish(Watched(problem=problem))
+                await asyncio.sleep(RETRY_SECONDS)
+            is_possible = await self._follow()
+
+    async def _follow(self) -> bool:
+        """Returns when commits may not be read any more, or, False, if they cannot be read at all."""
         try:
             monitor = await asyncio.to_thread(self._make_monitor)
         except ClientError as refused:  # a package or a login that the library lacks: nothing will change that
             self._publish(Watched(problem=str(refused)))
-            return
+            return False
         monitor.start()
+        checked_ms = self.clock.monotonic_ms()
         try:
             while True:
                 began_ms = self.clock.monotonic_ms()
+                if began_ms - checked_ms >= CHECK_MS:  # without the right its last numbers would be judged for ever
+                    checked_ms = began_ms
+                    if await self._problem() == NOT_ALLOWED:
+                        return True
                 if began_ms - self._wanted_ms < WANTED_MS:
                     await self._judge(monitor)
                 took = (self.clock.monotonic_ms() - began_ms) / 1000

@@ -428,4 +428,5 @@ export const chinese = {
   "Stop pipeline {0}?": "停止流水线 {0}？",
   "It ends its batch first. The next run goes on from there.": "先完成当前批次。下次运行从那里继续。",
   "{0} ms": "{0} 毫秒",
+  "The verdicts are those of {0}: {1}": "判定截至 {0}：{1}",
 };

@@ -1,5 +1,5 @@
 // What the monitor says about a group: verdict, lag in time, and why there is none.
-import { age } from "../core/format.js";
+import { age, time } from "../core/format.js";
 import { html } from "../core/html.js";
 import { t } from "../core/texts.js";
 import { Badge, Note } from "../core/widgets.js";
@@ -30,6 +30,7 @@ function meaning(verdict) {
 // Nothing where all is well.
 export function VerdictNote({ verdicts }) {
   if (!verdicts || (verdicts.is_ready && !verdicts.problem)) return null;
+  if (verdicts.is_ready) return html`<${Note} kind="warn">${t("The verdicts are those of {0}: {1}", time(verdicts.at_ms), verdicts.problem)}</${Note}>`;
   if (verdicts.problem) return html`<${Note} kind="warn">${t("No verdicts on groups: {0}", verdicts.problem)}</${Note}>`;
   return html`<${Note}>${t("The commits of the past are being read: verdicts follow.")}</${Note}>`;
 }
