@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from browser.conftest import ConsoleProcess, MakeConsole
-from browser.outside import CHANGE_MS_MAX, new_name, open_page
+from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
 from ottla.client.client import Client
+from ottla.client.transactions import describe_transactions
 
 
 def read_and_commit(client: Client, group: str, topic: str, count: int) -> None:
@@ -48,6 +49,26 @@ def test_a_group_that_has_stopped_is_told_from_one_that_keeps_up(
     expect(row).to_contain_text(" s")  # how long its first unread record has waited
     read_and_commit(client, late, topic, 7)
     expect(row.get_by_text("OK", exact=True)).to_be_visible(timeout=CHANGE_MS_MAX)
+
+
+def test_an_open_transaction_is_aborted(page: Page, console: ConsoleProcess, topic: str, client: Client) -> None:
+    name = new_name("payments")
+    producer = Producer({"bootstrap.servers": str(client.bootstrap[0]), "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"never seen", partition=0)
+    assert producer.flush(30) == 0
+    open_page(page, console, "/c/default/transactions")
+    row = page.locator(f'tr[data-key="{name}"]')
+    expect(row).to_contain_text("Ongoing", timeout=CHANGE_MS_MAX)
+    expect(row).to_contain_text(f"{topic}-0")
+    row.get_by_role("button", name="Abort").click()
+    page.get_by_role("dialog").get_by_role("button", name="Abort").click()
+    expect(row).to_contain_text("Abort", timeout=CHANGE_MS_MAX)
+    eventually(lambda: getattr(describe_transactions(client, [name])[name], "state", None), "CompleteAbort")
+    page.get_by_role("button", name="Find hanging transactions").click()
+    page.get_by_role("dialog").get_by_role("button", name="Search").click()
+    expect(page.get_by_text("No transaction hangs.")).to_be_visible()
 
 
 PIPELINE = """

@@ -54,6 +54,7 @@ PAGES = (
     "/c/{cluster}/groups",
     "/c/{cluster}/groups/{group}",
     "/c/{cluster}/groups/{group}/{view}",
+    "/c/{cluster}/transactions",
     "/c/{cluster}/pipelines",
     "/c/{cluster}/pipelines/{pipeline}",
     "/c/{cluster}/brokers",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 BODY_BYTES_MAX = 1024 * 1024
-NAMED = ("topic", "group", "pipeline")
+NAMED = ("topic", "group", "pipeline", "transaction")
 JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
 

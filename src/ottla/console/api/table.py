@@ -15,6 +15,7 @@ from ottla.console.api import (
     people,
     pipelines,
     topics,
+    transactions,
 )
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
@@ -233,6 +234,40 @@ ROUTES = [
         group_offsets.forget,
         OPERATOR,
         "forget the offsets of a topic",
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/transactions",
+        transactions.list_all,
+        VIEWER,
+        "transactional ids, open ones first",
+        transactions.TransactionList,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/transactions/{{transaction}}/aborts",
+        transactions.abort,
+        OPERATOR,
+        "end an open transaction by taking its id away from its producer",
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/hanging-transactions",
+        transactions.search_hanging,
+        VIEWER,
+        "transactions that no coordinator will end",
+        transactions.HangingList,
+        transactions.HangingSearch,
+        is_change=False,
+    ),
+    Route(
+        POST,
+        f"{CLUSTER}/topics/{{topic}}/partitions/{{partition}}/transaction-aborts",
+        transactions.abort_hanging,
+        OPERATOR,
+        "end a hanging transaction",
+        None,
+        transactions.HangingAbort,
     ),
     Route(
         GET,

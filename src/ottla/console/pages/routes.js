@@ -4,6 +4,7 @@ const topics = () => import("./views/topics.js");
 const topic = () => import("./views/topic.js");
 const groups = () => import("./views/groups.js");
 const group = () => import("./views/group.js");
+const transactions = () => import("./views/transactions.js");
 const pipelines = () => import("./views/pipelines.js");
 const pipeline = () => import("./views/pipeline.js");
 const brokers = () => import("./views/brokers.js");
@@ -22,6 +23,7 @@ export const ROUTES = [
   { path: "/c/{cluster}/groups", load: groups },
   { path: "/c/{cluster}/groups/{group}", load: group },
   { path: "/c/{cluster}/groups/{group}/{view}", load: group },
+  { path: "/c/{cluster}/transactions", load: transactions },
   { path: "/c/{cluster}/pipelines", load: pipelines },
   { path: "/c/{cluster}/pipelines/{pipeline}", load: pipeline },
   { path: "/c/{cluster}/brokers", load: brokers },
@@ -34,6 +36,7 @@ export const NAVIGATION = [
   { path: "", title: "Overview", sign: "◎", needsCluster: true },
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
   { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
+  { path: "/transactions", title: "Transactions", sign: "⇄", needsCluster: true },
   { path: "/pipelines", title: "Pipelines", sign: "⇶", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },
