@@ -68,7 +68,10 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(place: Place) -> None:
         assert (row["batch_ms"], row["watermark_ms"], row["state_bytes"]) == (800, 40, 2_500)
 
         _, answer, _ = await place.ask("GET", f"{PIPELINES}/page-views")
-        assert [query["query"] for query in answer["queries"]] == ["views", "counts"]
+        assert [(query["query"], query["rows_in_per_s"]) for query in answer["queries"]] == [
+            ("views", 5.0),
+            ("counts", None),
+        ]
         for step in answer["queries"][0]["steps"]:
             assert step["came"] == step["kept"] + step["filtered"] + step["late"] + step["dead"]
         assert (await place.ask("GET", f"{PIPELINES}/none"))[0] == 404

@@ -16,7 +16,7 @@ import msgspec
 
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, not_found
-from ottla.operations.pipeline_runs.snapshots import total_of, total_rows
+from ottla.operations.pipeline_runs.snapshots import Snapshot, total_of, total_rows
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status
 from ottla.operations.pipeline_runs.stopping import ask_to_stop
 
@@ -139,15 +139,21 @@ def _status(call: Call) -> Status:
 def _answer(call: Call, status: Status) -> PipelineAnswer:
     now_ms = call.console.clock.now_ms()
     try:
+        status = status._replace(queries=tuple(_without_old_rates(status, query, now_ms) for query in status.queries))
         queries = msgspec.convert([query.as_json() for query in status.queries], list[QueryRow])
-        return PipelineAnswer(pipeline_row(status, now_ms), queries, now_ms)
+        return PipelineAnswer(pipeline_row(status), queries, now_ms)
     except (msgspec.ValidationError, TypeError):
         return PipelineAnswer(PipelineRow(str(status.name), UNREADABLE), [], now_ms)
 
 
-def pipeline_row(status: Status, now_ms: int) -> PipelineRow:
+def _without_old_rates(status: Status, query: Snapshot, now_ms: int) -> Snapshot:
+    if status.is_live and not query.is_idle(now_ms):
+        return query
+    return query._replace(rows_in_per_s=None, rows_done_per_s=None)
+
+
+def pipeline_row(status: Status) -> PipelineRow:
     queries = status.queries
-    busy = [query for query in queries if status.is_live and not query.is_idle(now_ms)]
     steps = [step for query in queries for step in query.steps]
     row = PipelineRow(
         name=status.name,
@@ -162,8 +168,8 @@ def pipeline_row(status: Status, now_ms: int) -> PipelineRow:
         is_live=status.is_live,
         queries=len(queries),
         rows=total_rows(queries),
-        rows_in_per_s=_sum(query.rows_in_per_s for query in busy),
-        rows_done_per_s=_sum(query.rows_done_per_s for query in busy),
+        rows_in_per_s=_sum(query.rows_in_per_s for query in queries),
+        rows_done_per_s=_sum(query.rows_done_per_s for query in queries),
         lag=_sum(query.lag for query in queries),
         batch_ms=max((query.batch_ms for query in queries if query.batch_ms is not None), default=None),
         watermark_ms=min((query.watermark_ms for query in queries if query.watermark_ms is not None), default=None),

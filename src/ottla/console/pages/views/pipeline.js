@@ -1,6 +1,6 @@
 // One pipeline: each of its queries, the rows at each step; stop it.
 import { path, post } from "../core/api.js";
-import { bytes, count, rate, span, time } from "../core/format.js";
+import { age, bytes, count, rate, span, time } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link } from "../core/router.js";
@@ -79,7 +79,7 @@ export default function Pipeline({ cluster, pipeline: name, may }) {
             <${Figure} label=${t("Lag")} value=${count(row.lag)} unit=${t("records")} />
             <${Figure} label=${t("State size")} value=${bytes(row.state_bytes)} />
             <${Figure} label=${t("Dead letters")} value=${count(row.dead)} kind=${row.dead ? "warn" : ""} />
-            <${Figure} label=${t("Started")} value=${time(row.started_ms)} />
+            <${Figure} label=${t("Started")} value=${row.started_ms ? t("{0} ago", age(data.at_ms - row.started_ms)) : "–"} title=${time(row.started_ms)} />
             <${Figure} label=${t("Host")} value=${row.host || "–"} title=${row.file} />
           </div>
           ${data.queries.length ? html`<${Queries} rows=${data.queries} />` : null}
