@@ -121,7 +121,7 @@ def test_a_group_is_shown_with_its_lag_reset_after_a_look_at_the_plan_and_delete
     place = TopicPartition(topic, 0)
     commit_offsets(client, group, {place: 4})
     open_page(page, console, "/c/default/groups")
-    expect(page.locator(f'tr[data-key="{group}"] td').nth(5)).to_have_text("6", timeout=CHANGE_MS_MAX)
+    expect(page.locator(f'tr[data-key="{group}"] td').nth(6)).to_have_text("6", timeout=CHANGE_MS_MAX)
     page.get_by_role("link", name=group).click()
     expect(page.locator(f'tr[data-key="{topic}-0"]')).to_contain_text("6")
 
@@ -139,7 +139,7 @@ def test_a_group_is_shown_with_its_lag_reset_after_a_look_at_the_plan_and_delete
     page.get_by_role("button", name="Reset now").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert committed_offsets(client, group)[place].offset == 10
-    expect(page.locator(f'tr[data-key="{topic}-0"] td').nth(4)).to_have_text("0", timeout=CHANGE_MS_MAX)
+    expect(page.locator(f'tr[data-key="{topic}-0"] td').nth(5)).to_have_text("0", timeout=CHANGE_MS_MAX)
 
     page.get_by_role("button", name="Delete").click()
     page.get_by_label(re.compile("^Type")).fill(group)

@@ -15,6 +15,7 @@ from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.steering.runner import Runner
 from ottla.console.store import Store, Tables
+from ottla.operations.pipeline_runs.statuses import state_folder
 
 DEFAULT = "default"
 CLUSTERS_MAX = 50
@@ -35,6 +36,8 @@ class Console:
         self.examinations = Examinations()
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
+        self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
+        self.pipelines_cluster = DEFAULT
         self.is_stopping = False
 
     def __repr__(self) -> str:
@@ -85,6 +88,9 @@ class Console:
         self.is_stopping = True
         self.tell()
 
+    async def stop_watching(self) -> None:
+        await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
+
     def stop(self) -> None:
         self.runner.stop()
         for cluster in self.clusters.values():
@@ -95,7 +101,10 @@ class Console:
     def ages(self) -> dict[str, dict[str, tuple[int, int, str | None]]]:
         """For each cluster how fresh its parts are: version, time of reading, problem."""
         return {
-            name: {part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()}
+            name: {
+                **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
+                "verdicts": (watched.version, watched.at_ms, None),
+            }
             for name, cluster in self.clusters.items()
-            for states in [cluster.snapshot.states]
+            for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]
         }

@@ -51,6 +51,7 @@ class Options:
     allowed_hosts: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
+    pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
     allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
 
 
@@ -80,6 +81,10 @@ async def _serve(
     signing_in = SigningIn(store, clock, is_needed=needs_sign_in, is_secure=is_secure)
     console = Console(store, signing_in, clock, ROUTES)
     console.message_workers.allows_private = options.allows_private
+    if options.pipelines is not None:
+        console.pipelines = options.pipelines
+    if options.cluster is not None:
+        console.pipelines_cluster = options.cluster.name
     console.start(options.cluster)
     assets = Assets()
     if not assets.is_complete:
@@ -109,6 +114,7 @@ async def _serve(
     try:
         await server.serve([listener])
     finally:
+        await console.stop_watching()
         console.stop()
 
 

@@ -24,6 +24,7 @@ from ottla.console.app import App
 from ottla.console.assets import Assets
 from ottla.console.clusters.cluster import Address, properties_text
 from ottla.console.clusters.snapshot import Broker, Group, Snapshot
+from ottla.console.clusters.watching import PartitionVerdict, Verdict, Watched
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts
 from ottla.console.people.passwords import hash_password
@@ -54,6 +55,17 @@ class FixedClock:
         return 0
 
 
+class MadeUpWatch:
+    """Verdicts that are there already."""
+
+    def __init__(self) -> None:
+        self.seen = Watched()
+        self.wanted = 0
+
+    def want(self) -> None:
+        self.wanted += 1
+
+
 class MadeUpCluster:
     """A cluster whose changes are only noted down."""
 
@@ -62,10 +74,11 @@ class MadeUpCluster:
         self.snapshot = SNAPSHOT
         self.changes: list[object] = []
         self.problem: Exception | None = None
+        self.watch = MadeUpWatch()
 
     @property
     def version(self) -> str:
-        return f"{self.snapshot.version}.{len(self.changes)}"
+        return f"{self.snapshot.version}.{len(self.changes)}.{self.watch.seen.version}"
 
     async def change(self, change: object, *arguments: object, hurries: object = ()) -> None:
         if self.problem is not None:
@@ -167,6 +180,29 @@ def test_a_group_may_have_any_name(place: Place) -> None:
         assert status == 200
         assert answer["group"]["lag"] == 5
         assert (await place.ask("GET", "/api/clusters/default/groups/none"))[0] == 404
+
+    run(place, ask)
+
+
+def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: Place) -> None:
+    async def ask() -> None:
+        place.cluster.watch.seen = Watched(1, problem="may not read it")
+        _, answer, _ = await place.ask("GET", "/api/clusters/default/groups")
+        assert answer["verdicts"] == {"is_ready": False, "at_ms": 0, "problem": "may not read it"}
+        assert answer["groups"][0]["verdict"] is None
+
+        late = PartitionVerdict("STOP", 9_000, True)
+        verdict = Verdict("ERR", 9_000, True, {TopicPartition("orders", 1): late})
+        place.cluster.watch.seen = Watched(2, 77, True, "", {"a/b ?": verdict})
+        _, answer, _ = await place.ask("GET", "/api/clusters/default/groups")
+        row = answer["groups"][0]
+        assert (row["verdict"], row["lag_ms"], row["is_lag_older"], answer["verdicts"]["at_ms"]) == (
+            "ERR", 9_000, True, 77,
+        )  # fmt: skip
+        _, answer, _ = await place.ask("GET", "/api/clusters/default/groups/a%2Fb%20%3F")
+        row = answer["partitions"][0]
+        assert (row["verdict"], row["lag_ms"], row["is_lag_older"]) == ("STOP", 9_000, True)
+        assert place.cluster.watch.wanted == 3
 
     run(place, ask)
 

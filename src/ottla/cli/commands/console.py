@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         allowed_hosts=tuple(options.allowed_host),
         certificate=options.ssl_certificate,
         key=options.ssl_key,
+        pipelines=Path(options.pipelines) if options.pipelines else None,
         allows_private=options.allow_private_addresses,
     )
     try:
@@ -70,6 +71,9 @@ def _parser() -> Parser:
     parser.add_argument("--host", default=HOST, help=f"where to listen (default: {HOST}); beyond it people sign in")
     parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
     parser.add_argument("--data", metavar="DIR", help="folder for clusters and people (default: ~/.local/state/ottla)")
+    parser.add_argument(
+        "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"
+    )
     parser.add_argument("--sign-in", action="store_true", help="have people sign in on this machine, too")
     parser.add_argument(
         "--allowed-host", action="append", default=[], metavar="NAME", help="a name that leads here; can be repeated"

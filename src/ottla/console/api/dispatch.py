@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 BODY_BYTES_MAX = 1024 * 1024
-NAMED = ("topic", "group")
+NAMED = ("topic", "group", "pipeline", "transaction")
 JSON = "application/json"
 AUDIT_TEXT_MAX = 20_000
 ANSWERS_MAX = 100  # that are kept for others
@@ -105,7 +105,7 @@ class Dispatcher:
     async def _look(self, call: Call) -> Response:
         is_shared = "cluster" in call.parameters and call.route.answer is not None and call.sees_all
         is_shared = is_shared and call.route.needs is rights.Role.VIEWER  # the others know more than the snapshot
-        if not is_shared or call.route.reads_messages:
+        if not is_shared or call.route.reads_messages or not call.route.is_shared:
             answer = await _run(call)
             return answer if isinstance(answer, Response) else Response(msgspec.json.encode(answer), media_type=JSON)
         version = call.cluster.version

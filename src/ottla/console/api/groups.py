@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from ottla.base.names import TopicPartition
@@ -12,6 +14,7 @@ from ottla.console.api.call import NAMES_MAX, Call
 from ottla.console.api.errors import bad_request, not_found, of_cluster
 from ottla.console.api.topics import Outcome, Outcomes
 from ottla.console.clusters.snapshot import Group, Part, Snapshot, lag
+from ottla.console.clusters.watching import Verdict, Watched
 from ottla.console.people.rights import Role
 
 
@@ -26,10 +29,22 @@ class GroupRow(msgspec.Struct, frozen=True):
     topics: int
     lag: int | None
     rate: float
+    verdict: str | None = None  # OK, WARN or ERR; None: there is none
+    lag_ms: int | None = None  # in time: how old the first record is that is not committed
+    is_lag_older: bool = False  # at least that old
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """Whether there are verdicts, when they were true, and why there are none."""
+
+    is_ready: bool
+    at_ms: int
+    problem: str
 
 
 class GroupList(msgspec.Struct, frozen=True):
     groups: list[GroupRow]
+    verdicts: Verdicts
 
 
 class GroupMember(msgspec.Struct, frozen=True):
@@ -51,6 +66,9 @@ class GroupPartition(msgspec.Struct, frozen=True):
     member_id: str | None
     client_id: str | None
     host: str | None
+    verdict: str | None = None  # OK, WARN, STOP, STALL or REWIND
+    lag_ms: int | None = None
+    is_lag_older: bool = False
 
 
 class GroupAnswer(msgspec.Struct, frozen=True):
@@ -59,25 +77,44 @@ class GroupAnswer(msgspec.Struct, frozen=True):
     coordinator: int | None
     members: list[GroupMember]
     partitions: list[GroupPartition]
+    verdicts: Verdicts
 
 
-def list_groups(call: Call) -> GroupList:
-    snapshot = call.snapshot
-    return GroupList([group_row(snapshot, group) for group in snapshot.groups.values() if call.sees(group.group_id)])
+async def list_groups(call: Call) -> GroupList:
+    call.cluster.watch.want()
+    return await asyncio.to_thread(_list_groups, call)
 
 
-def show_group(call: Call) -> GroupAnswer:
-    snapshot, group = call.snapshot, group_of(call)
+async def show_group(call: Call) -> GroupAnswer:
+    call.cluster.watch.want()
+    return await asyncio.to_thread(_show_group, call)
+
+
+def _list_groups(call: Call) -> GroupList:
+    snapshot, seen = call.snapshot, call.cluster.watch.seen
+    groups = [group for group in snapshot.groups.values() if call.sees(group.group_id)]
+    rows = [group_row(snapshot, group, seen.groups.get(group.group_id)) for group in groups]
+    return GroupList(rows, _verdicts(seen))
+
+
+def _show_group(call: Call) -> GroupAnswer:
+    snapshot, group, seen = call.snapshot, group_of(call), call.cluster.watch.seen
+    verdict = seen.groups.get(group.group_id)
     return GroupAnswer(
-        group_row(snapshot, group),
+        group_row(snapshot, group, verdict),
         group.assignor,
         group.coordinator,
         [
             GroupMember(member.member_id, member.instance_id, member.client_id, member.host, len(member.assigned))
             for member in group.members
         ],
-        group_partitions(snapshot, group),
+        group_partitions(snapshot, group, verdict),
+        _verdicts(seen),
     )
+
+
+def _verdicts(seen: Watched) -> Verdicts:
+    return Verdicts(seen.is_ready, seen.at_ms, seen.problem)
 
 
 async def delete_several(call: Call) -> Outcomes:
@@ -118,7 +155,7 @@ def group_of(call: Call) -> Group:
     return call.snapshot.groups[name]
 
 
-def group_row(snapshot: Snapshot, group: Group) -> GroupRow:
+def group_row(snapshot: Snapshot, group: Group, verdict: Verdict | None = None) -> GroupRow:
     commits = snapshot.commits.get(group.group_id, {})
     behind = [lag(snapshot.ends.get(place), offset) for place, offset in commits.items()]
     known = [each for each in behind if each is not None]
@@ -132,12 +169,14 @@ def group_row(snapshot: Snapshot, group: Group) -> GroupRow:
         len(topics),
         sum(known) if known else None,
         snapshot.consume_rates.get(group.group_id, 0.0),
+        *(verdict[:3] if verdict is not None else ()),
     )
 
 
-def group_partitions(snapshot: Snapshot, group: Group) -> list[GroupPartition]:
+def group_partitions(snapshot: Snapshot, group: Group, verdict: Verdict | None = None) -> list[GroupPartition]:
     """What its members read and what it has committed, in the order of names."""
     commits = snapshot.commits.get(group.group_id, {})
+    judged = verdict.partitions if verdict is not None else {}
     owners = {place: member for member in group.members for place in member.assigned}
     rows = []
     for place in sorted({*commits, *owners}, key=lambda each: (each.topic, each.partition)):
@@ -154,6 +193,7 @@ def group_partitions(snapshot: Snapshot, group: Group) -> list[GroupPartition]:
                 owner.member_id if owner is not None else None,
                 owner.client_id if owner is not None else None,
                 owner.host if owner is not None else None,
+                *judged.get(place, ()),
             )
         )
     return rows

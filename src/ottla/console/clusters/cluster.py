@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.base import tasks
 from ottla.base.clock import Clock
@@ -16,6 +16,10 @@ from ottla.client.errors import BadPropertyError
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
 from ottla.console.clusters.snapshot import Part, Snapshot
+from ottla.console.clusters.watching import Watch
+
+if TYPE_CHECKING:
+    from ottla.monitor.cluster_monitor import ClusterMonitor
 
 READER_TIMEOUT_MS = 2_000  # a dead broker must not hide the others for longer
 CHANGE_TIMEOUT_MS = 15_000
@@ -50,10 +54,15 @@ class Address(NamedTuple):
 
     def client(self, timeout_ms: int, patience_ms: int = 0) -> Client:
         """Raises BadPropertyError, PropertiesError or ClientError where no client can be made of this."""
+        properties = self.checked()
+        return open_client(self.bootstrap, properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
+
+    def checked(self) -> dict[str, str]:
+        """The properties for whoever connects. Raises BadPropertyError or PropertiesError."""
         properties = read_properties(self.properties)
         if self.is_stored:
             _check_typed(properties)
-        return open_client(self.bootstrap, properties, CLIENT_ID, timeout_ms=timeout_ms, patience_ms=patience_ms)
+        return properties
 
     def masked(self) -> str:
         """The properties without their secrets, a line each."""
@@ -84,6 +93,7 @@ class Cluster:
         self.changes = 0  # made through this console
         self.kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
         self.task: asyncio.Task[None] | None = None
+        self.watch = Watch(address.name, clock, self.ask, lambda: open_monitor(address, clock), on_news)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.address.name} {self.reader}>"
@@ -99,7 +109,7 @@ class Cluster:
     @property
     def version(self) -> str:
         """Changes with everything that an answer about this cluster may depend on."""
-        return f"{self.snapshot.version}.{self.changes}"
+        return f"{self.snapshot.version}.{self.changes}.{self.watch.seen.version}"
 
     def start(self) -> None:
         self.task = tasks.keep_running(self.reader.run, f"reader of cluster {self.name}")
@@ -107,6 +117,7 @@ class Cluster:
     def stop(self) -> None:
         if self.task is not None:
             self.task.cancel()
+        self.watch.stop()
         self.reader.close()
         self.thread.submit(self.client.close)
         self.thread.shutdown(wait=False)
@@ -150,6 +161,15 @@ def _check_typed(properties: Mapping[str, str]) -> None:
         raise BadPropertyError(f"{TOKEN_URL} names a file: only the --command-config of the console may")
     if COMMAND in properties:
         raise BadPropertyError(f"{COMMAND} names a program: only the --command-config of the console may")
+
+
+def open_monitor(address: Address, clock: Clock) -> ClusterMonitor:
+    """Raises ClientError where the commits of this cluster cannot be read by the library for that."""
+    from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings  # noqa: PLC0415 (see Watch)
+
+    settings = ClusterSettings(address.name, address.bootstrap, address.checked())
+    settings.check()
+    return ClusterMonitor(settings, clock=clock)
 
 
 def is_secret(key: str) -> bool:

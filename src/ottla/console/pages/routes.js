@@ -4,6 +4,9 @@ const topics = () => import("./views/topics.js");
 const topic = () => import("./views/topic.js");
 const groups = () => import("./views/groups.js");
 const group = () => import("./views/group.js");
+const transactions = () => import("./views/transactions.js");
+const pipelines = () => import("./views/pipelines.js");
+const pipeline = () => import("./views/pipeline.js");
 const brokers = () => import("./views/brokers.js");
 const broker = () => import("./views/broker.js");
 const reassignments = () => import("./views/reassignments.js");
@@ -21,6 +24,9 @@ export const ROUTES = [
   { path: "/c/{cluster}/groups", load: groups },
   { path: "/c/{cluster}/groups/{group}", load: group },
   { path: "/c/{cluster}/groups/{group}/{view}", load: group },
+  { path: "/c/{cluster}/transactions", load: transactions },
+  { path: "/c/{cluster}/pipelines", load: pipelines },
+  { path: "/c/{cluster}/pipelines/{pipeline}", load: pipeline },
   { path: "/c/{cluster}/brokers", load: brokers },
   { path: "/c/{cluster}/brokers/{broker}", load: broker },
   { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },
@@ -32,6 +38,8 @@ export const NAVIGATION = [
   { path: "", title: "Overview", sign: "◎", needsCluster: true },
   { path: "/topics", title: "Topics", sign: "≡", needsCluster: true },
   { path: "/groups", title: "Groups", sign: "⁂", needsCluster: true },
+  { path: "/transactions", title: "Transactions", sign: "⇄", needsCluster: true },
+  { path: "/pipelines", title: "Pipelines", sign: "⇶", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
   { path: "/reassignments", title: "Assignments", sign: "⇄", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },

@@ -113,6 +113,7 @@ def read_status(state_folder: Path, name: str) -> Status | None:
     try:
         given = json.loads((run_folder(state_folder, name) / "status.json").read_text(encoding="utf-8"))
         known: dict[str, Any] = {key: given[key] for key in Status._fields if key in given}
+        known["name"] = name  # that of the folder, whatever the file says
         known["queries"] = tuple(read_snapshot(query) for query in known.get("queries", ()))
         known["cost"] = read_cost(known.get("cost"))
         status = Status(**known)

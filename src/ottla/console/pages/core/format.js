@@ -35,6 +35,12 @@ export function compact(number) {
   return new Intl.NumberFormat(locale, { notation: "compact", maximumSignificantDigits: 3 }).format(number);
 }
 
+// How long something took.
+export function span(ms) {
+  if (ms == null) return NONE;
+  return ms < 1000 ? t("{0} ms", whole.format(ms)) : t("{0} s", short.format(ms / 1000));
+}
+
 export function age(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 60) return t("{0} s", seconds);

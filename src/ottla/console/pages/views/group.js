@@ -8,17 +8,20 @@ import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Figure, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
+import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
 import { Reset } from "./reset.js";
 
-const PARTS = ["groups", "commits", "ends", "starts"];
+const PARTS = ["groups", "commits", "ends", "starts", "verdicts"];
 
 function Lag({ answer, cluster }) {
   const columns = useMemo(() => [
     { key: "topic", title: t("Topic"), sort: (row) => row.topic, cell: (row) => html`<${Link} to=${path`/c/${cluster}/topics/${row.topic}`}><bdi>${row.topic}</bdi></${Link}>` },
     { key: "partition", title: t("Partition"), isNumber: true, sort: (row) => row.partition, cell: (row) => row.partition },
+    { key: "verdict", title: t("Verdict"), sort: verdictRank, cell: (row) => verdictBadge(row.verdict) },
     { key: "committed", title: t("Committed"), isNumber: true, sort: (row) => row.committed, cell: (row) => count(row.committed) },
     { key: "end", title: t("End"), isNumber: true, sort: (row) => row.end, cell: (row) => count(row.end) },
     { key: "lag", title: t("Lag"), isNumber: true, sort: (row) => row.lag, cell: (row) => count(row.lag) },
+    { key: "lag-time", title: t("Lag in time"), isNumber: true, isOptional: false, sort: (row) => row.lag_ms, cell: lagTime },
     { key: "rate", title: t("Written/s"), isNumber: true, isOptional: false, sort: (row) => row.rate, cell: (row) => rate(row.rate) },
     { key: "client", title: t("Client"), isOptional: false, sort: (row) => row.client_id ?? "", cell: (row) => html`<bdi>${row.client_id ?? "–"}</bdi>` },
     { key: "host", title: t("Host"), isOptional: false, sort: (row) => row.host ?? "", cell: (row) => row.host ?? "–" },
@@ -67,10 +70,13 @@ export default function Group({ cluster, group: name, view = "lag", may }) {
     ${error?.status === 404 && !data
       ? html`<${Empty} title=${t("There is no group {0}", name)}><${Link} to=${path`/c/${cluster}/groups`}>${t("All groups")}</${Link}></${Empty}>`
       : html`<${Problem} error=${error} />`}
+    <${VerdictNote} verdicts=${data?.verdicts} />
     ${group
       ? html`<div class="figures">
             <${Figure} label=${t("State")} value=${stateBadge(group.state)} />
+            <${Figure} label=${t("Verdict")} value=${verdictBadge(group.verdict)} />
             <${Figure} label=${t("Lag")} value=${count(group.lag)} unit=${t("records")} />
+            <${Figure} label=${t("Lag in time")} value=${lagTime(group)} />
             <${Figure} label=${t("Consumed/s")} value=${rate(group.rate)} />
             <${Figure} label=${t("Members")} value=${count(group.members)} />
             <${Figure} label=${t("Topics")} value=${count(group.topics)} />

@@ -8,14 +8,17 @@ import { Counted, Table, useFiltered } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Page, Problem, Search, TypeTheName } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
+import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
 import { forAll } from "./topics.js";
 
 const columns = (cluster) => [
   { key: "group", title: t("Group"), sort: (row) => row.group, cell: (row) => html`<${Link} to=${path`/c/${cluster}/groups/${row.group}`} tabindex="-1"><bdi>${row.group}</bdi></${Link}>` },
   { key: "state", title: t("State"), sort: (row) => row.state, cell: (row) => stateBadge(row.state) },
+  { key: "verdict", title: t("Verdict"), sort: verdictRank, cell: (row) => verdictBadge(row.verdict) },
   { key: "members", title: t("Members"), isNumber: true, sort: (row) => row.members, cell: (row) => count(row.members) },
   { key: "topics", title: t("Topics"), isNumber: true, isOptional: false, sort: (row) => row.topics, cell: (row) => count(row.topics) },
   { key: "lag", title: t("Lag"), isNumber: true, sort: (row) => row.lag, cell: (row) => count(row.lag) },
+  { key: "lag-time", title: t("Lag in time"), isNumber: true, isOptional: false, sort: (row) => row.lag_ms, cell: lagTime },
   { key: "rate", title: t("Consumed/s"), isNumber: true, isOptional: false, sort: (row) => row.rate, cell: (row) => rate(row.rate) },
   { key: "type", title: t("Protocol"), isOptional: false, sort: (row) => row.type, cell: (row) => row.type || row.protocol_type || "–" },
 ];
@@ -41,7 +44,7 @@ function Several({ cluster, selected, onSelect, reload }) {
 }
 
 export default function Groups({ cluster, may }) {
-  const { data, error, reload } = useLive(path`/api/clusters/${cluster}/groups`, ["groups", "commits", "ends"], cluster);
+  const { data, error, reload } = useLive(path`/api/clusters/${cluster}/groups`, ["groups", "commits", "ends", "verdicts"], cluster);
   const [text, setText] = useQuery("q");
   const [state, setState] = useQuery("state");
   const [selected, setSelected] = useState(new Set());
@@ -53,6 +56,7 @@ export default function Groups({ cluster, may }) {
   return html`<${Page} title=${t("Groups")} id="groups"
       actions=${selected.size ? html`<${Several} cluster=${cluster} selected=${selected} onSelect=${setSelected} reload=${reload} />` : null}>
     <${Problem} error=${error} />
+    <${VerdictNote} verdicts=${data?.verdicts} />
     ${data && !all.length
       ? html`<${Empty} title=${t("No groups yet")}>
           <p>${t("A group appears when a consumer joins it or commits an offset:")}</p>

@@ -19,6 +19,17 @@ const UNITS = () => [[60_000, t("minutes")], [3_600_000, t("hours")], [86_400_00
 
 const local = (ms) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 
+// Pages are painted anew whenever something is news: what is being typed must outlive that.
+function Offset({ row, onChange }) {
+  const [typed, setTyped] = useState(null);
+  const send = async (event) => {
+    await onChange(row, Number(event.target.value));
+    setTyped(null);
+  };
+  return html`<input type="number" min="0" class="offset" value=${typed ?? row.after} aria-label=${t("Offset of {0}", `${row.topic}-${row.partition}`)}
+    onInput=${(event) => setTyped(event.target.value)} onChange=${send} />`;
+}
+
 function Plan({ rows, onChange }) {
   const columns = [
     { key: "topic", title: t("Topic"), sort: (row) => row.topic, cell: (row) => html`<bdi>${row.topic}</bdi>` },
@@ -26,8 +37,7 @@ function Plan({ rows, onChange }) {
     { key: "before", title: t("Before"), isNumber: true, sort: (row) => row.before, cell: (row) => count(row.before) },
     {
       key: "after", title: t("After"), isNumber: true, sort: (row) => row.after,
-      cell: (row) => html`<input type="number" min="0" class="offset" value=${row.after} aria-label=${t("Offset of {0}", `${row.topic}-${row.partition}`)}
-        onChange=${(event) => onChange(row, Number(event.target.value))} />`,
+      cell: (row) => html`<${Offset} row=${row} onChange=${onChange} />`,
     },
     {
       key: "change", title: t("Change"), isNumber: true, sort: (row) => row.after - (row.before ?? 0),

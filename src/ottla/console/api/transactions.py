@@ -1,0 +1,155 @@
+"""Transactions: which ids there are and what they do, those that hang (KIP-664), and how to end them.
+
+Rules:
+1. An open transaction is ended by taking its id away from its producer, which then fails: that is told before.
+2. Only a transaction that hangs is ended in a partition behind its coordinator's back, and that it does is looked at
+   once more before the marker is written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ottla.base.names import TopicPartition
+from ottla.client.client import Client
+from ottla.client.transactions import (
+    Described,
+    Marker,
+    abort_transaction,
+    describe_transactions,
+    fence_producer,
+    list_transactions,
+)
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request, not_found, of_cluster
+from ottla.operations.hanging_transactions import OpenTransaction, SearchError, find_hanging
+
+IDS_MAX = 10_000
+OPEN_MAX = 500  # of which the details are asked for
+OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+MINUTES_MAX = 7 * 24 * 60
+HANGING_MINUTES = 15  # as Kafka's tool has it
+MINUTE_MS = 60_000
+
+
+class TransactionRow(msgspec.Struct, frozen=True):
+    """A transactional id; the details are known of open transactions only."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+    is_open: bool
+    start_ms: int | None = None
+    timeout_ms: int | None = None
+    partitions: list[str] = []
+
+
+class TransactionList(msgspec.Struct, frozen=True):
+    transactions: list[TransactionRow]
+    is_all: bool
+
+
+class HangingRow(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    last_ms: int
+
+
+class HangingSearch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose last record is older than so many minutes, in one topic or, without, in all."""
+
+    topic: str | None = None
+    minutes: int = HANGING_MINUTES
+
+
+class HangingList(msgspec.Struct, frozen=True):
+    hanging: list[HangingRow]
+
+
+class HangingAbort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    start_offset: int
+
+
+async def list_all(call: Call) -> TransactionList:
+    rows: list[TransactionRow] = await call.cluster.ask_seldom(transaction_rows)
+    seen = [row for row in rows if call.sees(row.transactional_id)]
+    return TransactionList(seen[:IDS_MAX], len(seen) <= IDS_MAX)
+
+
+async def abort(call: Call) -> None:
+    name = call.parameters["transaction"]
+    rows: list[TransactionRow] = await call.cluster.ask(transaction_rows)
+    found = next((row for row in rows if row.transactional_id == name), None)
+    if found is None:
+        raise not_found(f"there is no transactional id {name}")
+    call.note(f"transaction {name}", before=found)
+    if not found.is_open:
+        raise ApiError(409, "NOT_OPEN", f"no transaction of {name} is open: it is {found.state}")
+    await call.cluster.change(fence_producer, name)
+
+
+async def search_hanging(call: Call) -> HangingList:
+    search: HangingSearch = call.body
+    if not 0 <= search.minutes <= MINUTES_MAX:
+        raise bad_request(f"minutes is a whole number up to {MINUTES_MAX}")
+    before_ms = call.console.clock.now_ms() - search.minutes * MINUTE_MS
+    found = await _hanging(call, search.topic, None, before_ms)
+    return HangingList([_row(item) for item in found if call.sees(item.partition.topic)])
+
+
+async def abort_hanging(call: Call) -> None:
+    text, body = call.parameters["partition"], call.body
+    if not (text.isascii() and text.isdecimal()) or int(text) >= len(call.topic().partitions):
+        raise not_found(f"{call.parameters['topic']} has no partition {text}")
+    place = TopicPartition(call.parameters["topic"], int(text))
+    hanging = await _hanging(call, place.topic, place.partition, call.console.clock.now_ms())
+    found = next((item for item in hanging if item.producer.current_txn_start_offset == body.start_offset), None)
+    call.note(f"transaction in {place} at {body.start_offset}", before=_row(found) if found is not None else None)
+    if found is None:
+        raise ApiError(409, "NOT_HANGING", f"no transaction that begins at {body.start_offset} hangs in {place}")
+    producer = found.producer
+    # -1 is what a partition shows before the first marker of a producer; no coordinator is older than 0.
+    marker = Marker(place, producer.producer_id, producer.producer_epoch, max(producer.coordinator_epoch, 0))
+    await call.cluster.change(abort_transaction, marker)
+
+
+def transaction_rows(client: Client) -> list[TransactionRow]:
+    """Asked of the cluster: all ids, and what is known of the open ones."""
+    listed = [(broker, item) for broker, items in list_transactions(client).items() for item in items]
+    wanted = [item.transactional_id for _, item in listed if item.transaction_state in OPEN][:OPEN_MAX]
+    details = describe_transactions(client, wanted) if wanted else {}
+    rows = []
+    for broker, item in listed:
+        state, known = item.transaction_state, details.get(item.transactional_id)
+        row = TransactionRow(item.transactional_id, broker, item.producer_id, state, state in OPEN)
+        if isinstance(known, Described):
+            places = [str(place) for place in known.partitions]
+            row = msgspec.structs.replace(
+                row, state=known.state, start_ms=known.start_ms, timeout_ms=known.timeout_ms, partitions=places
+            )
+        rows.append(row)
+    return sorted(rows, key=lambda row: (not row.is_open, row.transactional_id))
+
+
+async def _hanging(call: Call, topic: str | None, partition: int | None, before_ms: int) -> list[OpenTransaction]:
+    try:
+        return await call.cluster.ask(find_hanging, topic, partition, None, before_ms)
+    except SearchError as problem:
+        told = of_cluster(problem.problem)
+        raise ApiError(told.status, told.code, f"{problem.what}: {told.message}") from None
+
+
+def _row(item: OpenTransaction) -> HangingRow:
+    producer = item.producer
+    return HangingRow(
+        item.partition.topic,
+        item.partition.partition,
+        producer.current_txn_start_offset,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.last_timestamp,
+    )
