@@ -33,6 +33,7 @@ class Console:
         self.examinations = Examinations()
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
+        self.cluster_tests = 0  # that run
         self.is_stopping = False
 
     def __repr__(self) -> str:
