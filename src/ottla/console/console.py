@@ -34,6 +34,7 @@ class Console:
         self.news = asyncio.Event()
         self.message_workers = MessageWorkers()
         self.cluster_tests = 0  # that run
+        self.event_streams = 0
         self.is_stopping = False
 
     def __repr__(self) -> str:

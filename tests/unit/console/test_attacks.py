@@ -16,7 +16,7 @@ from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 from ottla.base.errors import Error
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
-from ottla.console.api import clusters
+from ottla.console.api import clusters, events
 from ottla.console.api.clusters import TESTS_MAX
 from ottla.console.api.dispatch import ANSWERS_MAX, REFUSALS_MAX
 from ottla.console.api.errors import of_cluster
@@ -324,5 +324,23 @@ def test_tests_of_clusters_do_not_take_all_threads(place: Place, monkeypatch: py
             found = [status for status, _, _ in await asyncio.gather(*tests)]
             assert (found.count(504), found.count(429)) == (TESTS_MAX, 3)
             assert not place.console.cluster_tests
+
+    run(place, ask)
+
+
+def test_streams_do_not_take_all_connections(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS_MAX", 3)
+    place.console.ages = dict  # type: ignore[method-assign]
+
+    async def ask() -> None:
+        streams = [asyncio.create_task(place.ask("GET", "/api/events")) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert (await place.ask("GET", "/api/events"))[0] == 503
+        streams[0].cancel()
+        await asyncio.sleep(1)
+        assert place.console.event_streams == 2
+        place.console.end_streams()
+        assert [status for status, _, _ in await asyncio.gather(*streams[1:])] == [200, 200]
+        assert place.console.event_streams == 0
 
     run(place, ask)
