@@ -38,6 +38,8 @@ class Console:
         self.message_workers = MessageWorkers()
         self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
         self.pipelines_cluster = DEFAULT
+        self.cluster_tests = 0  # that run
+        self.event_streams = 0
         self.is_stopping = False
 
     def __repr__(self) -> str:

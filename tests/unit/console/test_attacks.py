@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 from ottla.base.errors import Error
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
+from ottla.console.api import clusters, events
+from ottla.console.api.clusters import TESTS_MAX
 from ottla.console.api.dispatch import ANSWERS_MAX, REFUSALS_MAX
 from ottla.console.api.errors import of_cluster
 from ottla.console.api.message_search import IncompleteFileError
@@ -305,5 +308,39 @@ def test_whoever_takes_a_right_from_himself_has_it_no_more(tmp_path: Path) -> No
         assert (await place.ask("PUT", "/api/people/anna", {"grants": [{"role": "admin"}]}, cookie=cookie))[0] == 200
         assert (await place.ask("GET", "/api/people", cookie=cookie))[0] == 200, "he stays signed in"
         assert (await place.ask("GET", f"{ORDERS}/messages", cookie=cookie))[0] == 403
+
+    run(place, ask)
+
+
+def test_tests_of_clusters_do_not_take_all_threads(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "TEST_TIMEOUT_MS", 200)
+    monkeypatch.setattr(clusters, "TEST_TIMEOUT_MIN_MS", 20)
+
+    async def ask() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
+            body = {"name": "x", "bootstrap": ",".join([bootstrap] * 50)}
+            tests = [place.ask("POST", "/api/cluster-test", body) for _ in range(TESTS_MAX + 3)]
+            found = [status for status, _, _ in await asyncio.gather(*tests)]
+            assert (found.count(504), found.count(429)) == (TESTS_MAX, 3)
+            assert not place.console.cluster_tests
+
+    run(place, ask)
+
+
+def test_streams_do_not_take_all_connections(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS_MAX", 3)
+    place.console.ages = dict  # type: ignore[method-assign]
+
+    async def ask() -> None:
+        streams = [asyncio.create_task(place.ask("GET", "/api/events")) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert (await place.ask("GET", "/api/events"))[0] == 503
+        streams[0].cancel()
+        await asyncio.sleep(1)
+        assert place.console.event_streams == 2
+        place.console.end_streams()
+        assert [status for status, _, _ in await asyncio.gather(*streams[1:])] == [200, 200]
+        assert place.console.event_streams == 0
 
     run(place, ask)

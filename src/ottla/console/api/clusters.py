@@ -19,7 +19,9 @@ from ottla.console.people.rights import Role
 from ottla.console.store import Tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-TEST_TIMEOUT_MS = 5_000
+TEST_TIMEOUT_MS, TEST_TIMEOUT_MIN_MS = 5_000, 2_000  # for an address, if there is one or many
+TEST_ADDRESSES_MAX = 10
+TESTS_MAX = 2  # at once: they take threads that everybody needs
 
 
 class ClusterRow(msgspec.Struct, frozen=True):
@@ -106,12 +108,20 @@ async def test_cluster(call: Call) -> Reached:
     known = call.console.clusters.get(body.name)
     if known is not None:
         address = address._replace(properties=_unmasked(known.address, body))
-    return await asyncio.to_thread(_reach, address)
+    if call.console.cluster_tests >= TESTS_MAX:
+        raise ApiError(429, "TOO_MANY", f"{TESTS_MAX} tests are running: wait", {"Retry-After": "5"})
+    call.console.cluster_tests += 1
+    try:
+        return await asyncio.to_thread(_reach, address)
+    finally:
+        call.console.cluster_tests -= 1
 
 
 def _reach(address: Address) -> Reached:
     try:
         client = address.client(TEST_TIMEOUT_MS)
+        client.bootstrap = client.bootstrap[:TEST_ADDRESSES_MAX]
+        client.timeout_ms = max(TEST_TIMEOUT_MS // len(client.bootstrap), TEST_TIMEOUT_MIN_MS)
     except PropertiesError as problem:
         raise bad_request(f"properties, line {problem.line}: {problem.cause}") from None
     except ClientError as problem:

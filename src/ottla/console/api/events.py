@@ -13,10 +13,12 @@ from starlette.responses import StreamingResponse
 
 from ottla.base import tasks
 from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError
 from ottla.console.people import rights
 
 GAP_SECONDS = 0.25  # news that come together are told together
 BEAT_SECONDS = 10.0
+STREAMS_MAX = 500  # half of the connections: those who come with a question must be heard
 
 
 class Ages(msgspec.Struct, frozen=True):
@@ -32,11 +34,22 @@ async def ages(call: Call) -> Ages:
 
 
 async def stream(call: Call) -> StreamingResponse:
+    if call.console.event_streams >= STREAMS_MAX:
+        raise ApiError(503, "TOO_MANY", f"{STREAMS_MAX} streams are open already", {"Retry-After": "10"})
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_news(call), media_type="text/event-stream", headers=headers)
 
 
 async def _news(call: Call) -> AsyncIterator[bytes]:
+    call.console.event_streams += 1
+    try:
+        async for piece in _told(call):
+            yield piece
+    finally:
+        call.console.event_streams -= 1
+
+
+async def _told(call: Call) -> AsyncIterator[bytes]:
     """Ends with the session."""
     console, session = call.console, call.caller.session
     told: object = None
