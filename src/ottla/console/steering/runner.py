@@ -114,9 +114,9 @@ class Runner:
         if cluster is None or not back:
             return
         try:
-            await cluster.ask(clear_broker_throttles, back)
+            await cluster.ask(clear_late, back)
         except ClientError as problem:
-            logger.info("the throttle of brokers %s of %s stays for now: %s", back, name, problem)
+            logger.warning("the throttle of brokers %s of %s stays for now: %s", back, name, problem)
             return
         if self.runs.get(name) == run:
             await self._keep(name, replace(run, still_throttled=sorted(set(run.still_throttled) - set(back))))
@@ -200,6 +200,11 @@ def do_round(client: Client, current: Callable[[], Run | None]) -> Round | None:
             throttled=sorted({*run.throttled, *slowed}),
         )
     )
+
+
+def clear_late(client: Client, brokers: list[int]) -> None:
+    client.metadata = None  # they may have come back at another address
+    clear_broker_throttles(client, brokers)
 
 
 def finish(client: Client, run: Run, topics: list[Topic]) -> Run:
