@@ -197,8 +197,8 @@ SLOWED = replace(RUN, throttled=[1, 2])
         (RUN, [FORBIDDEN, Round(RUN, True)], {"is_cancelled": True, "problem": "not allowed"}),
         (
             SLOWED,
-            [FORBIDDEN, FORBIDDEN],
-            {"is_cancelled": True, "problem": "not allowed", "still_throttled": [1, 2]},
+            [FORBIDDEN, FORBIDDEN, ClientError("gone"), Round(SLOWED)],  # the last two: throttles, when all is over
+            {"is_cancelled": True, "problem": "not allowed"},
         ),
     ],
 )

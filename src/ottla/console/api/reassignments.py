@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import SystemRandom
 from typing import NamedTuple
 
@@ -161,10 +161,11 @@ async def begin_run(call: Call) -> MoveList:
     run = Run(caller.person, caller.address, now_ms, rows, body.throttle, body.at_once)
     await call.console.runner.begin(name, run)
     call.cluster.changes += 1
-    return MoveList([], _run_row(run, call.snapshot.topics), None, 0)
+    return MoveList([], _run_row(run, call.snapshot.topics, ()), None, 0)
 
 
 def _prepare(client: Client, wanted: Plan) -> dict[TopicPartition, list[int]]:
+    client.metadata = None  # who is alive now, not when it was asked last
     _check_supported(client, ListPartitionReassignmentsRequest)
     under_way = list_reassignments(client)
     if under_way:
@@ -195,7 +196,7 @@ async def list_moves(call: Call) -> MoveList:
             )
             for place, move in sorted(visible.items())
         ],
-        _run_row(run, call.snapshot.topics) if run is not None else None,
+        _run_row(run, call.snapshot.topics, seen.moves) if run is not None else None,
         None if seen.is_supported else TOO_OLD,
         len(seen.moves) - len(visible),
     )
@@ -214,6 +215,7 @@ async def cancel(call: Call) -> None:
         await runner.cancel(name)
 
     def end(client: Client) -> dict[TopicPartition, Reassignment]:
+        client.metadata = None
         under_way = list_reassignments(client)
         wanted = {place: move for place, move in under_way.items() if chosen is None or place in chosen}
         for topic in {place.topic for place in wanted}:
@@ -240,6 +242,7 @@ async def cancel(call: Call) -> None:
 def _look(client: Client) -> _Seen:
     if not client.supports(ListPartitionReassignmentsRequest):
         return _Seen({}, {}, is_supported=False)
+    client.metadata = None
     moves = list_reassignments(client)
     return _Seen(moves, look(client, moves) if moves else {}, is_supported=True)
 
@@ -325,8 +328,11 @@ def _check_supported(client: Client, request: type) -> None:
         raise ApiError(409, "UNSUPPORTED_VERSION", TOO_OLD)
 
 
-def _run_row(run: Run, topics: Mapping[str, Topic]) -> RunRow:
-    now = replicas_of([topics[name] for name in run.topics if name in topics])
+def _run_row(run: Run, topics: Mapping[str, Topic], moving: Collection[TopicPartition]) -> RunRow:
+    rows = replicas_of([topics[name] for name in run.topics if name in topics])
+    now = {
+        place: row for place, row in rows.items() if place not in moving
+    }  # a replica that comes is named before it is there
     return RunRow(
         run.person,
         run.started_ms,

@@ -29,10 +29,11 @@ from ottla.console.steering.runs import Next, Place, Refused, Run, moved, next_s
 from ottla.console.store import Entry, Store, Tables
 from ottla.operations.reassignment.plan import Plan
 from ottla.operations.reassignment.steps import Start, begin, replicas_of
-from ottla.operations.reassignment.throttles import clear_throttles, throttles
+from ottla.operations.reassignment.throttles import clear_broker_throttles, clear_throttles, throttles
 
 logger = logging.getLogger(__name__)
 ROUND_SECONDS = 1.0
+LATE_SECONDS = 5.0  # between two looks for a broker that was gone when the throttle was taken away
 ACTION = "end of Run Partition Assignments"
 
 
@@ -60,7 +61,7 @@ class Runner:
         """Go on with what the console of before has begun."""
         self.runs = self.store.now(Tables.runs)
         for name, run in self.runs.items():
-            if run.ended_ms is None:
+            if run.ended_ms is None or run.still_throttled:
                 self._start(name)
 
     def current(self, cluster: str) -> Run | None:
@@ -69,13 +70,16 @@ class Runner:
         return run if run is not None and run.ended_ms is None else None
 
     async def begin(self, cluster: str, run: Run) -> None:
-        self.runs[cluster] = run  # before the first await: of two at the same time the second one sees it
+        before = self.runs.get(cluster)
+        if before is not None:  # what the last one could not take away falls to this one
+            run = replace(run, throttled=before.still_throttled)
         try:
-            await self._keep(cluster, run)
+            await self._keep(cluster, run)  # of two at the same time the second one sees it at once
         except BaseException:
-            del self.runs[cluster]
+            self.runs.pop(cluster, None)
             raise
-        self._start(cluster)
+        if cluster not in self.tasks:
+            self._start(cluster)
 
     async def cancel(self, cluster: str) -> None:
         """Begin no further wave; what moves is ended by whoever calls this."""
@@ -91,10 +95,32 @@ class Runner:
         self.tasks[cluster] = tasks.keep_running(partial(self._drive, cluster), f"run of assignments of {cluster}")
 
     async def _drive(self, name: str) -> None:
-        while self.current(name) is not None:
-            await self._round(name)
-            await asyncio.sleep(ROUND_SECONDS)
+        while True:
+            run = self.runs.get(name)
+            if run is None or (run.ended_ms is not None and not run.still_throttled):
+                break
+            if run.ended_ms is None:
+                await self._round(name)
+                await asyncio.sleep(ROUND_SECONDS)
+            else:
+                await self._clear_late(name, run)
+                await asyncio.sleep(LATE_SECONDS)
         self.tasks.pop(name, None)
+
+    async def _clear_late(self, name: str, run: Run) -> None:
+        """Take the throttle from brokers that have come back since the run ended."""
+        cluster = self.clusters.get(name)
+        back = [broker for broker in run.still_throttled if cluster is not None and broker in cluster.snapshot.brokers]
+        if cluster is None or not back:
+            return
+        try:
+            await cluster.ask(clear_late, back)
+        except ClientError as problem:
+            logger.warning("the throttle of brokers %s of %s stays for now: %s", back, name, problem)
+            return
+        if self.runs.get(name) == run:
+            await self._keep(name, replace(run, still_throttled=sorted(set(run.still_throttled) - set(back))))
+            cluster.changes += 1
 
     async def _round(self, name: str) -> None:
         cluster, run = self.clusters.get(name), self.current(name)
@@ -151,6 +177,7 @@ def do_round(client: Client, current: Callable[[], Run | None]) -> Round | None:
     run = current()
     if run is None:
         return None
+    client.metadata = None  # who is alive now, not when it was asked last
     under_way = list_reassignments(client)
     known = {topic.name: topic for topic in Admin(client).topics()}
     topics = [known[name] for name in run.topics if name in known]
@@ -162,7 +189,9 @@ def do_round(client: Client, current: Callable[[], Run | None]) -> Round | None:
         return Round(finish(client, run, topics), is_over=True)
     start = Start(under_way, {place: now[place] for place in step.rows})
     refused = begin(client, Plan(step.rows, {}), start, run.throttle)
-    slowed = throttles(under_way, step.rows, start.now).brokers if run.throttle is not None else []
+    slowed: set[int] = set()
+    if run.throttle is not None:
+        slowed = set(throttles(under_way, step.rows, start.now).brokers) & set(Admin(client).live_brokers())
     return Round(
         replace(
             run,
@@ -173,10 +202,15 @@ def do_round(client: Client, current: Callable[[], Run | None]) -> Round | None:
     )
 
 
+def clear_late(client: Client, brokers: list[int]) -> None:
+    client.metadata = None  # they may have come back at another address
+    clear_broker_throttles(client, brokers)
+
+
 def finish(client: Client, run: Run, topics: list[Topic]) -> Run:
     """Take the throttle away, then give the preferred leaders back what they shall lead."""
     still: list[int] = []
-    if run.throttle is not None:
+    if run.throttle is not None or run.throttled:
         still = sorted(set(run.throttled) - set(Admin(client).live_brokers()))
         clear_throttles(client, [topic.name for topic in topics])
     wanted = run.wanted

@@ -68,7 +68,7 @@ class Run(msgspec.Struct, frozen=True):
     ended_ms: int | None = None
     moved: int = 0  # of the partitions, at the end
     elected: int = 0  # leaders, at the end
-    still_throttled: list[int] = []  # brokers that were gone when the throttle was taken away
+    still_throttled: list[int] = []  # brokers that were gone when the throttle was taken away, and are not back
 
     @property
     def wanted(self) -> dict[TopicPartition, list[int]]:

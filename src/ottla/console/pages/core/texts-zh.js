@@ -282,7 +282,7 @@ export const chinese = {
   "There is no group {0}": "没有消费组 {0}",
   "There is no such page": "没有这个页面",
   "There is no topic {0}": "没有主题 {0}",
-  "These brokers were gone when the throttle was taken away and may still have it: {0}": "取消限速时这些 Broker 已离线，可能仍保留限速：{0}",
+  "These brokers were gone when the throttle was taken away; they lose it when they are back: {0}": "取消限速时这些 Broker 已离线；恢复后会取消其限速：{0}",
   "This console serves only its own machine, and everybody there may do everything. With --sign-in, or on another address, people sign in.": "本控制台只服务于本机，本机上的人可以做任何操作。使用 --sign-in 或监听其他地址时需要登录。",
   "This group has no offsets and reads no partitions.": "该消费组没有位移，也不读取任何分区。",
   "This is no name for a topic": "主题名称无效",

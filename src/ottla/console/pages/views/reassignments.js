@@ -36,7 +36,7 @@ function Run({ run }) {
     </div>
     <p>${run.ended_ms === null ? t("Since") : t("Ended")} ${time(run.ended_ms ?? run.started_ms)}</p>
     ${run.problem ? html`<${Note} kind="warn">${run.ended_ms === null ? t("It is tried again: {0}", run.problem) : run.problem}</${Note}>` : null}
-    ${run.still_throttled.length ? html`<${Note} kind="warn">${t("These brokers were gone when the throttle was taken away and may still have it: {0}", run.still_throttled.join(", "))}</${Note}>` : null}
+    ${run.still_throttled.length ? html`<${Note} kind="warn">${t("These brokers were gone when the throttle was taken away; they lose it when they are back: {0}", run.still_throttled.join(", "))}</${Note}>` : null}
     <${Refusals} refused=${run.refused} />
   </section>`;
 }

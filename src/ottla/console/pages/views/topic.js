@@ -83,7 +83,7 @@ export const VIEWS = [
   { key: "settings", title: "Settings", View: TopicSettings },
   { key: "groups", title: "Groups", View: Groups },
   { key: "brokers", title: "Brokers", View: Brokers },
-  { key: "reassignments", title: "Reassign Partitions", View: TopicSteering },
+  { key: "reassignments", title: "Assignments", View: TopicSteering },
 ];
 
 function More({ cluster, topic, onClose }) {
