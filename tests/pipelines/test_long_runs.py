@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import free_port
-from ottla.pipelines.running.status import read_status
+from ottla.operations.pipeline_runs.statuses import read_status
 from ottla.pipelines.spark.processes import children_of, command_of
 from pipelines.running import produce, wait_for
 from pipelines.sink_helpers import new_topic

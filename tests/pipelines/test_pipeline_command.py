@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ottla.pipelines.running.progress import total_rows
-from ottla.pipelines.running.status import Status, read_status
+from ottla.operations.pipeline_runs.snapshots import total_rows
+from ottla.operations.pipeline_runs.statuses import Status, read_status
 from ottla.pipelines.spark.processes import children_of, command_of
 from pipelines.running import read_all, wait_for
 
