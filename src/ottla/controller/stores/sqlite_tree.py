@@ -40,6 +40,7 @@ from ottla.controller.stores.store import (
 
 APPLICATION_ID: Final = 0x4F54544C  # "OTTL", in the header of the file
 SCHEMA_VERSION: Final = 1
+IN_MEMORY: Final = ":memory:"  # SQLite's name for no file
 BUSY_SECONDS_MAX: Final = 5.0
 SQLITE_MAGIC: Final = b"SQLite format 3\x00"
 FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")  # the second: no room for the memory shared by connections
@@ -100,8 +101,10 @@ class SqliteTree:
     def open(self) -> None:
         """Open or create the file; ephemeral nodes of the process before are gone afterwards."""
         self.reserve.look()
-        with suppress(OSError):  # it holds what guesses at passwords can be compared with; SQLite says what is wrong
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        if self.path != IN_MEMORY:
+            # It holds what guesses at passwords can be compared with. What is wrong with it, SQLite says.
+            with suppress(OSError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         self._with_reserve(lambda: self._open(self.path, self._prepare))
         self.reserve.fill()
 
