@@ -8,7 +8,6 @@ way round: what was accepted is answered first.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -22,6 +21,7 @@ from ottla.base.broker_checks import ALL_FOLDERS
 from ottla.base.broker_settings import BrokerSettings
 from ottla.base.clock import SystemClock
 from ottla.base.logs import stop_logging
+from ottla.base.uncollected import settle_garbage_collector
 from ottla.broker.announcing import announce, tell_systemd
 from ottla.broker.assembly import Assembly, assemble
 from ottla.broker.authorizing import start_authorizer
@@ -367,12 +367,6 @@ def start_seconds_max(settings: BrokerSettings) -> float | None:
 def forget_start(poller: Poller) -> None:
     """What took long until now made nobody wait: the loop is measured from here on."""
     poller.longest_ns = poller.recent_ns = poller.answered_ns = 0
-
-
-def settle_garbage_collector() -> None:
-    """What was loaded stays: no collection looks at it again. Requests leave no cycles, so few collections do."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 async def open_monitor(observed: Observed) -> Monitor | None:

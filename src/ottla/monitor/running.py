@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import socket
 from collections.abc import Callable
 from typing import Final
 
 from ottla.base.tasks import ask
+from ottla.base.uncollected import settle_garbage_collector
 from ottla.monitor.alerts.alerting import Alerting
 from ottla.monitor.alerts.ledger import Ledger
 from ottla.monitor.cluster_monitor import ClusterMonitor
@@ -24,8 +24,7 @@ async def run_monitor(
     config: MonitorConfig, listener: socket.socket, ledger: Ledger | None, on_ready: Callable[[], None]
 ) -> None:
     """Returns after SIGTERM or SIGINT; `on_ready` is called when requests are answered."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)  # as in a broker: a look at everything that is kept takes 80 ms
+    settle_garbage_collector()  # a look at everything that is kept takes 80 ms
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

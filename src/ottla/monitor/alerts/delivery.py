@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import smtplib
 import socket
@@ -25,6 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 from ottla.base.clock import Clock
 from ottla.monitor.alerts import messages
 from ottla.monitor.alerts.machine import Event
+from ottla.operations.public_addresses import is_public
 
 TIMEOUT_SECONDS: Final = 10.0
 ANSWER_BYTES_MAX: Final = 16 << 10
@@ -98,18 +98,9 @@ def public_address(
     if not found:
         raise DeliveryError(f"the name {host} cannot be resolved")
     for _family, _type, _protocol, _name, address in found:
-        if not allow_private and not _is_public(address[0]):
+        if not allow_private and not is_public(address[0]):
             raise DeliveryError(f"{host} is at a private address: set allow-private if it is meant")
     return found[0][0], found[0][4]
-
-
-def _is_public(text: str) -> bool:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is not None:
-            address = inner
-    return address.is_global and not address.is_multicast
 
 
 def _post(channel: Webhook, events: Sequence[Event], now_ms: int) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from ottla.operations.messages.decoding import SchemaError
+from ottla.operations.public_addresses import is_public
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 4 << 20
@@ -207,8 +207,6 @@ def checked_address(host: str, port: int, is_inside_allowed: bool) -> tuple[str,
     if not found:
         raise SchemaError(f"{host} has no address")
     for text in found:
-        place = ipaddress.ip_address(text.partition("%")[0])
-        mapped = getattr(place, "ipv4_mapped", None)
-        if not (mapped or place).is_global and not is_inside_allowed:
+        if not is_inside_allowed and not is_public(text):
             raise SchemaError(f"{host} is {text}, an address inside: allow such registries first")
     return found[0], port

@@ -113,7 +113,17 @@ def test_a_registry_that_fails_is_left_alone_for_a_while(server: Server, number:
 
 
 def test_addresses_inside_only_if_allowed(server: Server) -> None:
-    for host in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "::ffff:127.0.0.1", "localhost", "0.0.0.0"):
+    for host in (
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "::1",
+        "::ffff:127.0.0.1",
+        "localhost",
+        "0.0.0.0",
+        "2002:7f00:1::",
+        "224.0.0.1",
+    ):
         with pytest.raises(SchemaError, match="an address inside"):
             checked_address(host, 80, False)
     assert checked_address("127.0.0.1", 80, True) == ("127.0.0.1", 80)
