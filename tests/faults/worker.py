@@ -7,9 +7,11 @@ that was killed is known up to its last line. SIGTERM lets it finish what it has
 import contextlib
 import json
 import os
+import queue
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,11 +182,35 @@ class Copier(Worker):
             producer.begin_transaction()
             for message in messages:
                 producer.produce(OUTPUT, message.value() or b"", partition=message.partition() or 0)
-            metadata = consumer.consumer_group_metadata()
-            retry(producer.send_offsets_to_transaction, offsets, metadata, STEP_SECONDS_MAX)
+            self.send_offsets(producer, offsets, consumer.consumer_group_metadata())
         except KafkaException as problem:
             return self.abort(producer) if problem.args[0].txn_requires_abort() else "unknown"
+        except TimeoutError as problem:
+            self.note("problem", str(problem))
+            return "unknown"
         return self.end(producer, is_commit=self.random.random() < 0.9)
+
+    def send_offsets(self, producer: Producer, offsets: list[TopicPartition], metadata: Any) -> None:
+        """In a thread that can be done without: librdkafka minds no time here, and waits for ever for a coordinator
+        that has left the cluster (its issues 5456 and 5511). The next producer ends what this one has begun.
+        """
+        outcome: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
+
+        def send() -> None:
+            try:
+                retry(producer.send_offsets_to_transaction, offsets, metadata, STEP_SECONDS_MAX)
+            except KafkaException as problem:
+                outcome.put(problem)
+            else:
+                outcome.put(None)
+
+        threading.Thread(target=send, daemon=True).start()
+        try:
+            problem = outcome.get(timeout=STEP_SECONDS_MAX)
+        except queue.Empty:
+            raise TimeoutError("send_offsets_to_transaction() does not return") from None
+        if problem is not None:
+            raise problem
 
 
 class GroupReader(Worker):
