@@ -34,6 +34,9 @@ class Parsed(Protocol):
     def normalized(self) -> str:
         """What it stores when `normalize` is asked for: equal for schemas that mean the same."""
 
+    def problems_reading(self, writer: Any) -> list[str]:
+        """Why it does not understand what `writer`, of the same kind, writes; %s is the reader, then the writer."""
+
 
 class Budget:
     """Counts what a walk has done, so that no schema makes it long."""

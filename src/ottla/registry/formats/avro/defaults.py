@@ -41,7 +41,4 @@ def fits(of: Type, value: Any) -> bool:
 
 
 def is_whole(value: Any, limit: int) -> bool:
-    """Java takes 1.0 for an int, too."""
-    if isinstance(value, float):
-        return value.is_integer() and -limit - 1 <= value <= limit
     return isinstance(value, int) and not isinstance(value, bool) and -limit - 1 <= value <= limit

@@ -2,7 +2,7 @@
 
 Rules:
 1. A name without a dot belongs to the namespace around it; `namespace` beside it says another; a dot in it wins.
-2. A named type may be used by its name after its definition, inside its own definition, and from references.
+2. A named type may be used by its name anywhere, also before its definition; references may define it.
 3. What Avro does not know stays as a property of the type or field where it stands.
 4. Names and defaults are checked when the schema is new; one that was stored once is taken as it is.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.registry.formats.avro.defaults import fits
 from ottla.registry.formats.avro.model import NAMED, PRIMITIVES, Field, Type
+from ottla.registry.formats.avro.printing import printed
 from ottla.registry.formats.parsed import Budget, InvalidSchemaError
 
 TYPE_KEYS = frozenset(("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"))
@@ -21,6 +22,10 @@ ENUM_KEYS = TYPE_KEYS | {"default"}
 FIELD_KEYS = frozenset(("default", "doc", "name", "order", "type", "aliases"))
 ORDERS = ("ascending", "descending", "ignore")
 NAME = re.compile(r"[^\W\d]\w*")  # letters of any language, as Java's Character.isLetter
+NUMBER = re.compile(
+    r"(?P<number>[+-]?(?:NaN|Infinity|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9}"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?"
+)
 SIZE_MAX = 2**31 - 1
 
 
@@ -29,8 +34,15 @@ class Parser:
 
     def __init__(self, budget: Budget, *, is_new: bool) -> None:
         self.types: dict[str, Type] = {}
+        self.awaited: dict[str, Type] = {}  # used, but not yet defined: filled when it is
+        self.defaults: list[tuple[Field, Any]] = []  # to be checked once all types are known
         self.budget = budget
         self.is_new = is_new
+
+    def parsed(self, value: Any) -> Type:
+        result = self.type_of(value, "")
+        self.check_all_defined()
+        return result
 
     def type_of(self, value: Any, namespace: str) -> Type:
         self.budget.spend()
@@ -47,16 +59,25 @@ class Parser:
             return Type(name)
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         # A name that its namespace does not know may stand in none, as in schemas of old.
-        found = self.types.get(full) or self.types.get(name)
+        found = self.types.get(full) or self.types.get(name) or self.awaited.get(full)
         if found is None:
-            raise InvalidSchemaError(f'Undefined name: "{full}"')
+            around, _, simple = full.rpartition(".")
+            found = self.awaited[full] = Type("", name=simple, namespace=around)
         return found
+
+    def check_all_defined(self) -> None:
+        for name in self.awaited:
+            raise InvalidSchemaError(f"Undefined schema: {name}")
+        for made, value in self.defaults:
+            if not fits(made.type, value):
+                problem = (
+                    f"Invalid default for field {made.name}: {shown(value)} not a {shown(printed(made.type, set()))}"
+                )
+                raise InvalidSchemaError(problem)
+        self.defaults.clear()
 
     def object(self, value: dict[str, Any], namespace: str) -> Type:
         kind = value.get("type")
-        if isinstance(kind, dict | list):
-            # As in {"type": {"type": "string"}}: what stands around adds nothing but what Avro does not know.
-            raise InvalidSchemaError(f"No type: {shown(value)}")
         if not isinstance(kind, str):
             raise InvalidSchemaError(f"No type: {shown(value)}")
         if kind in PRIMITIVES:
@@ -84,7 +105,9 @@ class Parser:
         self.check_name(name)
         for part in namespace.split(".") if namespace else ():
             self.check_name(part)
-        result = Type("record" if kind == "error" else kind, name=name, namespace=namespace, is_error=kind == "error")
+        full = f"{namespace}.{name}" if namespace else name
+        result = self.awaited.pop(full, None) or Type("", name=name, namespace=namespace)
+        result.type, result.is_error = ("record", True) if kind == "error" else (kind, False)
         doc = value.get("doc")
         result.doc = doc if isinstance(doc, str) else None
         result.aliases = [self.full_alias(alias, namespace) for alias in self.aliases(value)]
@@ -121,9 +144,6 @@ class Parser:
         self.check_name(name)
         if "type" not in value:
             raise InvalidSchemaError(f"No field type: {shown(value)}")
-        if isinstance(value["type"], str) and not self.is_known(value["type"], namespace):
-            raise InvalidSchemaError(f'"{value["type"]}" is not a defined name. The type of the "{name}" field must be '
-                                     "a defined name or a {\"type\": ...} expression.")
         result = Field(name, self.type_of(value["type"], namespace))
         doc = value.get("doc")
         result.doc = doc if isinstance(doc, str) else None
@@ -140,12 +160,9 @@ class Parser:
 
     def default(self, made: Field, value: Any) -> None:
         if made.type.type in ("float", "double") and isinstance(value, str):
-            try:
-                value = float(value)
-            except ValueError:
-                raise InvalidSchemaError(f"Invalid default for field {made.name}: {shown(value)}") from None
-        if self.is_new and not fits(made.type, value):
-            raise InvalidSchemaError(f"Invalid default for field {made.name}: {shown(value)} not a {shown_type(made.type)}")
+            value = java_number(value)
+        if self.is_new:
+            self.defaults.append((made, value))
         made.has_default, made.default = True, value
 
     def enum(self, result: Type, value: dict[str, Any]) -> None:
@@ -161,7 +178,7 @@ class Parser:
             raise InvalidSchemaError(f"Duplicate enum symbol in {result.full_name}")
         result.symbols = symbols
         default = value.get("default")
-        if default is not None:
+        if isinstance(default, str):
             if default not in symbols:
                 raise InvalidSchemaError(f"The Enum Default: {shown(default)} is not in the enum symbol set: {symbols}")
             result.default = default
@@ -185,10 +202,6 @@ class Parser:
             seen.add(branch.full_name)
         return Type("union", branches=branches)
 
-    def is_known(self, name: str, namespace: str) -> bool:
-        full = name if "." in name or not namespace else f"{namespace}.{name}"
-        return name in PRIMITIVES or full in self.types or name in self.types
-
     def text_of(self, value: dict[str, Any], key: str, problem: str) -> str:
         text = value.get(key)
         if not isinstance(text, str):
@@ -206,18 +219,32 @@ class Parser:
         return list(dict.fromkeys(aliases))
 
     def full_alias(self, alias: str, namespace: str) -> str:
+        for part in alias.split("."):
+            self.check_name(part)
         return alias if "." in alias or not namespace else f"{namespace}.{alias}"
 
     def check_name(self, name: str) -> None:
         if self.is_new and not NAME.fullmatch(name):
-            raise InvalidSchemaError(f"Illegal initial character or character in name: {name!r}" if name else "Empty name")
+            problem = (
+                "Empty name"
+                if not name
+                else "Illegal character in"
+                if NAME.match(name)
+                else "Illegal initial character"
+            )
+            raise InvalidSchemaError(f"{problem}: {shown(name)}" if name else problem)
+
+
+def java_number(text: str) -> float:
+    """What Java's Double.valueOf takes, which a default may be written as."""
+    found = NUMBER.fullmatch(text.strip())
+    if found is None:
+        raise InvalidSchemaError(f'For input string: "{shown(text)}"')
+    number = found["number"]
+    return float.fromhex(number) if "x" in number.lower() else float(number)
 
 
 def shown(value: Any) -> str:
     """A value for an error: enough of it to be found."""
     text = str(value)
     return text if len(text) <= 200 else text[:200] + "..."
-
-
-def shown_type(of: Type) -> str:
-    return f'"{of.full_name}"'

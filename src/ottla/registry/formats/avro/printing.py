@@ -1,4 +1,9 @@
-"""The text of an Avro schema as Java's `Schema.toString()` prints it: the registry stores and gives back that one."""
+"""The text of an Avro schema as Java's `Schema.toString()` prints it: the registry stores and gives back that one.
+
+The normal form has the same order of what Avro knows; what it does not know, aliases and defaults are sorted, and
+defaults of floating point numbers are such. Confluent's loses a default that only a later branch of a union takes:
+here it stays.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +13,118 @@ from typing import Any
 
 from ottla.registry.formats.avro.model import TYPES, Field, Type
 
+# They stand in front of other properties in the normal form.
+LOGICAL_TYPES = {
+    "decimal": ("precision", "scale"),
+    **dict.fromkeys(
+        (
+            "big-decimal",
+            "date",
+            "duration",
+            "local-timestamp-micros",
+            "local-timestamp-millis",
+            "local-timestamp-nanos",
+            "time-micros",
+            "time-millis",
+            "timestamp-micros",
+            "timestamp-millis",
+            "timestamp-nanos",
+            "uuid",
+        ),
+        (),
+    ),
+}
 
-def printed(of: Type, known: set[str]) -> str:
+
+def printed(of: Type, known: set[str], *, is_normal: bool = False) -> str:
     """`known`: full names that are told by their name alone, because a reference defines them."""
-    return java_json(as_json(of, set(known), ""))
+    return java_json(Printer(set(known), is_normal=is_normal).type(of, ""))
 
 
-def as_json(of: Type, known: set[str], namespace: str) -> Any:
-    if of.name:
-        if of.full_name in known:
-            return reference(of, namespace)
-        known.add(of.full_name)
-    if of.type == "union":
-        return [as_json(branch, known, namespace) for branch in of.branches]
-    if not of.name and of.items is None:
-        return {"type": of.type, **of.properties} if of.properties else of.type
-    result: dict[str, Any] = {"type": "error" if of.is_error else of.type}
-    if of.items is not None:
-        result["items" if of.type == "array" else "values"] = as_json(of.items, known, namespace)
-        return result | of.properties
-    result["name"] = of.name
-    if of.namespace != namespace:
-        result["namespace"] = of.namespace
-    if of.doc is not None:
-        result["doc"] = of.doc
-    if of.type == "record":
-        result["fields"] = [field_json(each, known, of.namespace) for each in of.fields]
-    elif of.type == "enum":
-        result["symbols"] = of.symbols
-        if of.default is not None:
-            result["default"] = of.default
-    else:
-        result["size"] = of.size
-    result |= of.properties
-    if of.aliases:
-        result["aliases"] = [short(alias, of.namespace) for alias in of.aliases]
-    return result
+class Printer:
+    def __init__(self, known: set[str], *, is_normal: bool) -> None:
+        self.known = known
+        self.is_normal = is_normal
+
+    def type(self, of: Type, namespace: str) -> Any:
+        if of.name:
+            if of.full_name in self.known:
+                return reference(of, namespace)
+            self.known.add(of.full_name)
+            return self.named(of, namespace)
+        if of.type == "union":
+            return [self.type(branch, namespace) for branch in of.branches]
+        properties = self.properties(of)
+        if of.items is None:
+            return {"type": of.type, **properties} if properties else of.type
+        part = "items" if of.type == "array" else "values"
+        return {"type": of.type, part: self.type(of.items, namespace), **properties}
+
+    def named(self, of: Type, namespace: str) -> dict[str, Any]:
+        is_error = of.is_error and not self.is_normal
+        result: dict[str, Any] = {"type": "error" if is_error else of.type, "name": of.name}
+        if of.namespace != namespace:
+            result["namespace"] = of.namespace
+        if of.doc is not None:
+            result["doc"] = of.doc
+        if of.type == "record":
+            result["fields"] = [self.field(each, of.namespace) for each in of.fields]
+        elif of.type == "enum":
+            result["symbols"] = of.symbols
+            if of.default is not None:
+                result["default"] = of.default
+        else:
+            result["size"] = of.size
+        result |= self.properties(of)
+        if of.aliases:
+            aliases = sorted(of.aliases) if self.is_normal else of.aliases
+            result["aliases"] = [short(alias, of.namespace) for alias in aliases]
+        return result
+
+    def field(self, of: Field, namespace: str) -> dict[str, Any]:
+        result: dict[str, Any] = {"name": of.name, "type": self.type(of.type, namespace)}
+        if of.doc is not None:
+            result["doc"] = of.doc
+        if of.has_default:
+            result["default"] = in_order(normal_default(of.type, of.default)) if self.is_normal else of.default
+        if of.order != "ascending":
+            result["order"] = of.order
+        if of.aliases:
+            result["aliases"] = sorted(of.aliases) if self.is_normal else of.aliases
+        return result | (in_order(of.properties) if self.is_normal else of.properties)
+
+    def properties(self, of: Type) -> dict[str, Any]:
+        if not self.is_normal:
+            return of.properties
+        logical = of.properties.get("logicalType")
+        first = (
+            ("logicalType", *LOGICAL_TYPES[logical]) if isinstance(logical, str) and logical in LOGICAL_TYPES else ()
+        )
+        result = {key: of.properties[key] for key in first if key in of.properties}
+        rest: dict[str, Any] = in_order(of.properties)
+        return result | {key: rest[key] for key in rest if key not in result}
 
 
-def field_json(of: Field, known: set[str], namespace: str) -> dict[str, Any]:
-    result: dict[str, Any] = {"name": of.name, "type": as_json(of.type, known, namespace)}
-    if of.doc is not None:
-        result["doc"] = of.doc
-    if of.has_default:
-        result["default"] = of.default
-    if of.order != "ascending":
-        result["order"] = of.order
-    if of.aliases:
-        result["aliases"] = of.aliases
-    return result | of.properties
+def in_order(value: Any) -> Any:
+    """With the keys of all objects sorted."""
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value)}
+    return [in_order(each) for each in value] if isinstance(value, list) else value
+
+
+def normal_default(of: Type, value: Any) -> Any:
+    if of.type in ("float", "double") and isinstance(value, int) and abs(value) < 2**63:
+        return float(value)
+    if of.type == "union" and of.branches:
+        return normal_default(of.branches[0], value)
+    if of.items is not None and isinstance(value, list):
+        return [normal_default(of.items, each) for each in value]
+    if of.items is not None and isinstance(value, dict):
+        return {key: normal_default(of.items, each) for key, each in value.items()}
+    if of.type == "record" and isinstance(value, dict):
+        types = {each.name: each.type for each in of.fields}
+        return {key: normal_default(types[key], each) if key in types else each for key, each in value.items()}
+    return value
 
 
 def reference(of: Type, namespace: str) -> str:
@@ -90,7 +158,7 @@ def java_string(text: str) -> str:
     if "\\u" in quoted:
         for code in range(32):
             quoted = quoted.replace(f"\\u{code:04x}", f"\\u{code:04X}")
-    return quoted.replace("\x7f", "\x7f")
+    return quoted
 
 
 def java_double(value: float) -> str:
