@@ -117,7 +117,7 @@ def read_config(properties: Mapping[str, str], base: RegistryConfig) -> Registry
 
 def read_listener(text: str) -> tuple[str, int]:
     """The address of the first listener, as in http://0.0.0.0:8081."""
-    first = text.split(",")[0].strip()
+    first = text.split(",", maxsplit=1)[0].strip()
     try:
         parts = urlsplit(first)
         port = parts.port

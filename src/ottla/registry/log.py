@@ -1,4 +1,4 @@
-"""The topic of the schemas as this node has it: a thread reads it from its beginning and follows it, another one writes.
+"""The topic of the schemas as this node has it: a thread reads it from its beginning and follows it, another writes.
 
 Rules:
 1. What was read is handed to the event loop in the order of the topic, in slices that keep it free (`on_records`).
@@ -56,7 +56,7 @@ class _Reading:
 
 
 class SchemaLog:
-    """`make_client` gives each thread a client of its own; `apply` raises UnreadableRecordError for what it cannot take."""
+    """`make_client` gives each thread a client; `apply` raises UnreadableRecordError for what it cannot take."""
 
     def __init__(
         self,

@@ -1,12 +1,13 @@
 """Writes records to the topic of the schemas. Blocking: for one thread, one call at a time.
 
 Rules:
-1. What belongs together is one batch: all of it is in the topic, or nothing. Only what is too long for a batch is split.
-2. Whoever leads takes over first (`take_over`): the cluster gives him a new epoch of one producer id, and his first record
-   shuts out everybody with an older one. A node that was paused and believes that it still leads is refused by the broker.
+1. What belongs together is one batch: all of it is in the topic, or nothing. Only what is too long for one is split.
+2. Whoever leads takes over first (`take_over`): the cluster gives him a new epoch of one producer id, and his first
+   record shuts out everybody with an older one. A node that was paused and believes that it still leads is refused by
+   the broker.
 3. A batch has a number in its producer's sequence, so that one that is sent again, or comes late, is written once.
-4. When the answer is lost the batch is sent again until the time is up. Then nobody knows: UnsureError, and the next one
-   takes over anew before it decides anything.
+4. When the answer is lost the batch is sent again until the time is up. Then nobody knows: UnsureError, and the next
+   one takes over anew before it decides anything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The registry: what stands in the topic, and the one way to change it.
 
 Rules:
-1. Every change goes through `change`: it is decided for the state as it is, written, and answered when this node has read
-   it back. Changes are decided and written one at a time; schemas are read and compared before, while others go on.
+1. Every change goes through `change`: it is decided for the state as it is, written, and answered when this node has
+   read it back. Changes are decided and written one at a time; schemas are read and compared before, while others go on.
 2. A schema that was judged by versions or settings that have changed meanwhile is judged again.
 3. Before the first change, and after one of which nobody knows whether it was written, this node takes over the topic:
    what an earlier one may still send is refused by the broker from then on.

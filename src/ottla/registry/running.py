@@ -1,8 +1,8 @@
 """A node as a program of its own: the topic is read, HTTP is served, until a signal ends it.
 
 Rules:
-1. Says one line on stdout when it serves: `ottla registry ready on http://HOST:PORT`. Nobody is answered before all that
-   stands in the topic has been read.
+1. Says one line on stdout when it serves: `ottla registry ready on http://HOST:PORT`. Nobody is answered before all
+   that stands in the topic has been read.
 2. A cluster that is not there yet is waited for, `kafkastore.init.timeout.ms` at most.
 3. A topic that is lost while the node runs ends it: it would answer from memory what is not true any more.
 """

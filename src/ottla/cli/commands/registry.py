@@ -94,8 +94,8 @@ def _config(options: Namespace) -> RegistryConfig:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla registry",
-        description="Keep schemas of Avro, JSON Schema and Protobuf in a topic of the cluster, with the API of Confluent's "
-        "Schema Registry. SIGTERM and Ctrl-C stop it.",
+        description="Keep schemas of Avro, JSON Schema and Protobuf in a topic of the cluster, with the API of "
+        "Confluent's Schema Registry. SIGTERM and Ctrl-C stop it.",
         examples=EXAMPLES,
     )
     add_connection(parser)

@@ -3,8 +3,8 @@
 Rules:
 1. Names in paths may hold anything, also slashes (%2F): a path is taken apart before it is decoded.
 2. Whatever happens, the answer is JSON with a code: {"error_code": 40401, "message": "..."}.
-3. Only hosts that we know are answered where the registry listens on loopback (a page elsewhere could point its own name
-   at us), and no page of another origin may change anything.
+3. Only hosts that we know are answered where the registry listens on loopback (a page elsewhere could point its own
+   name at us), and no page of another origin may change anything.
 4. Bodies are bounded, and large ones are not decoded on the loop.
 """
 

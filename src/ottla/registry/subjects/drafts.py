@@ -3,8 +3,8 @@
 Rules:
 1. A draft without a text is the version before, with other metadata or rules; without metadata or rules it has those of
    the version before. Defaults and overrides of the configuration are put around them.
-2. References name versions of subjects that exist; -1 is the latest, and is written down as what it was. A subject without
-   a context is one of the referring schema's own context. No cycle, and no more than LEVELS_MAX levels.
+2. References name versions of subjects that exist; -1 is the latest, and is written down as what it was. A subject
+   without a context is one of the referring schema's own context. No cycle, and no more than LEVELS_MAX levels.
 """
 
 from __future__ import annotations
