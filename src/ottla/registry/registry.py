@@ -2,7 +2,7 @@
 
 Rules:
 1. Every change goes through `change`: it is decided for the state as it is, written, and answered when this node has
-   read it back. Changes are decided and written one at a time; schemas are read and compared before, while others go on.
+   read it back. Changes are decided and written one at a time; schemas are read and compared before that.
 2. A schema that was judged by versions or settings that have changed meanwhile is judged again.
 3. Before the first change, and after one of which nobody knows whether it was written, this node takes over the topic:
    what an earlier one may still send is refused by the broker from then on.
@@ -186,7 +186,8 @@ class Registry:
         """Wait for what the log's reader brings, unless it has ended."""
         assert self.log.failure is not None
         waiting = ask(work, "reading back")
-        await asyncio.wait([waiting, self.log.failure], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [waiting, self.log.failure]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             waiting.cancel()
             raise errors.store_failed(f"Error from the backend Kafka store: {self.log.failure.result()}")

@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from ottla.base.tasks import ask
 from ottla.base.uncollected import settle_garbage_collector
@@ -125,7 +125,8 @@ async def _serve(
         await asyncio.sleep(0.01)
     say(f"ottla registry ready on http://{f'[{host}]' if ':' in host else host}:{port}")
     assert registry.log.failure is not None
-    await asyncio.wait([serving, stopped, registry.log.failure], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [serving, stopped, registry.log.failure]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving
     if registry.log.failure.done():

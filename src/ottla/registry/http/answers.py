@@ -1,6 +1,6 @@
 """What is answered, in Confluent's form: fields that say nothing are left out. Pure.
 
-Clients that send the header `Confluent-Accept-Unknown-Properties: true` get what newer registries tell, too (`is_more`).
+Who sends the header `Confluent-Accept-Unknown-Properties: true` gets what newer registries tell, too (`is_more`).
 """
 
 from __future__ import annotations

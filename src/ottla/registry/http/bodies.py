@@ -208,6 +208,6 @@ def _boolean(fields: Mapping[str, Any], name: str) -> bool | None:
     value = fields.get(name)
     if value is None or isinstance(value, bool):
         return value
-    if value in ("true", "false"):
+    if isinstance(value, str) and value in ("true", "false"):
         return value == "true"
     raise RegistryError(400, f"{name} must be true or false")

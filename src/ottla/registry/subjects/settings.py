@@ -42,7 +42,7 @@ def own_config(state: State, subject: str | None, default_level: str) -> Config 
     """What is set for exactly this subject or context; for everything there is always a level."""
     found = state.configs.get(subject)
     if subject is None:
-        return {LEVEL: default_level} | shown(found or {})
+        return {LEVEL: default_level, **shown(found or {})}
     return shown(found) if found is not None else None
 
 
@@ -57,7 +57,7 @@ def config_in_scope(state: State, subject: str | None, default_level: str) -> Co
 def _context_config(state: State, subject: str | None, default_level: str) -> Config:
     context = context_of(subject)
     place = None if context == DEFAULT_CONTEXT else context_prefix(context)
-    return {LEVEL: default_level} | shown(state.configs.get(place) or {})
+    return {LEVEL: default_level, **shown(state.configs.get(place) or {})}
 
 
 def shown(config: Config) -> Config:
