@@ -13,27 +13,19 @@ from typing import Any
 
 from ottla.registry.formats.avro.model import TYPES, Field, Type
 
-# They stand in front of other properties in the normal form.
+# Where Java knows a logical type, it stands in front of the other properties in the normal form.
 LOGICAL_TYPES = {
-    "decimal": ("precision", "scale"),
-    **dict.fromkeys(
-        (
-            "big-decimal",
-            "date",
-            "duration",
-            "local-timestamp-micros",
-            "local-timestamp-millis",
-            "local-timestamp-nanos",
-            "time-micros",
-            "time-millis",
-            "timestamp-micros",
-            "timestamp-millis",
-            "timestamp-nanos",
-            "uuid",
-        ),
-        (),
+    "int": ("date", "time-millis"),
+    "long": (
+        *("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+        *("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
     ),
+    "string": ("uuid",),
+    "bytes": ("decimal", "big-decimal"),
+    "fixed": ("decimal", "duration", "uuid"),
 }
+DECIMAL_KEYS = ("precision", "scale")
+LOGICAL_SIZES = {"duration": 12, "uuid": 16}  # of a fixed type
 
 
 def printed(of: Type, known: set[str], *, is_normal: bool = False) -> str:
@@ -96,13 +88,24 @@ class Printer:
     def properties(self, of: Type) -> dict[str, Any]:
         if not self.is_normal:
             return of.properties
-        logical = of.properties.get("logicalType")
-        first = (
-            ("logicalType", *LOGICAL_TYPES[logical]) if isinstance(logical, str) and logical in LOGICAL_TYPES else ()
-        )
+        first = logical_keys(of)
         result = {key: of.properties[key] for key in first if key in of.properties}
         rest: dict[str, Any] = in_order(of.properties)
         return result | {key: rest[key] for key in rest if key not in result}
+
+
+def logical_keys(of: Type) -> tuple[str, ...]:
+    """The keys of the logical type, if it is one that this type can have."""
+    logical = of.properties.get("logicalType")
+    if logical not in LOGICAL_TYPES.get(of.type, ()):
+        return ()
+    if of.type == "fixed" and LOGICAL_SIZES.get(logical, of.size) != of.size:
+        return ()
+    if logical != "decimal":
+        return ("logicalType",)
+    precision, scale = (of.properties.get(key, 0) for key in DECIMAL_KEYS)
+    is_valid = type(precision) is type(scale) is int and 0 <= scale <= precision > 0
+    return ("logicalType", *DECIMAL_KEYS) if is_valid else ()
 
 
 def in_order(value: Any) -> Any:
