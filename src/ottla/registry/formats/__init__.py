@@ -24,4 +24,8 @@ def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool =
         from ottla.registry.formats.avro import schema as avro  # noqa: PLC0415
 
         return avro.parse(text, references, is_new=is_new)
+    if kind == "JSON":
+        from ottla.registry.formats.json_schema import schema as json_schema  # noqa: PLC0415
+
+        return json_schema.parse(text, references)
     raise InvalidSchemaError(f"Invalid schema type {kind}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any, Protocol
 
 TEXT_BYTES_MAX = 1_000_000  # a record of the topic holds no more
@@ -62,15 +63,15 @@ def check_size(text: str) -> None:
         raise InvalidSchemaError(f"The schema is longer than {TEXT_BYTES_MAX} bytes")
 
 
-def read_json(text: str, *, comments: bool = False) -> Any:
-    """The value that the text holds; no deeper than DEPTH_MAX."""
+def read_json(text: str, *, comments: bool = False, exact: bool = False) -> Any:
+    """The value that the text holds; no deeper than DEPTH_MAX. Exact: fractions keep all their digits."""
     check_size(text)
     if comments and "/" in text:
         text = COMMENT_OR_TEXT.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
     check_depth(text)
     try:
-        return json.loads(text, parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, parse_constant=refuse_constant, parse_float=Decimal if exact else None)
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise InvalidSchemaError(f"Not JSON: {error}") from None
 
 

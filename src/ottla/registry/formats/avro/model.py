@@ -12,7 +12,7 @@ TYPES = (*PRIMITIVES, *NAMED, "array", "map", "union")
 
 @dataclass(eq=False, slots=True)
 class Type:
-    """One type. What a kind of type does not have stays empty; a named type stands in the tree once for all its uses."""
+    """One type. What a kind of type does not have stays empty; a named one stands in the tree once for all its uses."""
 
     type: str
     name: str = ""  # without its namespace

@@ -7,33 +7,24 @@ here it stays.
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Any
 
 from ottla.registry.formats.avro.model import TYPES, Field, Type
+from ottla.registry.formats.java_json import in_order, java_json
 
-# They stand in front of other properties in the normal form.
+# Where Java knows a logical type, it stands in front of the other properties in the normal form.
 LOGICAL_TYPES = {
-    "decimal": ("precision", "scale"),
-    **dict.fromkeys(
-        (
-            "big-decimal",
-            "date",
-            "duration",
-            "local-timestamp-micros",
-            "local-timestamp-millis",
-            "local-timestamp-nanos",
-            "time-micros",
-            "time-millis",
-            "timestamp-micros",
-            "timestamp-millis",
-            "timestamp-nanos",
-            "uuid",
-        ),
-        (),
+    "int": ("date", "time-millis"),
+    "long": (
+        *("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+        *("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
     ),
+    "string": ("uuid",),
+    "bytes": ("decimal", "big-decimal"),
+    "fixed": ("decimal", "duration", "uuid"),
 }
+DECIMAL_KEYS = ("precision", "scale")
+LOGICAL_SIZES = {"duration": 12, "uuid": 16}  # of a fixed type
 
 
 def printed(of: Type, known: set[str], *, is_normal: bool = False) -> str:
@@ -96,20 +87,24 @@ class Printer:
     def properties(self, of: Type) -> dict[str, Any]:
         if not self.is_normal:
             return of.properties
-        logical = of.properties.get("logicalType")
-        first = (
-            ("logicalType", *LOGICAL_TYPES[logical]) if isinstance(logical, str) and logical in LOGICAL_TYPES else ()
-        )
+        first = logical_keys(of)
         result = {key: of.properties[key] for key in first if key in of.properties}
         rest: dict[str, Any] = in_order(of.properties)
         return result | {key: rest[key] for key in rest if key not in result}
 
 
-def in_order(value: Any) -> Any:
-    """With the keys of all objects sorted."""
-    if isinstance(value, dict):
-        return {key: in_order(value[key]) for key in sorted(value)}
-    return [in_order(each) for each in value] if isinstance(value, list) else value
+def logical_keys(of: Type) -> tuple[str, ...]:
+    """The keys of the logical type, if it is one that this type can have."""
+    logical = of.properties.get("logicalType")
+    if logical not in LOGICAL_TYPES.get(of.type, ()):
+        return ()
+    if of.type == "fixed" and LOGICAL_SIZES.get(logical, of.size) != of.size:
+        return ()
+    if logical != "decimal":
+        return ("logicalType",)
+    precision, scale = (of.properties.get(key, 0) for key in DECIMAL_KEYS)
+    is_valid = type(precision) is type(scale) is int and 0 <= scale <= precision > 0
+    return ("logicalType", *DECIMAL_KEYS) if is_valid else ()
 
 
 def normal_default(of: Type, value: Any) -> Any:
@@ -135,55 +130,3 @@ def reference(of: Type, namespace: str) -> str:
 def short(full_name: str, namespace: str) -> str:
     around, _, name = full_name.rpartition(".")
     return name if around == namespace else full_name
-
-
-def java_json(value: Any) -> str:
-    """JSON as Jackson writes it: no blanks, letters of all languages as they are, numbers as Java prints them."""
-    match value:
-        case dict():
-            return "{" + ",".join(f"{java_string(key)}:{java_json(each)}" for key, each in value.items()) + "}"
-        case list():
-            return "[" + ",".join(java_json(each) for each in value) + "]"
-        case str():
-            return java_string(value)
-        case float():
-            return java_double(value)
-        case _:
-            return json.dumps(value)
-
-
-def java_string(text: str) -> str:
-    # Jackson's numbers of control characters are in capitals.
-    quoted = json.dumps(text, ensure_ascii=False)
-    if "\\u" in quoted:
-        for code in range(32):
-            quoted = quoted.replace(f"\\u{code:04x}", f"\\u{code:04X}")
-    return quoted
-
-
-def java_double(value: float) -> str:
-    """1.0, 0.001, 1.0E7, 1.0E-5: Java writes exponents from ten million on and below a thousandth."""
-    if math.isnan(value):
-        return '"NaN"'
-    if math.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
-    size = abs(value)
-    if value == 0 or 1e-3 <= size < 1e7:
-        return repr(value) if "e" not in repr(value) else f"{value:f}"
-    digits, _, exponent = f"{value!r}".partition("e")
-    if not exponent:
-        digits, exponent = scientific(value)
-    if "." not in digits:
-        digits += ".0"
-    return f"{digits}E{int(exponent)}"
-
-
-def scientific(value: float) -> tuple[str, str]:
-    """The digits that `repr` gives, with the point behind the first of them."""
-    sign = "-" if value < 0 else ""
-    whole, _, fraction = repr(abs(value)).partition(".")
-    digits = whole + fraction
-    first = len(digits) - len(digits.lstrip("0"))
-    exponent = len(whole) - 1 - first
-    rest = digits[first + 1 :].rstrip("0")
-    return f"{sign}{digits[first]}.{rest or '0'}", str(exponent)

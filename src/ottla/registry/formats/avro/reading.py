@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.registry.formats.avro.model import Field, Type
+from ottla.registry.formats.avro.printing import printed
 from ottla.registry.formats.parsed import Budget
 
 STEPS_MAX = 1_000_000
@@ -46,8 +47,15 @@ class Difference:
         return f"{{errorType:'{self.kind}', description:'{description}', additionalInfo:'{self.message}'}}"
 
 
-def differences(reader: Type, writer: Type) -> list[Difference]:
-    return Comparison().compared(reader, writer, ())
+class AmbiguousFieldError(Exception):
+    """A field of the reader is, by its name and its aliases, more than one of the writer's."""
+
+
+def problems(reader: Type, writer: Type) -> list[str]:
+    try:
+        return [each.told() for each in Comparison().compared(reader, writer, ())]
+    except AmbiguousFieldError as error:
+        return [f"Unexpected exception during compatibility check: {error}"]
 
 
 class Comparison:
@@ -67,7 +75,11 @@ class Comparison:
         if reader.type == writer.type:
             return self.same_kind(reader, writer, path)
         if writer.type == "union":
-            return [each for branch in writer.branches for each in self.compared(reader, branch, path)]
+            return [
+                each
+                for place, branch in enumerate(writer.branches)
+                for each in self.compared(reader, branch, (*path, str(place)))
+            ]
         if reader.type == "union":
             if any(not self.compared(branch, writer, path) for branch in reader.branches):
                 return []
@@ -105,20 +117,29 @@ class Comparison:
         self.budget.spend(len(written))
         for place, each in enumerate(reader.fields):
             here = (*path, "fields", str(place))
-            other = writer_field(each, written)
+            other = writer_field(reader, place, written, writer)
             if other is not None:
                 result += self.compared(each.type, other.type, (*here, "type"))
-            elif not each.has_default and not (each.type.type == "enum" and each.type.default is not None):
+            elif each.has_default:
+                continue
+            elif each.type.type == "enum" and each.type.default is not None:
+                # The default of an enum stands for unknown symbols, not for a missing field. Java finds that out so.
+                result += self.compared(each.type, writer, (*here, "type"))
+            else:
                 result.append(difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, each.name))
         return result
 
 
-def writer_field(reader: Field, written: dict[str, Field]) -> Field | None:
+def writer_field(reader: Type, place: int, written: dict[str, Field], writer: Type) -> Field | None:
     """By its name, or by one of those that the reader says it had."""
-    for name in (reader.name, *reader.aliases):
-        if name in written:
-            return written[name]
-    return None
+    field = reader.fields[place]
+    found = [written[name] for name in (field.name, *field.aliases) if name in written]
+    if len(found) > 1:
+        raise AmbiguousFieldError(
+            f"Reader record field {field.name} type:{field.type.type.upper()} pos:{place} "
+            f"matches multiple fields in writer record schema {printed(writer, set())}"
+        )
+    return found[0] if found else None
 
 
 def names(reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:

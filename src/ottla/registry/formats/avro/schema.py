@@ -8,7 +8,7 @@ from functools import cached_property
 from ottla.registry.formats.avro.model import Type
 from ottla.registry.formats.avro.parsing import Parser
 from ottla.registry.formats.avro.printing import printed
-from ottla.registry.formats.avro.reading import differences
+from ottla.registry.formats.avro.reading import problems
 from ottla.registry.formats.parsed import InvalidSchemaError, nodes_budget, read_json
 
 
@@ -27,7 +27,7 @@ class AvroSchema:
         return printed(self.root, set(self.referenced), is_normal=True)
 
     def problems_reading(self, writer: AvroSchema) -> list[str]:
-        return [each.told() for each in differences(self.root, writer.root)]
+        return problems(self.root, writer.root)
 
 
 def parse(text: str, references: Mapping[str, str], *, is_new: bool = True) -> AvroSchema:
