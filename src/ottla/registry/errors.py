@@ -120,5 +120,9 @@ def timed_out(message: str) -> RegistryError:
     return RegistryError(50002, message)
 
 
+def forwarding_failed(message: str) -> RegistryError:
+    return RegistryError(50003, message)
+
+
 def no_leader() -> RegistryError:
     return RegistryError(50004, "Leader not known.")

@@ -12,7 +12,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Leadership(Protocol):
-    """Whether this node may write, and the address of the one that may; None: nobody knows at the moment."""
+    """Whether this node may write, and the address of the one that may; None: nobody knows at the moment.
+
+    Another `term` means that somebody else may have written in between.
+    """
 
     @property
     def is_leader(self) -> bool: ...
@@ -20,12 +23,16 @@ class Leadership(Protocol):
     @property
     def leader_url(self) -> str | None: ...
 
+    @property
+    def term(self) -> int: ...
+
 
 class Alone:
     """One node, which leads."""
 
     is_leader = True
     leader_url: str | None = None
+    term = 0
 
     def __repr__(self) -> str:
         return "<Alone>"

@@ -78,6 +78,11 @@ class SchemaLog:
         self.failure: asyncio.Future[str] | None = None
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._threads = ThreadPoolExecutor(1, "registry-log")
+        self._askers = ThreadPoolExecutor(1, "registry-end")
+        self._asking_client: Client | None = None
+        self._asking = asyncio.Lock()
+        self._questions = 0
+        self._end = 0
         self._is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: threading.Thread | None = None
@@ -111,13 +116,30 @@ class SchemaLog:
         self._waiting.append((offset, waiter))
         await waiter
 
+    async def catch_up(self) -> None:
+        """Read to where the topic ends now; whoever asks while the cluster is asked shares the next question."""
+        wanted = self._questions + 1
+        async with self._asking:
+            if self._questions < wanted:
+                self._questions += 1
+                self._end = await asyncio.get_running_loop().run_in_executor(self._askers, self._ask_for_end)
+        await self.reached(self._end - 1)
+
+    def _ask_for_end(self) -> int:
+        if self._asking_client is None:
+            self._asking_client = self.make_client()
+        return bounds(self._asking_client, self.topic)[1]
+
     async def close(self) -> None:
         self._is_stopping = True
         for _, waiter in self._waiting:
             waiter.cancel()
         if self._reading_client is not None:
             self._reading_client.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._askers):
+            threads.shutdown(wait=False, cancel_futures=True)
+        if self._asking_client is not None:
+            self._asking_client.close()
         self.writer.client.close()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

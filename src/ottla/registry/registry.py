@@ -42,6 +42,7 @@ from ottla.registry.wishes import (
 
 TRIES_MAX: Final = 10
 CHANGE_SECONDS_MAX: Final = 60.0
+CATCH_UP_SECONDS_MAX: Final = 3.0
 GROUP: Final = "schema-registry"
 
 
@@ -73,6 +74,7 @@ class Registry:
         self.leadership: Leadership = leadership or Alone()
         self.parser = SchemaParser()
         self._writing = asyncio.Lock()
+        self._term = -1  # of the leadership in which the topic was taken over
 
     def __repr__(self) -> str:
         return f"<Registry {self.log} {self.state}>"
@@ -89,6 +91,17 @@ class Registry:
     @property
     def cluster_id(self) -> str:
         return self.log.cluster_id
+
+    async def catch_up(self) -> bool:
+        """Read what others may have been answered for; who leads has read all of that. False: the cluster is away."""
+        if self.leadership.is_leader:
+            return True
+        try:
+            async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
+                await self._until_failure(self.log.catch_up())
+        except (ClientError, errors.RegistryError, TimeoutError):
+            return False
+        return True
 
     # Changing
 
@@ -156,10 +169,11 @@ class Registry:
     async def _take_over_if_needed(self) -> None:
         if not self.leadership.is_leader:
             raise errors.no_leader()
-        if not self.log.writer.has_taken_over:
+        if not self.log.writer.has_taken_over or self._term != self.leadership.term:
             await self._take_over()
 
     async def _take_over(self) -> None:
+        self._term = self.leadership.term
         try:
             await self.log.take_over()
         except ClientError as problem:

@@ -23,14 +23,19 @@ from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.opening import open_client
 from ottla.monitor.http.limits import make_server
+from ottla.registry.candidates import Candidate
 from ottla.registry.config import RegistryConfig
+from ottla.registry.election import Election
 from ottla.registry.errors import RegistryError
+from ottla.registry.forwarding import Forwarding
 from ottla.registry.http.app import LOCAL_HOSTS, RegistryApp
+from ottla.registry.leadership import Leadership
 from ottla.registry.log import SchemaLog
 from ottla.registry.log_topic import LogError
 from ottla.registry.registry import Registry
 from ottla.registry.subjects.state import State
 
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (told apart, not bound)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 TIMEOUT_MS: Final = 10_000
 RETRY_SECONDS: Final = 0.5
@@ -50,7 +55,10 @@ async def run_registry(
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stopping.set)
-    registry = make_registry(config)
+    port: int = listener.getsockname()[1]
+    election = make_election(config, port)
+    registry = make_registry(config, election)
+    forwarding = Forwarding()
     stopped = ask(stopping.wait(), "signal")
     try:
         opening = ask(_open(registry, config, warn), "reading of the schemas")
@@ -59,12 +67,25 @@ async def run_registry(
             opening.cancel()
             return
         await opening
-        await _serve(registry, config, listener, stopped, say)
+        election.start()
+        await _serve(registry, config, listener, stopped, say, forwarding)
     finally:
+        await loop.run_in_executor(None, election.close)
+        forwarding.close()
         await registry.close()
 
 
-def make_registry(config: RegistryConfig) -> Registry:
+def make_election(config: RegistryConfig, port: int) -> Election:
+    """`host.name` is where the other nodes find this one; alone on a machine they share its loopback."""
+    host = config.advertised_host or (socket.getfqdn() if config.host in EVERYWHERE else config.host)
+
+    def make_client(timeout_ms: int) -> Client:
+        return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
+
+    return Election(make_client, config.group, Candidate(host, port, config.is_eligible))
+
+
+def make_registry(config: RegistryConfig, leadership: Leadership) -> Registry:
     timeout_ms = config.timeout_ms or TIMEOUT_MS
 
     def make_client() -> Client:
@@ -78,6 +99,7 @@ def make_registry(config: RegistryConfig) -> Registry:
         default_level=config.default_level,
         has_mode_changes=config.has_mode_changes,
         group=config.group,
+        leadership=leadership,
     )
 
 
@@ -88,7 +110,6 @@ async def _open(registry: Registry, config: RegistryConfig, warn: Callable[[str]
     while True:
         try:
             await registry.open()
-            await registry.take_over()
         except (LogError, RegistryError) as problem:
             raise RegistryStopped(str(problem)) from None
         except ClientError as problem:
@@ -114,11 +135,12 @@ async def _serve(
     listener: socket.socket,
     stopped: asyncio.Task[object],
     say: Callable[[str], None],
+    forwarding: Forwarding,
 ) -> None:
     host, port = listener.getsockname()[:2]
     hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
     _raise_file_limit()
-    server = make_server(RegistryApp(registry, hosts))
+    server = make_server(RegistryApp(registry, hosts, forwarding))
     server.config.limit_concurrency = CONNECTIONS_MAX
     serving = ask(server.serve([listener]), "HTTP server of the registry")
     while not server.started and not serving.done():

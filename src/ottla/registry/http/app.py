@@ -10,13 +10,15 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from ottla.registry import errors
 from ottla.registry.errors import RegistryError
+from ottla.registry.forwarding import FORWARDED, LostAnswerError, NotSentError
 from ottla.registry.http.calls import Answer, Call, encode, not_found, read_parameters
 from ottla.registry.http.routes import Route, find_route
 from ottla.registry.leadership import Forward, RawAnswer, RawRequest
@@ -27,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 10 << 20
 SEGMENTS_MAX: Final = 12
+LEADER_SECONDS_MAX: Final = 15.0  # a session of the group, and the election after it
+LEADER_PAUSE_SECONDS: Final = 0.1
+NOT_FOUND: Final = 404
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 V1: Final = "application/vnd.schemaregistry.v1+json"
 # What bodies may be, and answers, in the order of preference.
@@ -44,6 +49,7 @@ class Head(NamedTuple):
     host: str = ""
     origin: str = ""
     is_more: bool = False
+    is_forwarded: bool = False
 
 
 class RegistryApp:
@@ -96,22 +102,52 @@ class RegistryApp:
             body = await _read_body(scope, receive)
             if body and method != "DELETE":
                 _check_content_type(head)
-        if found.route.is_change and not self.registry.leadership.is_leader:
-            return await self._forwarded(scope, raw_path, body)
-        return await self._call(found.route, found.names, scope, body, head, context)
+        call = self._make_call(found.names, scope, body, head, context)
+        if self.registry.leadership.is_leader:
+            return Answer(await found.route.handler(call))
+        if found.route.is_change:
+            return await self._change_elsewhere(found.route, call, _raw_request(scope, raw_path, body), head)
+        return await self._read_here(found.route, call)
 
-    async def _call(self, route: Route, names: Any, scope: Scope, body: bytes, head: Head, context: str) -> Answer:
+    def _make_call(self, names: Mapping[str, str], scope: Scope, body: bytes, head: Head, context: str) -> Call:
         parameters = read_parameters(scope.get("query_string", b""))
-        call = Call(self.registry, names, parameters, body, head.is_more, context)
+        return Call(self.registry, names, parameters, body, head.is_more, context)
+
+    async def _read_here(self, route: Route, call: Call) -> Answer:
+        """Others lead: what they have answered is read first. Without the cluster, what is known is told."""
+        if not route.is_stable:
+            await self.registry.catch_up()
+            return Answer(await route.handler(call))
+        try:
+            return Answer(await route.handler(call))
+        except RegistryError as problem:
+            if problem.status != NOT_FOUND:
+                raise
+        if not await self.registry.catch_up():
+            raise errors.store_failed("Error from the backend Kafka store: it does not answer")
         return Answer(await route.handler(call))
 
-    async def _forwarded(self, scope: Scope, raw_path: bytes, body: bytes) -> RawAnswer:
-        leader = self.registry.leadership.leader_url
-        if self.forward is None or leader is None:
-            raise errors.no_leader()
-        query: bytes = scope.get("query_string", b"")
-        target = raw_path + (b"?" + query if query else b"")
-        return await self.forward(RawRequest(scope["method"], target.decode("latin-1"), scope["headers"], body), leader)
+    async def _change_elsewhere(self, route: Route, call: Call, request: RawRequest, head: Head) -> Answer | RawAnswer:
+        """The node that leads does it; if there is none, or it has just died, the next one, which may be this."""
+        leadership = self.registry.leadership
+        until = asyncio.get_running_loop().time() + LEADER_SECONDS_MAX
+        trouble = ""
+        while True:
+            if leadership.is_leader:
+                return Answer(await route.handler(call))
+            if head.is_forwarded or self.forward is None:  # who sent it knows better in a moment
+                raise errors.no_leader()
+            leader = leadership.leader_url
+            if leader is not None:
+                try:
+                    return await self.forward(request, leader)
+                except NotSentError as problem:
+                    trouble = str(problem)
+                except LostAnswerError as problem:
+                    raise _not_forwarded(str(problem)) from None
+            if asyncio.get_running_loop().time() >= until:
+                raise _not_forwarded(trouble) if trouble else errors.no_leader()
+            await asyncio.sleep(LEADER_PAUSE_SECONDS)
 
     def _check_host(self, head: Head) -> None:
         if self.hosts is None or not head.host:
@@ -126,7 +162,7 @@ class _GoneError(Exception):
 
 def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
     accept = content_type = host = origin = ""
-    is_more = False
+    is_more = is_forwarded = False
     for name, value in headers:
         if name == b"accept":
             accept = f"{accept},{value.decode('latin-1')}" if accept else value.decode("latin-1")
@@ -138,7 +174,19 @@ def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
             origin = value.decode("latin-1")
         elif name == MORE:
             is_more = value.lower() == b"true"
-    return Head(accept, content_type, host, origin, is_more)
+        elif name == FORWARDED:
+            is_forwarded = value.lower() == b"true"
+    return Head(accept, content_type, host, origin, is_more, is_forwarded)
+
+
+def _not_forwarded(trouble: str) -> RegistryError:
+    return errors.forwarding_failed(f"Error while forwarding the request to the leader {trouble}")
+
+
+def _raw_request(scope: Scope, raw_path: bytes, body: bytes) -> RawRequest:
+    query: bytes = scope.get("query_string", b"")
+    target = raw_path + (b"?" + query if query else b"")
+    return RawRequest(scope["method"], target.decode("latin-1"), scope["headers"], body)
 
 
 def _answered(accept: str) -> str:

@@ -16,24 +16,25 @@ class Route(NamedTuple):
     path: tuple[str, ...]
     handler: Handler
     is_change: bool = False
+    is_stable: bool = False  # what was found once is true for ever
 
 
-def _route(method: str, path: str, handler: Handler, *, is_change: bool = False) -> Route:
-    return Route(method, tuple(part for part in path.split("/") if part), handler, is_change)
+def _route(method: str, path: str, handler: Handler, *, is_change: bool = False, is_stable: bool = False) -> Route:
+    return Route(method, tuple(part for part in path.split("/") if part), handler, is_change, is_stable)
 
 
 ROUTES: Final = (
-    _route("GET", "/", server.root),
-    _route("GET", "/v1/metadata/id", server.cluster),
-    _route("GET", "/v1/metadata/version", server.version),
+    _route("GET", "/", server.root, is_stable=True),
+    _route("GET", "/v1/metadata/id", server.cluster, is_stable=True),
+    _route("GET", "/v1/metadata/version", server.version, is_stable=True),
     _route("GET", "/contexts", schemas.contexts),
     _route("GET", "/schemas", schemas.list_schemas),
-    _route("GET", "/schemas/types", schemas.types),
-    _route("GET", "/schemas/ids/{id}", schemas.by_id),
-    _route("GET", "/schemas/ids/{id}/schema", schemas.text_by_id),
+    _route("GET", "/schemas/types", schemas.types, is_stable=True),
+    _route("GET", "/schemas/ids/{id}", schemas.by_id, is_stable=True),
+    _route("GET", "/schemas/ids/{id}/schema", schemas.text_by_id, is_stable=True),
     _route("GET", "/schemas/ids/{id}/subjects", schemas.subjects_by_id),
     _route("GET", "/schemas/ids/{id}/versions", schemas.versions_by_id),
-    _route("GET", "/schemas/guids/{guid}", schemas.by_guid),
+    _route("GET", "/schemas/guids/{guid}", schemas.by_guid, is_stable=True),
     _route("GET", "/schemas/guids/{guid}/ids", schemas.ids_by_guid),
     _route("GET", "/subjects", subjects.list_subjects),
     _route("POST", "/subjects/{subject}", subjects.look_up),
