@@ -102,7 +102,7 @@ TALKS: dict[str, list[tuple[Any, ...]]] = {
         ("POST", "/compatibility/subjects/s/versions/1", body(AB), {"is_compatible": True}),
         ("POST", "/compatibility/subjects/s/versions/1?verbose=true", body(AB), {"is_compatible": True, "messages": []}),
         ("POST", "/compatibility/subjects/s/versions/2", body(AB), 40402),
-        ("POST", "/compatibility/subjects/no/versions/1", body(AB), 40401),
+        ("POST", "/compatibility/subjects/no/versions/1", body(AB), 40402),
         ("POST", "/compatibility/subjects/no/versions/latest", body(AB), {"is_compatible": True}),
         ("POST", "/compatibility/subjects/no/versions", body(AB), {"is_compatible": True}),
         ("POST", "/compatibility/subjects/s/versions/latest", body("nope"), 42201),
