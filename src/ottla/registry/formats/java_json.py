@@ -8,7 +8,6 @@ import re
 from decimal import Decimal
 from typing import Any
 
-
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 

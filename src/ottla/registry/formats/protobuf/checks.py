@@ -5,6 +5,7 @@ Imports that nothing comes from are not missed: a schema may import options of o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ottla.registry.formats.parsed import Budget, InvalidSchemaError
@@ -18,10 +19,12 @@ from ottla.registry.formats.protobuf.model import (
     Group,
     Message,
     Span,
+    Word,
 )
 from ottla.registry.formats.protobuf.names import Names
 
 FOR_PROTOBUF_ITSELF = (19_000, 19_999)
+INTEGER = re.compile(r"-?(?:[0-9]+|0[xX][0-9a-fA-F]+)")
 KEYS = SCALARS - {"double", "float", "bytes"}
 
 
@@ -124,6 +127,8 @@ class Checks:
         self.budget.spend()
         if self.is_proto3 and field.default is not None:
             raise InvalidSchemaError(f"{scope}: defaults are not allowed in proto3: {field.name}")
+        if field.default is not None:
+            check_default(field, scope)
         kind = field.type
         if (kinds := field.map_types) is not None:
             if kinds[0] not in KEYS:
@@ -134,6 +139,8 @@ class Checks:
         found = self.names.find(kind, scope)
         if found is None:
             raise InvalidSchemaError(f'{scope}: "{kind}" is not defined')
+        if field.default is not None and isinstance(found.type, Message):
+            raise InvalidSchemaError(f"{scope}: a message has no default: {field.name}")
 
     def group(self, group: Group, scope: str) -> None:
         if self.is_proto3:
@@ -159,9 +166,12 @@ class Checks:
             used.add(constant.number)
 
     def extend(self, extend: Extend, scope: str) -> None:
-        if self.names.find(extend.name, scope) is None and not extend.name.lstrip(".").startswith("google.protobuf."):
+        found = self.names.find(extend.name, scope)
+        if found is None and not extend.name.lstrip(".").startswith("google.protobuf."):
             raise InvalidSchemaError(f'{scope}: "{extend.name}" is not defined')
         for field in extend.fields:
+            if found is not None and not may_extend(found.type, field.number):
+                raise InvalidSchemaError(f"{extend.name} does not declare {field.number} as an extension number")
             self.number(field.name, field.number, extend.name)
             self.field(field, scope)
         for group in extend.groups:
@@ -179,6 +189,26 @@ class Checks:
             if name in seen:
                 raise InvalidSchemaError(f'"{name}" is already defined in {where}')
             seen.add(name)
+
+
+def may_extend(extended: Message | Enum, number: int) -> bool:
+    return isinstance(extended, Message) and any(
+        first <= number <= last for some in extended.extensions for first, last in some
+    )
+
+
+def check_default(field: Field, scope: str) -> None:
+    if field.label == "repeated" or field.map_types is not None:
+        raise InvalidSchemaError(f"{scope}: what is repeated has no default: {field.name}")
+    value = field.default
+    is_text = isinstance(value, str) and not isinstance(value, Word)
+    is_right = is_text if field.type in ("string", "bytes") else isinstance(value, Word)
+    if field.type == "bool":
+        is_right = value in ("true", "false")
+    elif field.type in SCALARS - {"string", "bytes", "float", "double"}:
+        is_right = isinstance(value, Word) and INTEGER.fullmatch(value) is not None
+    if not is_right:
+        raise InvalidSchemaError(f"{scope}: the default of {field.name} is not a {field.type}")
 
 
 def constants_of(types: list[Message | Enum]) -> list[str]:

@@ -16,6 +16,7 @@ from ottla.registry.formats.protobuf.model import (
     Extend,
     Field,
     File,
+    Group,
     Message,
     Oneof,
     Option,
@@ -24,6 +25,7 @@ from ottla.registry.formats.protobuf.model import (
     Value,
     Word,
 )
+from ottla.registry.formats.protobuf.tokens import unquoted
 
 LABELS = {1: "optional", 2: "required", 3: "repeated"}
 # The options that Confluent's registry takes over, in its order.
@@ -70,13 +72,20 @@ def from_descriptor(descriptor: Any) -> File:
 def message(descriptor: Any, syntax: str) -> Message:
     result = Message(descriptor.name, options=options(descriptor.options, MESSAGE_OPTIONS))
     oneofs = [Oneof(each.name) for each in descriptor.oneof_decl]
+    nested = {each.name: each for each in descriptor.nested_type}
     for each in descriptor.field:
-        if each.HasField("oneof_index") and not each.proto3_optional:
+        if each.type == FieldDescriptorProto.TYPE_GROUP and (
+            made := nested.pop(each.type_name.rpartition(".")[2], None)
+        ):
+            groups = oneofs[each.oneof_index].groups if each.HasField("oneof_index") else result.groups
+            label = "" if each.HasField("oneof_index") else LABELS[each.label]
+            groups.append(Group(label, each.number, message(made, syntax)))
+        elif each.HasField("oneof_index") and not each.proto3_optional:
             oneofs[each.oneof_index].fields.append(field(each, syntax, in_oneof=True))
         else:
             result.fields.append(field(each, syntax))
-    result.oneofs = [each for each in oneofs if each.fields]
-    result.types = [message(each, syntax) for each in descriptor.nested_type]
+    result.oneofs = [each for each in oneofs if each.fields or each.groups]
+    result.types = [message(each, syntax) for each in nested.values()]
     result.types += [enum(each) for each in descriptor.enum_type]
     result.reserved = [[(each.start, each.end - 1)] for each in descriptor.reserved_range]
     result.reserved += [[name] for name in descriptor.reserved_name]
@@ -95,9 +104,15 @@ def field(descriptor: Any, syntax: str, *, in_oneof: bool = False) -> Field:
     if descriptor.HasField("json_name"):
         result.json_name = descriptor.json_name
     if descriptor.HasField("default_value") and syntax != "proto3":
-        is_text = descriptor.type in (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
-        result.default = descriptor.default_value if is_text else Word(descriptor.default_value)
+        result.default = default(descriptor)
     return result
+
+
+def default(descriptor: Any) -> Value:
+    if descriptor.type == FieldDescriptorProto.TYPE_BYTES:
+        return unquoted(f'"{descriptor.default_value}"')  # a compiler tells them with escapes
+    is_text = descriptor.type == FieldDescriptorProto.TYPE_STRING
+    return str(descriptor.default_value) if is_text else Word(descriptor.default_value)
 
 
 def enum(descriptor: Any) -> Enum:

@@ -50,6 +50,8 @@ class Parser:
             if word == "syntax":
                 self.syntax(is_first=is_first)
             elif word == "package":
+                if file.package:
+                    raise tokens.error("too many package names")
                 file.package = self.name()
                 tokens.expect(";")
             elif word == "import":
@@ -150,8 +152,8 @@ class Parser:
                 raise tokens.error("'required' label forbidden in proto3 field declarations")
         is_map = word == "map" and tokens.take_if("<")
         if is_map:
-            if label:
-                raise tokens.error(f"'map' type cannot have label '{label}'")
+            if label or in_oneof:
+                raise tokens.error("a 'map' can neither have a label nor stand in a oneof")
             key = self.name()
             tokens.expect(",")
             word = f"map<{key}, {tokens.take('name')}>"

@@ -34,7 +34,8 @@ from ottla.registry.formats.protobuf.names import Names
 Element = TypeVar("Element")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ESCAPES = str.maketrans(
-    {
+    {chr(code): f"\\{code:03o}" for code in range(32)}
+    | {
         "\a": "\\a",
         "\b": "\\b",
         "\f": "\\f",
@@ -142,7 +143,8 @@ class Printer:
     def enum(self, enum: Enum) -> str:
         constants, reserved = enum.constants, enum.reserved
         if self.names is not None:
-            constants = sorted(constants, key=lambda each: (each.number, each.name))
+            # Below zero comes last: in proto3 the first one has to be zero.
+            constants = sorted(constants, key=lambda each: (each.number < 0, each.number, each.name))
             reserved = [[value] for value in sorted((each for some in reserved for each in some), key=reserved_order)]
         lines = [reserved_line(each) for each in reserved]
         lines += [self.option_line(each) for each in self.in_order(enum.options)]
