@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from ottla.base.tasks import ask
 from ottla.client.errors import ClientError
 from ottla.registry import errors
+from ottla.registry.descriptors import Descriptors
 from ottla.registry.formats import InvalidSchemaError, Parsed
 from ottla.registry.formats.compatibility import check
 from ottla.registry.leadership import Alone, Leadership
@@ -74,6 +75,7 @@ class Registry:
         self.group = group
         self.leadership: Leadership = leadership or Alone()
         self.parser = SchemaParser()
+        self.descriptors = Descriptors(self.parser)
         self._writing = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -239,14 +241,19 @@ class Registry:
             earlier = [item for item in earlier if _property(item.metadata, group) == wanted]
         if not level.endswith("_TRANSITIVE"):
             earlier = earlier[-1:]
-        old = [await self.stored(schema) for schema in earlier]
+        old = [await self._stored(schema) for schema in earlier]
         versions = [schema.version for schema in earlier]
         problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))
         if problems:
             problems.append(f"{{validateFields: '{_boolean(config.get('validateFields'))}', compatibility: '{level}'}}")
         return problems
 
-    async def stored(self, schema: Schema) -> Parsed:
+    async def serialized(self, schema: Schema) -> str:
+        """A schema of Protobuf as a compiled file, in base64."""
+        resolved = resolve(self.state, schema.subject, schema.references)
+        return await self.descriptors.serialized(schema.text, resolved.texts)
+
+    async def _stored(self, schema: Schema) -> Parsed:
         """A version that was accepted before."""
         try:
             _, parsed = await self.read(schema.subject, draft_of(schema), is_normalized=False)
