@@ -87,7 +87,9 @@ class Node:
         self.registry = Registry(self.log, state, **options)  # type: ignore[arg-type]
         self.app = RegistryApp(self.registry, {"127.0.0.1"})
 
-    async def ask(self, method: str, target: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()) -> Reply:
+    async def ask(
+        self, method: str, target: str, body: Any = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> Reply:
         path, _, query = target.partition("?")
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         scope = {

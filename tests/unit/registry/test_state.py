@@ -51,7 +51,9 @@ def test_a_subject_is_deleted_up_to_a_version_and_goes_on_after_it() -> None:
 
 
 def test_a_cleared_subject_keeps_what_lives() -> None:
-    state = state_of(schema("s", 1, 1, deleted=True), schema("s", 2, 2, B), (Key("CLEAR_SUBJECT", "s"), {"subject": "s"}))
+    state = state_of(
+        schema("s", 1, 1, deleted=True), schema("s", 2, 2, B), (Key("CLEAR_SUBJECT", "s"), {"subject": "s"})
+    )
     assert [item.version for item in state.versions("s", with_deleted=True)] == [2]
     assert list(state.by_id(".", 1)) == []
 
@@ -103,7 +105,7 @@ def test_the_highest_id_outlives_its_schema() -> None:
     async def main() -> None:
         node = Node()
         for text in (A, B):
-            await node.register("s", text, **{"schemaType": "AVRO"})
+            await node.register("s", text, schemaType="AVRO")
             await node.ask("PUT", "/config/s", {"compatibility": "NONE"})
         await node.ask("DELETE", "/subjects/s")
         await node.ask("DELETE", "/subjects/s?permanent=true")
@@ -205,7 +207,12 @@ def test_the_same_records_make_the_same_registry() -> None:
         again = Node()
         for key, value in node.log.written:
             again.log.add(key, value)
-        for target in ("/schemas?deleted=true", "/subjects?deleted=true", "/contexts", "/schemas/ids/3/versions?deleted=true"):
+        for target in (
+            "/schemas?deleted=true",
+            "/subjects?deleted=true",
+            "/contexts",
+            "/schemas/ids/3/versions?deleted=true",
+        ):
             assert (await again.ask("GET", target)).body == (await node.ask("GET", target)).body
 
     run(main())
