@@ -5,6 +5,8 @@ Rules:
    JSON, and what is not known is let be: nodes of Confluent and Karapace may be in the same group.
 2. Of those that may lead the one with the smallest address does, so that everybody would choose the same.
 3. Two nodes with one address are refused: whoever forwards would not know to whom.
+4. Nodes that keep their schemas in different topics may be in one group, since it has one name by default: each topic
+   has its own leader. Only who has another topic than the usual one says so, for Confluent's nodes know no such word.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Final, NamedTuple
 VERSION: Final = 1
 NO_ERROR: Final = 0
 DUPLICATE_URLS: Final = 1
+TOPIC: Final = "_schemas"
 
 
 class Candidate(NamedTuple):
@@ -25,6 +28,7 @@ class Candidate(NamedTuple):
     port: int
     is_eligible: bool = True
     scheme: str = "http"
+    topic: str = TOPIC
 
     @property
     def url(self) -> str:
@@ -32,13 +36,14 @@ class Candidate(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
     def words(self) -> dict[str, Any]:
-        return {
+        words = {
             "version": VERSION,
             "host": self.host,
             "port": self.port,
             "master_eligibility": self.is_eligible,
             "scheme": self.scheme,
         }
+        return words if self.topic == TOPIC else {**words, "topic": self.topic}
 
 
 class Assignment(NamedTuple):
@@ -49,15 +54,18 @@ class Assignment(NamedTuple):
     error: int = NO_ERROR
 
 
-def choose(members: Mapping[str, Candidate]) -> Assignment:
-    """`members` by their ids in the group."""
+NOBODY: Final = Assignment(None, None)
+
+
+def choose(members: Mapping[str, Candidate]) -> dict[str, Assignment]:
+    """What each member is told; `members` by their ids in the group."""
     if len({candidate.url for candidate in members.values()}) < len(members):
-        return Assignment(None, None, DUPLICATE_URLS)
-    eligible = sorted((candidate.url, member) for member, candidate in members.items() if candidate.is_eligible)
-    if not eligible:
-        return Assignment(None, None)
-    member = eligible[0][1]
-    return Assignment(member, members[member])
+        return dict.fromkeys(members, Assignment(None, None, DUPLICATE_URLS))
+    leaders: dict[str, Assignment] = {}
+    for member, candidate in sorted(members.items(), key=lambda item: item[1].url):
+        if candidate.is_eligible:
+            leaders.setdefault(candidate.topic, Assignment(member, candidate))
+    return {member: leaders.get(candidate.topic, NOBODY) for member, candidate in members.items()}
 
 
 def encode_candidate(candidate: Candidate) -> bytes:
@@ -93,10 +101,9 @@ def decode_assignment(data: bytes) -> Assignment:
 def _candidate(words: object) -> Candidate | None:
     match words:
         case {"host": str(host), "port": int(port)} if host and 0 < port < 65536:
-            scheme = words.get("scheme")
-            return Candidate(
-                host, port, words.get("master_eligibility") is not False, "https" if scheme == "https" else "http"
-            )
+            scheme = "https" if words.get("scheme") == "https" else "http"
+            is_eligible = words.get("master_eligibility") is not False
+            return Candidate(host, port, is_eligible, scheme, str(words.get("topic", TOPIC)))
     return None
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from ottla.registry.candidates import TOPIC
 from ottla.registry.formats.compatibility import LEVELS
-from ottla.registry.log_topic import REPLICATION_FACTOR, TOPIC
+from ottla.registry.log_topic import REPLICATION_FACTOR
 from ottla.registry.subjects.settings import DEFAULT_LEVEL
 
 HOST: Final = "127.0.0.1"

@@ -37,7 +37,7 @@ from ottla.protocol.messages.groups import (
 )
 from ottla.registry.candidates import (
     DUPLICATE_URLS,
-    Assignment,
+    NOBODY,
     Candidate,
     choose,
     decode_assignment,
@@ -58,7 +58,6 @@ ANSWER_MS: Final = 5_000  # beyond what a broker may keep a request
 JOINED_ANEW: Final = frozenset(
     {Error.REBALANCE_IN_PROGRESS, Error.ILLEGAL_GENERATION, Error.UNKNOWN_MEMBER_ID, Error.MEMBER_ID_REQUIRED}
 )
-NOBODY: Final = Assignment(None, None)
 R = TypeVar("R")
 
 
@@ -164,9 +163,12 @@ class Election:
         self._member, self._generation = joined.member_id, joined.generation_id
         assignments = []
         if joined.leader == joined.member_id:
-            found = {member.member_id: decode_candidate(member.metadata) for member in joined.members}
-            chosen = encode_assignment(choose({name: who for name, who in found.items() if who is not None}))
-            assignments = [SyncGroupRequestAssignment(member_id=name, assignment=chosen) for name in found]
+            found = ((member.member_id, decode_candidate(member.metadata)) for member in joined.members)
+            chosen = choose({name: who for name, who in found if who is not None})
+            assignments = [
+                SyncGroupRequestAssignment(member_id=name, assignment=encode_assignment(assignment))
+                for name, assignment in chosen.items()
+            ]
         sent = self._monotonic()
         request_sync = SyncGroupRequest(
             group_id=self._group,

@@ -14,7 +14,6 @@ from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 
-TOPIC: Final = "_schemas"
 REPLICATION_FACTOR: Final = 3
 POLICY: Final = "cleanup.policy"
 COMPACT: Final = "compact"

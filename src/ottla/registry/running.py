@@ -82,7 +82,7 @@ def make_election(config: RegistryConfig, port: int) -> Election:
     def make_client(timeout_ms: int) -> Client:
         return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
 
-    return Election(make_client, config.group, Candidate(host, port, config.is_eligible))
+    return Election(make_client, config.group, Candidate(host, port, config.is_eligible, topic=config.topic))
 
 
 def make_registry(config: RegistryConfig, leadership: Leadership) -> Registry:

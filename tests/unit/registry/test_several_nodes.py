@@ -1,0 +1,151 @@
+"""A node that does not lead: what it hands on, when it waits, and what it reads first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import virtual_time
+from ottla.registry.forwarding import LostAnswerError, NotSentError
+from ottla.registry.http.app import LEADER_SECONDS_MAX
+from ottla.registry.leadership import RawAnswer, RawRequest
+from unit.registry.nodes import Node
+
+LEADER = "http://leader:8081"
+ANSWER = RawAnswer(200, [(b"content-type", b"application/json")], b'{"id": 7}')
+
+
+class Elected:
+    """A leadership that tests decide."""
+
+    def __init__(self, *, is_leader: bool = False, leader_url: str | None = LEADER) -> None:
+        self.is_leader = is_leader
+        self.leader_url = leader_url
+        self.term = 1
+
+
+class Follower(Node):
+    """Its forwarding fails as often as it is told, and then works."""
+
+    def __init__(self, elected: Elected) -> None:
+        super().__init__(leadership=elected)
+        self.elected = elected
+        self.handed_on: list[tuple[RawRequest, str]] = []
+        self.failures: list[Exception] = []
+        self.app.forward = self.forward
+        self.caught_up = 0
+        self.log.catch_up = self.catch_up  # type: ignore[attr-defined]
+
+    async def forward(self, request: RawRequest, leader: str) -> RawAnswer:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.handed_on.append((request, leader))
+        return ANSWER
+
+    async def catch_up(self) -> None:
+        self.caught_up += 1
+
+
+def play(story: Callable[[Follower], Awaitable[None]], **elected: object) -> None:
+    async def whole() -> None:
+        await story(Follower(Elected(**elected)))  # type: ignore[arg-type]
+
+    virtual_time.run(whole())
+
+
+def test_a_change_goes_to_the_leader_as_it_came() -> None:
+    async def story(node: Follower) -> None:
+        reply = await node.ask("POST", "/subjects/a%2Fb/versions?normalize=true", {"schema": '"int"'})
+        assert (reply.status, reply.body) == (200, {"id": 7})
+        ((request, leader),) = node.handed_on
+        assert (request.method, request.target, leader) == ("POST", "/subjects/a%2Fb/versions?normalize=true", LEADER)
+        assert request.body == b'{"schema": "\\"int\\""}'
+        assert not node.log.written
+
+    play(story)
+
+
+def test_what_could_not_be_sent_is_kept_for_the_next_leader() -> None:
+    async def story(node: Follower) -> None:
+        node.failures = [NotSentError("gone"), NotSentError("gone")]
+        assert (await node.register("s", '"int"')).body == {"id": 7}
+
+    play(story)
+
+
+def test_the_next_leader_may_be_this_node() -> None:
+    async def story(node: Follower) -> None:
+        node.failures = [NotSentError("gone")] * 1000
+        asking = asyncio.ensure_future(node.register("s", '"int"'))
+        await asyncio.sleep(LEADER_SECONDS_MAX / 2)
+        node.elected.is_leader = True
+        assert (await asking).body == {"id": 1}
+        assert node.log.take_overs == 1
+
+    play(story)
+
+
+def test_nobody_leads_for_long() -> None:
+    async def story(node: Follower) -> None:
+        assert (await node.register("s", '"int"')).code == 50004
+        node.elected.leader_url = LEADER
+        node.failures = [NotSentError("gone")] * 1000
+        assert (await node.register("s", '"int"')).code == 50003
+
+    play(story, leader_url=None)
+
+
+def test_a_lost_answer_is_not_asked_for_twice() -> None:
+    async def story(node: Follower) -> None:
+        node.failures = [LostAnswerError("cut")]
+        assert (await node.register("s", '"int"')).code == 50003
+        assert not node.handed_on
+
+    play(story)
+
+
+def test_a_request_is_handed_on_once() -> None:
+    async def story(node: Follower) -> None:
+        headers = [(b"x-forward", b"true")]
+        reply = await node.ask("POST", "/subjects/s/versions", {"schema": '"int"'}, headers)
+        assert reply.code == 50004
+        assert not node.handed_on
+
+    play(story)
+
+
+def test_what_others_were_answered_is_read_first() -> None:
+    async def story(node: Follower) -> None:
+        node.elected.is_leader = True
+        await node.register("s", '"int"')
+        node.elected.is_leader = False
+        assert (await node.ask("GET", "/schemas/ids/1")).status == 200
+        assert node.caught_up == 0  # what an id means never changes
+        assert (await node.ask("GET", "/subjects")).body == ["s"]
+        assert node.caught_up == 1
+        assert (await node.ask("GET", "/schemas/ids/2")).code == 40403
+        assert node.caught_up == 2
+
+    play(story)
+
+
+def test_without_the_cluster_an_unknown_id_is_not_said_to_be_missing() -> None:
+    async def story(node: Follower) -> None:
+        async def never() -> None:
+            await asyncio.Event().wait()
+
+        node.log.catch_up = never  # type: ignore[attr-defined]
+        assert (await node.ask("GET", "/schemas/ids/2")).code == 50001
+        assert (await node.ask("GET", "/subjects")).body == []
+
+    play(story)
+
+
+def test_a_new_term_takes_the_topic_over_anew() -> None:
+    async def story(node: Follower) -> None:
+        for term in (1, 1, 2):
+            node.elected.term = term
+            await node.register(f"s{term}", '"int"')
+        assert node.log.take_overs == 2
+
+    play(story, is_leader=True)
