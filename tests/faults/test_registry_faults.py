@@ -1,4 +1,4 @@
-"""Three registries, four clients that register, and what can happen to them: no id twice, nothing lost, all nodes equal.
+"""Three registries, four clients that register, and faults: no id twice, nothing lost, all nodes equal.
 
 OTTLA_FAULTS_SCALE says how much of the full number of rounds is run.
 """
