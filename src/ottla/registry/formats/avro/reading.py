@@ -12,7 +12,7 @@ from ottla.registry.formats.avro.model import Field, Type
 from ottla.registry.formats.avro.printing import printed
 from ottla.registry.formats.parsed import Budget
 
-STEPS_MAX = 1_000_000
+STEPS_MAX = 200_000
 # What a reader may take for its own type, because every value of the other one can be turned into it.
 PROMOTIONS = {
     "long": ("int",),
