@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.registry.formats.avro.model import Field, Type
+from ottla.registry.formats.avro.model import PRIMITIVES, Field, Type
 from ottla.registry.formats.avro.printing import printed
 from ottla.registry.formats.parsed import Budget
 
@@ -64,6 +64,8 @@ class Comparison:
         self.budget = Budget(STEPS_MAX, "The schemas are too large to be compared")
 
     def compared(self, reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+        if reader.type == writer.type and reader.type in PRIMITIVES:
+            return []
         pair = (id(reader), id(writer))
         if (found := self.known.get(pair)) is None:
             self.budget.spend()
