@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from tests.unit.registry.formats.verdicts import Pair, judge
 
 # The row is who writes, the column is who reads.
@@ -100,15 +99,27 @@ RECORDS = [
     Pair("all fields go", record(A, B), record(), "", f"{MISSING} {MISSING}"),
     Pair("a record becomes a number", record(A), "int", TYPE, TYPE),
     Pair("a record becomes a map", record(A), mapping("int"), TYPE, TYPE),
-    Pair("a record inside gets a field", record(field("i", record(A, name="I"))),
-         record(field("i", record(A, B, name="I"))), MISSING, ""),
-    Pair("a record inside is renamed", record(field("i", record(A, name="I"))),
-         record(field("i", record(A, name="J"))), NAME, NAME),
+    Pair(
+        "a record inside gets a field",
+        record(field("i", record(A, name="I"))),
+        record(field("i", record(A, B, name="I"))),
+        MISSING,
+        "",
+    ),
+    Pair(
+        "a record inside is renamed",
+        record(field("i", record(A, name="I"))),
+        record(field("i", record(A, name="J"))),
+        NAME,
+        NAME,
+    ),
     Pair("a list of itself stays", LIST, LIST),
     Pair("a list of itself gets a field", LIST, record(*LIST["fields"], field("b")), MISSING, ""),
     Pair("a list of itself is widened", LIST, record(field("value", "long"), LIST["fields"][1]), "", TYPE),
-    Pair("field and record change", record(A), record(field("a", "string"), name="S"), f"{NAME} {TYPE}", f"{NAME} {TYPE}"),
-]  # fmt: skip
+    Pair(
+        "field and record change", record(A), record(field("a", "string"), name="S"), f"{NAME} {TYPE}", f"{NAME} {TYPE}"
+    ),
+]
 
 NAMED = [
     Pair("an enum gets a symbol", enum("A"), enum("A", "B"), "", SYMBOLS),
@@ -123,16 +134,27 @@ NAMED = [
     Pair("an enum moves to a namespace", enum("A"), enum("A", namespace="n")),
     Pair("an enum becomes a string", enum("A"), "string", TYPE, TYPE),
     Pair("an enum becomes a number", enum("A"), "int", TYPE, TYPE),
-    Pair("an enum of a field gets a symbol", record(field("e", enum("A"))),
-         record(field("e", enum("A", "B"))), "", SYMBOLS),
-    Pair("the default of an enum is none of its field", record(A), record(A, field("e", enum("A", default="A"))), TYPE, ""),
+    Pair(
+        "an enum of a field gets a symbol",
+        record(field("e", enum("A"))),
+        record(field("e", enum("A", "B"))),
+        "",
+        SYMBOLS,
+    ),
+    Pair(
+        "the default of an enum is none of its field",
+        record(A),
+        record(A, field("e", enum("A", default="A"))),
+        TYPE,
+        "",
+    ),
     Pair("a fixed grows", fixed(4), fixed(8), SIZE, SIZE),
     Pair("a fixed is renamed", fixed(4), fixed(4, name="G"), NAME, NAME),
     Pair("a fixed is renamed and grows", fixed(4), fixed(8, name="G"), f"{NAME} {SIZE}", f"{NAME} {SIZE}"),
     Pair("a fixed tells its old name", fixed(4), fixed(4, name="G", aliases=["F"]), "", NAME),
     Pair("a fixed becomes bytes", fixed(4), "bytes", TYPE, TYPE),
     Pair("a fixed becomes an enum", fixed(4, name="E"), enum("A"), TYPE, TYPE),
-]  # fmt: skip
+]
 
 COLLECTIONS = [
     Pair("items are widened", array("int"), array("long"), "", TYPE),
@@ -162,7 +184,11 @@ UNIONS = [
     Pair("a branch becomes another one", ["null", "int"], ["null", "boolean"], BRANCH, BRANCH),
     Pair("string and bytes as branches", ["null", "string"], ["null", "bytes"]),
     Pair("int has long and double to go to", ["int"], ["long", "double"], "", f"{BRANCH} {BRANCH}"),
-    Pair("a record of a union gets a field with a default", ["null", record(A)], ["null", record(A, field("b", default=1))]),
+    Pair(
+        "a record of a union gets a field with a default",
+        ["null", record(A)],
+        ["null", record(A, field("b", default=1))],
+    ),
     Pair("a record of a union gets a field without one", ["null", record(A)], ["null", record(A, B)], BRANCH, ""),
     Pair("a record of a union is renamed", ["null", record(A)], ["null", record(A, name="S")], BRANCH, BRANCH),
     Pair("an enum of a union gets a symbol", ["null", enum("A")], ["null", enum("A", "B")], "", BRANCH),
@@ -175,11 +201,20 @@ UNIONS = [
     Pair("a record for each, by name", [record(A), record(B, name="S")], [record(B, name="S"), record(A)]),
     Pair("a field becomes optional", record(A), record(field("a", ["null", "int"], default=None)), "", TYPE),
     Pair("a field stops being optional", record(field("a", ["null", "int"])), record(A), TYPE, ""),
-    Pair("an optional field is widened", record(field("a", ["null", "int"])), record(field("a", ["null", "long"])), "", BRANCH),
-    Pair("an optional field is renamed", record(field("a", ["null", "int"], default=None)),
-         record(field("b", ["null", "int"], default=None))),
+    Pair(
+        "an optional field is widened",
+        record(field("a", ["null", "int"])),
+        record(field("a", ["null", "long"])),
+        "",
+        BRANCH,
+    ),
+    Pair(
+        "an optional field is renamed",
+        record(field("a", ["null", "int"], default=None)),
+        record(field("b", ["null", "int"], default=None)),
+    ),
     Pair("an optional list", LIST, record(field("value"), field("next", ["null", "R"], default=None, doc="the rest"))),
-]  # fmt: skip
+]
 
 PAIRS = RECORDS + NAMED + COLLECTIONS + UNIONS
 
