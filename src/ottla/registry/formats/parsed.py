@@ -14,6 +14,7 @@ from typing import Any, Protocol
 TEXT_BYTES_MAX = 1_000_000  # a record of the topic holds no more
 DEPTH_MAX = 200  # brackets inside brackets; Python's own stack holds a few times as many
 NODES_MAX = 50_000  # types, fields, symbols and values of one schema, with all that it refers to
+TOO_LARGE = f"The schema has more than {NODES_MAX} parts"
 REFERENCES_MAX = 1_000
 COMMENT_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*(?s:.*?)\*/')
 
@@ -55,7 +56,7 @@ class Budget:
 
 
 def nodes_budget() -> Budget:
-    return Budget(NODES_MAX, f"The schema has more than {NODES_MAX} parts")
+    return Budget(NODES_MAX, TOO_LARGE)
 
 
 def check_size(text: str) -> None:
