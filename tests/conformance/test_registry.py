@@ -5,10 +5,12 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,6 +233,15 @@ def test_the_http_side_under_attack(node: Node) -> None:
     assert node.ask("GET", "/subjects?subjectPrefix=s") == (200, [])
     for connection in slow:
         connection.close()
+
+
+def test_the_example_of_the_page(node: Node, bootstrap: str, topic: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "registry.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for old, new in (("http://127.0.0.1:8081", node.url), ("127.0.0.1:9092", bootstrap), ('"orders"', f'"{topic}"')):
+        example = example.replace(old, new)
+    done = subprocess.run([sys.executable, "-c", example], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "{'id': 1, 'item': 'tea'}\n"
 
 
 def _message() -> Any:

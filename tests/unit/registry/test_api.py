@@ -511,3 +511,15 @@ def test_what_no_client_sends_is_refused(method: str, headers: list[tuple[bytes,
         assert not node.log.written
 
     run(main())
+
+
+def test_the_settings_of_a_node_have_an_effect() -> None:
+    async def main() -> None:
+        node = Node(default_level="FULL", has_mode_changes=False, group="mine")
+        assert (await node.ask("GET", "/config")).body == {"compatibilityLevel": "FULL"}
+        refused = {"error_code": 42205, "message": "Mode changes are not allowed"}
+        assert (await node.ask("PUT", "/mode", {"mode": "READONLY"})).body == refused
+        clusters = (await node.ask("GET", "/v1/metadata/id")).body["scope"]["clusters"]
+        assert clusters["schema-registry-cluster"] == "mine"
+
+    run(main())
