@@ -218,7 +218,8 @@ def test_the_http_side_under_attack(node: Node) -> None:
     assert len(large["schema"]) > 5_000_000
     deep = '{"type":"array","items":' * 10_000 + '"int"' + "}" * 10_000
     for body, code in [
-        (large, 42201),
+        (large, 413),
+        ({"schema": large["schema"][:2_000_000]}, 42201),
         ({"schema": deep}, 42201),
         ({"schema": ""}, 42201),
         (b'{"schema": "', 400),

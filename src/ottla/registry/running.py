@@ -33,6 +33,7 @@ from ottla.registry.subjects.state import State
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 TIMEOUT_MS: Final = 10_000
+PATIENCE_MS: Final = 5_000  # a broker that restarts is waited for so long
 RETRY_SECONDS: Final = 0.5
 CONNECTIONS_MAX: Final = 4_000
 FILES_BESIDE: Final = 200
@@ -68,7 +69,9 @@ def make_registry(config: RegistryConfig) -> Registry:
     timeout_ms = config.timeout_ms or TIMEOUT_MS
 
     def make_client() -> Client:
-        return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
+        return open_client(
+            config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms, patience_ms=PATIENCE_MS
+        )
 
     state = State()
     log = SchemaLog(make_client, config.topic, config.replication_factor, config.group, state.apply)
