@@ -26,6 +26,7 @@ from ottla.monitor.http.limits import make_server
 from ottla.registry.config import RegistryConfig
 from ottla.registry.errors import RegistryError
 from ottla.registry.http.app import LOCAL_HOSTS, RegistryApp
+from ottla.registry.http.quick import QuickAnswers, quick_protocol
 from ottla.registry.log import SchemaLog
 from ottla.registry.log_topic import LogError
 from ottla.registry.registry import Registry
@@ -121,8 +122,10 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
     _raise_file_limit()
-    server = make_server(RegistryApp(registry, hosts))
+    app = RegistryApp(registry, hosts)
+    server = make_server(app)
     server.config.limit_concurrency = CONNECTIONS_MAX
+    server.config.http = quick_protocol(QuickAnswers(app, registry.state))
     serving = ask(server.serve([listener]), "HTTP server of the registry")
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
