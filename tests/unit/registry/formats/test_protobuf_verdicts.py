@@ -285,11 +285,14 @@ IMPORTING = 'syntax = "proto3"; package here; import "there.proto"; message A { 
         ("message B { int32 x = 1; }", "message B { int64 x = 1; string y = 2; }", []),
         ("message B { int32 x = 1; }", "message B { string x = 1; }", [NAMED, SCALAR]),
         ("message B { B next = 1; int32 x = 2; }", "message B { B next = 1; bool x = 2; }", []),
-        ("message B { C c = 1; } message C { int32 x = 1; }", "message B { C c = 1; } message C { float x = 1; }",
-         [NAMED, NAMED, SCALAR]),
+        (
+            "message B { C c = 1; } message C { int32 x = 1; }",
+            "message B { C c = 1; } message C { float x = 1; }",
+            [NAMED, NAMED, SCALAR],
+        ),
         ("message B { C c = 1; } enum C { X = 0; }", "message B { C c = 1; } message C {}", [KIND, NAMED]),
     ],
-)  # fmt: skip
+)
 def test_a_message_that_is_imported_is_compared_where_it_is_used(before: str, after: str, expected: list[str]) -> None:
     old, new = (
         parse("PROTOBUF", IMPORTING, {"there.proto": f'syntax = "proto3"; package there; {text}'})
