@@ -16,6 +16,7 @@ DEPTH_MAX = 200  # brackets inside brackets; Python's own stack holds a few time
 NODES_MAX = 50_000  # types, fields, symbols and values of one schema, with all that it refers to
 TOO_LARGE = f"The schema has more than {NODES_MAX} parts"
 REFERENCES_MAX = 1_000
+PROBLEM_CHARACTERS_MAX = 1_000
 # What does not close goes to the end: else each beginning would be tried again, and the time be square.
 TEXT = r'"(?:[^"\\]|\\(?s:.)|\\\Z)*(?:"|\Z)'
 COMMENT_OR_TEXT = re.compile(TEXT + r"|//[^\n]*|/\*(?s:.*?)(?:\*/|\Z)")
@@ -23,7 +24,10 @@ BRACKET_OR_TEXT = re.compile(TEXT + r"|[\[{]|[\]}]")
 
 
 class InvalidSchemaError(ValueError):
-    """A schema that cannot be taken; the text says why, in one line."""
+    """A schema that cannot be taken; the text says why, in one line, whatever it quotes."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(" ".join(problem.split())[:PROBLEM_CHARACTERS_MAX])
 
 
 class Parsed(Protocol):

@@ -283,7 +283,8 @@ def test_the_words_of_verbose_answers() -> None:
     assert messages("BACKWARD", old, new) == [
         (
             "{errorType:'TYPE_MISMATCH', description:'The type (path '/fields/0/type') of a field in the new schema "
-            "does not match with the old schema', additionalInfo:'reader type: INT not compatible with writer type: STRING'}"
+            "does not match with the old schema', "
+            "additionalInfo:'reader type: INT not compatible with writer type: STRING'}"
         ),
         (
             "{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'b' at path '/fields/1' in the "

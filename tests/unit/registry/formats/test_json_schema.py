@@ -145,8 +145,8 @@ def test_the_words_of_verbose_answers() -> None:
     )
     assert check("BACKWARD", new, [old], [1]) == [
         (
-            '{errorType:"MINIMUM_ADDED", description:"The keyword at path \'#/properties/a/minimum\' in the new schema is '
-            'not present in the old schema"}'
+            '{errorType:"MINIMUM_ADDED", description:"The keyword at path \'#/properties/a/minimum\' in the new schema '
+            'is not present in the old schema"}'
         ),
         (
             '{errorType:"TYPE_NARROWED", description:"A type at path \'#/properties/a\' is different between the new '
