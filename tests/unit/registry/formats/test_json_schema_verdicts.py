@@ -51,6 +51,21 @@ TYPES = [
     Pair("a string becomes a number", STRING, NUMBER, CHANGED, CHANGED),
     Pair("a string becomes an integer", STRING, INTEGER, CHANGED, CHANGED),
     Pair("an integer becomes a number", INTEGER, NUMBER, "", "TYPE_NARROWED"),
+    Pair(
+        "keywords of other types are conditions, too", INTEGER, {"type": "integer", "properties": {}}, CHANGED, CHANGED
+    ),
+    Pair(
+        "a format counts as one of texts",
+        {"type": "integer", "format": "int32"},
+        {"type": "integer", "format": "int64"},
+    ),
+    Pair(
+        "an integer with a format becomes a number",
+        {"type": "integer", "format": "int32"},
+        {"type": "number", "format": "double"},
+        "",
+        "COMBINED_TYPE_SUBSCHEMAS_CHANGED",
+    ),
     Pair("a number becomes an integer", NUMBER, INTEGER, "TYPE_NARROWED", ""),
     Pair("a boolean becomes a string", {"type": "boolean"}, STRING, CHANGED, CHANGED),
     Pair("a boolean stays", {"type": "boolean"}, {"type": "boolean"}),
@@ -351,6 +366,7 @@ ARRAYS = [
         "",
         "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL",
     ),
+    Pair("where all items are told, none is additional", array(STRING), array(STRING, additionalItems=False)),
     Pair("an open tuple gets an item", array([STRING]), array([STRING, STRING]), ITEM_OPEN, ""),
     Pair("an open tuple gets one that takes anything", array([STRING]), array([STRING, {}])),
     Pair(
