@@ -70,8 +70,7 @@ class Parser:
             parts.append(Node("const", values=[value["const"]]))
         if "type" in value:
             parts.append(self.typed(value, draft))
-        else:
-            parts += self.guessed(value, draft)
+        parts += self.guessed(value, draft)
         if draft >= 7 and any(key in value for key in ("if", "then", "else")):
             children = [self.node(value[key], draft) for key in ("if", "then", "else") if key in value]
             parts.append(Node("conditional", children=children))
@@ -112,15 +111,18 @@ class Parser:
                 return Node(name)
 
     def guessed(self, value: dict[str, Any], draft: int) -> list[Node]:
-        """Without a type, what keywords there are say which values they are about."""
+        """Keywords about values that the type does not name are a condition of their own."""
+        given = value.get("type", [])
+        named = given if isinstance(given, list) else [given]
         result = []
-        if has_any(value, ARRAY_KEYS, LATER_KEYS["array"], draft):
+        if "array" not in named and has_any(value, ARRAY_KEYS, LATER_KEYS["array"], draft):
             result.append(self.array(value, draft))
-        if has_any(value, OBJECT_KEYS, LATER_KEYS["object"], draft):
+        if "object" not in named and has_any(value, OBJECT_KEYS, LATER_KEYS["object"], draft):
             result.append(self.object(value, draft))
-        if has_any(value, NUMBER_KEYS, {}, draft):
+        if "number" not in named and "integer" not in named and has_any(value, NUMBER_KEYS, {}, draft):
             result.append(number(value, draft, is_integer=False))
-        if has_any(value, STRING_KEYS, {}, draft):
+        # Up to draft 7 a format is one of texts, whatever it is beside.
+        if "string" not in named and has_any(value, STRING_KEYS if draft < 2019 else STRING_KEYS[:-1], {}, draft):
             result.append(string(value))
         return result
 
@@ -140,6 +142,8 @@ class Parser:
             result.items = self.node(items, draft)
         if places is None and draft < 2020:
             self.more(result, value.get("additionalItems"), draft)
+            if result.items is not None:
+                result.allows_more = True  # all items are told: none is additional
         if "contains" in value and draft > 4:
             self.node(value["contains"], draft)
         return result

@@ -14,7 +14,7 @@ from ottla.registry.formats.parsed import Budget
 from ottla.registry.formats.protobuf.model import SCALARS, Enum, Field, File, Message
 from ottla.registry.formats.protobuf.names import Found, Names
 
-STEPS_MAX = 300_000
+STEPS_MAX = 200_000
 # Scalars that read each other's bytes; enums are numbers.
 GROUPS = {
     **dict.fromkeys(("int32", "int64", "uint32", "uint64", "bool", "enum"), "general number"),
