@@ -24,7 +24,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from conformance.conftest import NewTopic
-from conformance.waiting import eventually
 from conftest import ottla_command
 
 READY = re.compile(r"ottla registry ready on (http://\S+)")
@@ -147,7 +146,7 @@ def test_a_life_of_a_subject_and_what_stands_in_the_topic(bootstrap: str, topic_
 
 
 def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: str) -> None:
-    """Each shuts the other one out, reads what it wrote, and goes on."""
+    """One of them writes, and whoever was answered finds his schema on both."""
     other = Node(bootstrap, node.topic)
     ids: dict[str, int] = {}
 
@@ -165,7 +164,6 @@ def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: st
         thread.join()
     assert len(set(ids.values())) == 20
     for each in (node, other):
-        assert eventually(lambda each=each: each.ask("GET", f"/schemas/ids/{max(ids.values())}")[0] == 200)  # type: ignore[misc]
         for text, number in ids.items():
             assert each.ask("GET", f"/schemas/ids/{number}")[1] == {"schema": text}
     other.stop()

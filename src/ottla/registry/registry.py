@@ -100,6 +100,7 @@ class Registry:
         """Read what others may have been answered for; who leads has read all of that. False: the cluster is away."""
         if self.leadership.is_leader:
             return True
+        await asyncio.sleep(0)  # whoever wants an answer at once learns here that he has to wait
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS_MAX):
                 await self._until_failure(self.log.catch_up())

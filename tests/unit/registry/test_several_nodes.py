@@ -34,7 +34,7 @@ class Follower(Node):
         self.failures: list[Exception] = []
         self.app.forward = self.forward
         self.caught_up = 0
-        self.log.catch_up = self.catch_up  # type: ignore[attr-defined]
+        self.log.catch_up = self.catch_up  # type: ignore[method-assign]
 
     async def forward(self, request: RawRequest, leader: str) -> RawAnswer:
         if self.failures:
@@ -134,7 +134,7 @@ def test_without_the_cluster_an_unknown_id_is_not_said_to_be_missing() -> None:
         async def never() -> None:
             await asyncio.Event().wait()
 
-        node.log.catch_up = never  # type: ignore[attr-defined]
+        node.log.catch_up = never  # type: ignore[method-assign]
         assert (await node.ask("GET", "/schemas/ids/2")).code == 50001
         assert (await node.ask("GET", "/subjects")).body == []
 

@@ -5,7 +5,8 @@ Rules:
    else goes the usual way, so that its strict parser still judges whatever is odd.
 2. What is answered is what the application answers, run to its end at once. If it would have to wait, it goes the usual
    way.
-3. The same bytes get the same answer for as long as nothing has changed in the registry: then it is known already.
+3. The same bytes get the same answer for as long as nothing has changed in the registry: then it is known already. A
+   node that leads no more forgets what it knew, since others may have changed something.
 """
 
 from __future__ import annotations
@@ -42,16 +43,17 @@ class QuickAnswers:
         self.app = app
         self.state = state
         self.known: dict[bytes, bytes] = {}
-        self.revision = -1
+        self.revision = (-1, False)
 
     def __repr__(self) -> str:
-        return f"<QuickAnswers {len(self.known)} known at revision {self.revision}>"
+        return f"<QuickAnswers {len(self.known)} known at revision {self.revision[0]}>"
 
     def answer(self, request: bytes) -> bytes | None:
         """Status line and headers but for the date, a NUL where that belongs, and the body; None: not for us."""
-        if self.revision != self.state.revision:
+        revision = (self.state.revision, self.app.registry.leadership.is_leader)
+        if self.revision != revision:
             self.known.clear()
-            self.revision = self.state.revision
+            self.revision = revision
         found = self.known.get(request)
         if found is not None:
             return found
