@@ -23,10 +23,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from certificates import Authority
 from conformance.conftest import NewTopic
 from conftest import ottla_command
 
-READY = re.compile(r"ottla registry ready on (http://\S+)")
+READY = re.compile(r"ottla registry ready on (https?://\S+)")
 SECONDS_MAX = 30.0
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}'
 STORED = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
@@ -37,9 +38,9 @@ OTHER = STORED.replace("long", "string")
 class Node:
     """The registry as a process of its own."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *more: str, **client: str) -> None:
         self.topic = topic
-        words = ["registry", "--bootstrap-server", bootstrap, "--topic", topic, "--port", "0"]
+        words = ["registry", "--bootstrap-server", bootstrap, "--topic", topic, "--port", "0", *more]
         self.process = subprocess.Popen(
             [*ottla_command(), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -47,7 +48,7 @@ class Node:
         found = READY.match(self.process.stdout.readline())
         assert found is not None, self.process.communicate()[1]
         self.url = found[1]
-        self.client = SchemaRegistryClient({"url": self.url})
+        self.client = SchemaRegistryClient({"url": self.url, **{key.replace("_", "."): client[key] for key in client}})
 
     def stop(self) -> str:
         """What it has said on stderr."""
@@ -167,6 +168,33 @@ def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: st
         for text, number in ids.items():
             assert each.ask("GET", f"/schemas/ids/{number}")[1] == {"schema": text}
     other.stop()
+
+
+def test_logins_and_rights_over_tls(bootstrap: str, topic_name: str, tmp_path: Path) -> None:
+    """Two nodes, so that what one is told travels to the other with the login of who asked."""
+    authority = Authority()
+    trusted = authority.certificate_pem(tmp_path / "trusted.pem")
+    own = authority.issue("registry").pem(tmp_path / "own.pem")
+    users = tmp_path / "users"
+    making = [*ottla_command(), "registry", "--new-user", "alice"]
+    line = subprocess.run(making, input="long enough\n", capture_output=True, text=True, check=True).stdout
+    users.write_text(line.replace("read=*", "write=orders-*"))
+    words = ["--users", str(users), "--ssl-certificate", own, "--ssl-key", own, "--ssl-ca", trusted]
+    client = {"ssl_ca_location": trusted, "basic_auth_user_info": "alice:long enough"}
+    nodes = [Node(bootstrap, topic_name, *words, **client) for _ in range(2)]
+    for number, node in enumerate(nodes):
+        subject = f"orders-{number}"
+        assert node.client.register_schema(subject, Schema(STORED.replace("Order", f"O{number}"), "AVRO")) == number + 1
+        assert node.client.get_subjects() == [f"orders-{each}" for each in range(number + 1)]
+        with pytest.raises(SchemaRegistryError) as denied:
+            node.client.register_schema("payments", Schema(STORED, "AVRO"))
+        assert denied.value.http_status_code == 403
+        stranger = SchemaRegistryClient({"url": node.url, "ssl.ca.location": trusted})
+        with pytest.raises(SchemaRegistryError) as unknown:
+            stranger.get_subjects()
+        assert unknown.value.http_status_code == 401
+    for node in nodes:
+        node.stop()
 
 
 def test_records_without_sense_are_skipped_and_named(bootstrap: str, new_topic: NewTopic) -> None:

@@ -8,11 +8,13 @@ Rules:
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
+from ottla.registry.access import User
 from ottla.registry.candidates import TOPIC
 from ottla.registry.formats.compatibility import LEVELS
 from ottla.registry.log_topic import REPLICATION_FACTOR
@@ -69,10 +71,15 @@ class RegistryConfig:
     group: str = GROUP
     is_eligible: bool = True  # to lead
     allowed_hosts: tuple[str, ...] = ()
-    certificate: str | None = None
-    key: str | None = None
+    tls: ssl.SSLContext | None = None  # None: HTTP
+    peers_tls: ssl.SSLContext | None = None  # how other nodes over HTTPS are trusted; None: as the machine does
+    users: Mapping[str, User] | None = None  # None: everybody may do everything
     properties: Mapping[str, str] = field(default_factory=dict)  # of the client
     unknown: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
 
     def __repr__(self) -> str:
         return f"<RegistryConfig {self.host}:{self.port} {self.bootstrap} {self.topic}>"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -40,7 +41,8 @@ class LostAnswerError(Exception):
 class Forwarding:
     """The way to the leader; a connection for each request."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls  # for leaders over HTTPS; None: what the machine trusts
         self._threads = ThreadPoolExecutor(THREADS, "registry-forwarding")
 
     def __repr__(self) -> str:
@@ -48,17 +50,19 @@ class Forwarding:
 
     async def __call__(self, request: RawRequest, leader: str) -> RawAnswer:
         """Raises NotSentError, LostAnswerError."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, forward, request, leader)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, forward, request, leader, self._tls)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def forward(request: RawRequest, leader: str) -> RawAnswer:
+def forward(request: RawRequest, leader: str, tls: ssl.SSLContext | None = None) -> RawAnswer:
     """Blocking."""
     parts = urlsplit(leader)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS)
+    host = parts.hostname or ""
+    connection = http.client.HTTPConnection(host, parts.port, timeout=CONNECT_SECONDS)
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(host, parts.port, timeout=CONNECT_SECONDS, context=tls)
     try:
         try:
             connection.connect()

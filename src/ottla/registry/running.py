@@ -23,6 +23,7 @@ from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.client.opening import open_client
 from ottla.monitor.http.limits import make_server
+from ottla.registry.access import Access
 from ottla.registry.candidates import Candidate
 from ottla.registry.config import RegistryConfig
 from ottla.registry.election import Election
@@ -60,7 +61,7 @@ async def run_registry(
     port: int = listener.getsockname()[1]
     election = make_election(config, port)
     registry = make_registry(config, election)
-    forwarding = Forwarding()
+    forwarding = Forwarding(config.peers_tls)
     stopped = ask(stopping.wait(), "signal")
     try:
         opening = ask(_open(registry, config, warn), "reading of the schemas")
@@ -84,7 +85,7 @@ def make_election(config: RegistryConfig, port: int) -> Election:
     def make_client(timeout_ms: int) -> Client:
         return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
 
-    return Election(make_client, config.group, Candidate(host, port, config.is_eligible, topic=config.topic))
+    return Election(make_client, config.group, Candidate(host, port, config.is_eligible, config.scheme, config.topic))
 
 
 def make_registry(config: RegistryConfig, leadership: Leadership) -> Registry:
@@ -144,14 +145,18 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
     _raise_file_limit()
-    app = RegistryApp(registry, hosts, forwarding)
+    access = Access(config.users) if config.users is not None else None
+    app = RegistryApp(registry, hosts, forwarding, access)
     server = make_server(app)
     server.config.limit_concurrency = CONNECTIONS_MAX
     server.config.http = quick_protocol(QuickAnswers(app, registry.state))
+    if config.tls is not None:
+        server.config.load()
+        server.config.ssl = config.tls
     serving = ask(server.serve([listener]), "HTTP server of the registry")
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
-    say(f"ottla registry ready on http://{f'[{host}]' if ':' in host else host}:{port}")
+    say(f"ottla registry ready on {config.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     assert registry.log.failure is not None
     ends: list[asyncio.Future[Any]] = [serving, stopped, registry.log.failure]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

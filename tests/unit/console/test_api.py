@@ -27,7 +27,7 @@ from ottla.console.clusters.snapshot import Broker, Group, Snapshot
 from ottla.console.clusters.watching import PartitionVerdict, Verdict, Watched
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts
-from ottla.console.people.passwords import hash_password
+from ottla.base.passwords import hash_password
 from ottla.console.people.rights import EVERYTHING, Grant
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import FILE, Person, Store, Tables

@@ -23,7 +23,7 @@ from ottla.console.api.errors import of_cluster
 from ottla.console.api.message_search import IncompleteFileError
 from ottla.console.clusters.cluster import Address, SecretMovedError, properties_text
 from ottla.console.clusters.snapshot import Snapshot
-from ottla.console.people.passwords import TRIES_FREE, hash_password
+from ottla.base.passwords import TRIES_FREE, hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.people.sessions import LIFE_MS
 from ottla.console.store import Person

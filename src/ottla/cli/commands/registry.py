@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import ssl
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
+from getpass import getpass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.base.logs import LogOptions, start_logging, stop_logging
+from ottla.base.passwords import (
+    PASSWORD_LENGTH_MAX,
+    PASSWORD_LENGTH_MIN,
+    hash_password,
+    new_token,
+    token_digest,
+)
 from ottla.cli.arguments import Parser, add_connection, bootstrap_of
 from ottla.cli.client_settings import command_properties, load_properties, make_client
 from ottla.cli.commands.up import port_number
@@ -24,7 +35,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 ottla registry --bootstrap-server 127.0.0.1:9092
 ottla registry --config schema-registry.properties
-ottla registry --host 0.0.0.0 --insecure                 for other machines, too
+ottla registry --new-user alice >> users
+ottla registry --host 0.0.0.0 --users users --ssl-certificate node.pem --ssl-key node.key
 curl http://127.0.0.1:8081/subjects
 """
 LEVELS = ("ERROR", "WARN", "INFO", "DEBUG")
@@ -33,16 +45,18 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def run(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    if options.new_user is not None:
+        return _print_user(options.new_user, is_token=options.token)
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise ToolError(f"the registry needs {', '.join(missing)}: pip install 'ottla[registry]'")
     from ottla.monitor.http.limits import bind  # noqa: PLC0415 (only where they are installed)
     from ottla.registry.running import RegistryStopped, run_registry  # noqa: PLC0415
 
-    config = _config(options)
-    if config.host not in LOOPBACK and not options.insecure:
+    config = _secured(_config(options), options)
+    if config.host not in LOOPBACK and (config.users is None or config.tls is None) and not options.insecure:
         raise UsageError(
-            f"other machines could change schemas at {config.host}, for the registry knows no login yet: put a proxy "
-            "with one in front of 127.0.0.1, or say --insecure"
+            f"other machines could change schemas at {config.host}, or read passwords on their way: give --users, "
+            "--ssl-certificate and --ssl-key, or say --insecure"
         )
     try:
         listener = bind(config.host, config.port)
@@ -91,6 +105,51 @@ def _config(options: Namespace) -> RegistryConfig:
     return config
 
 
+def _secured(config: RegistryConfig, options: Namespace) -> RegistryConfig:
+    """With the users of the file, and the certificate."""
+    from ottla.registry.access import AccessError, read_users  # noqa: PLC0415
+
+    if options.users:
+        try:
+            users = read_users(Path(options.users).read_text(encoding="utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as problem:
+            words = getattr(problem, "strerror", None) or "not UTF-8 text"
+            raise UsageError(f"cannot read {options.users}: {words.lower()}") from None
+        except AccessError as problem:
+            raise UsageError(f"{options.users}: {problem}") from None
+        config = replace(config, users=users)
+    if bool(options.ssl_certificate) != bool(options.ssl_key):
+        raise UsageError("--ssl-certificate and --ssl-key belong together")
+    if not options.ssl_certificate:
+        return config
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_2
+    peers = ssl.create_default_context()
+    try:
+        tls.load_cert_chain(options.ssl_certificate, options.ssl_key, lambda: "")
+        peers.load_verify_locations(options.ssl_ca or options.ssl_certificate)
+    except (OSError, ssl.SSLError) as problem:
+        words = problem.strerror or str(problem)
+        raise UsageError(f"the certificate or its key cannot be used: {words.lower()}") from None
+    return replace(config, tls=tls, peers_tls=peers)
+
+
+def _print_user(name: str, *, is_token: bool) -> int:
+    """A line for the file of --users; the password is read from the terminal, or a line of stdin."""
+    if not name or any(each in ": \t#" for each in name):
+        raise UsageError(f"{name!r} is no name for a user: letters, digits, - and _ are")
+    if is_token:
+        token = new_token()
+        print(f"{name}:sha256${token_digest(token)}:read=*")
+        warn(f"the token, shown once: {token}")
+        return 0
+    password = getpass(f"password of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not PASSWORD_LENGTH_MIN <= len(password) <= PASSWORD_LENGTH_MAX:
+        raise UsageError(f"a password has {PASSWORD_LENGTH_MIN} characters or more")
+    print(f"{name}:{hash_password(password)}:read=*")
+    return 0
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla registry",
@@ -104,10 +163,18 @@ def _parser() -> Parser:
     parser.add_argument("--port", type=port_number, metavar="N", help=f"for HTTP (default: {PORT}; 0: any)")
     parser.add_argument("--topic", metavar="NAME", help="that holds the schemas (default: _schemas)")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="answer to this name, too")
+    parser.add_argument("--users", metavar="FILE", help="who may read and write which subjects, one a line")
+    parser.add_argument(
+        "--new-user", metavar="NAME", help="print a line for that file; the password comes from the terminal or stdin"
+    )
+    parser.add_argument("--token", action="store_true", help="with --new-user: a token instead of a password")
+    parser.add_argument("--ssl-certificate", metavar="FILE", help="serve HTTPS with this certificate chain (PEM)")
+    parser.add_argument("--ssl-key", metavar="FILE", help="and this key (PEM)")
+    parser.add_argument("--ssl-ca", metavar="FILE", help="who signed the other nodes' certificates (PEM)")
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="let other machines in: the API knows no login, anybody may change schemas",
+        help="let other machines in without a login or without TLS",
     )
     parser.add_argument("--log-level", choices=LEVELS, default="WARN", help="of the log on stderr (default: WARN)")
     return parser

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from ottla.registry import errors
+from ottla.registry.access import Access, User, denied, sees_everything
 from ottla.registry.errors import RegistryError
 from ottla.registry.forwarding import FORWARDED, LostAnswerError, NotSentError
 from ottla.registry.http.calls import Answer, Call, encode, not_found, read_parameters
@@ -34,6 +35,8 @@ SEGMENTS_MAX: Final = 12
 LEADER_SECONDS_MAX: Final = 15.0  # a session of the group, and the election after it
 LEADER_PAUSE_SECONDS: Final = 0.1
 NOT_FOUND: Final = 404
+UNAUTHORIZED: Final = 401
+LOG_IN: Final = (b"www-authenticate", b'Basic realm="schema registry"')
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 V1: Final = "application/vnd.schemaregistry.v1+json"
 # What bodies may be, and answers, in the order of preference.
@@ -53,6 +56,7 @@ class Head(NamedTuple):
     origin: str = ""
     is_more: bool = False
     is_forwarded: bool = False
+    authorization: str = ""
 
 
 class Reply(NamedTuple):
@@ -67,11 +71,16 @@ class RegistryApp:
     """`hosts`: the names by which it may be called; None: any."""
 
     def __init__(
-        self, registry: Registry, hosts: Collection[str] | None = None, forward: Forward | None = None
+        self,
+        registry: Registry,
+        hosts: Collection[str] | None = None,
+        forward: Forward | None = None,
+        access: Access | None = None,
     ) -> None:
         self.registry = registry
         self.hosts = None if hosts is None else {name.lower() for name in hosts} | LOCAL_HOSTS
         self.forward = forward
+        self.access = access  # None: everybody may do everything
 
     def __repr__(self) -> str:
         return f"<RegistryApp {self.registry}>"
@@ -113,7 +122,10 @@ class RegistryApp:
             return Reply(answer.status, [*answer.headers, NO_SNIFFING], answer.body)
         body = encode(answer.body)
         length = (b"content-length", str(len(body)).encode())
-        return Reply(answer.status, [(b"content-type", kind.encode()), length, NO_SNIFFING], body)
+        headers = [(b"content-type", kind.encode()), length, NO_SNIFFING]
+        if answer.status == UNAUTHORIZED:
+            headers.append(LOG_IN)
+        return Reply(answer.status, headers, body)
 
     async def _answer(self, scope: Scope, receive: Any, head: Head) -> Answer | RawAnswer:
         self._check_host(head)
@@ -124,22 +136,28 @@ class RegistryApp:
         found = find_route(method, segments)
         if found.route is None:
             raise RegistryError(405, "HTTP 405 Method Not Allowed") if found.methods else not_found()
+        user = await self.access.user_of(head.authorization) if self.access is not None else None
         body = b""
         if method != "GET":
             _check_origin(head)
             body = await _read_body(scope, receive)
             if body and method != "DELETE":
                 _check_content_type(head)
-        call = self._make_call(found.names, scope, body, head, context)
+        call = self._make_call(found.names, scope, body, head, context, user)
+        if user is not None:
+            _check_rights(user, found.route, call)
         if self.registry.leadership.is_leader:
             return Answer(await found.route.handler(call))
         if found.route.is_change:
             return await self._change_elsewhere(found.route, call, _raw_request(scope, raw_path, body), head)
         return await self._read_here(found.route, call)
 
-    def _make_call(self, names: Mapping[str, str], scope: Scope, body: bytes, head: Head, context: str) -> Call:
+    def _make_call(
+        self, names: Mapping[str, str], scope: Scope, body: bytes, head: Head, context: str, user: User | None
+    ) -> Call:
         parameters = read_parameters(scope.get("query_string", b""))
-        return Call(self.registry, names, parameters, body, head.is_more, context)
+        sees = user.may_read if user is not None else sees_everything
+        return Call(self.registry, names, parameters, body, head.is_more, context, sees)
 
     async def _read_here(self, route: Route, call: Call) -> Answer:
         """Others lead: what they have answered is read first. Without the cluster, what is known is told."""
@@ -189,7 +207,7 @@ class _GoneError(Exception):
 
 
 def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
-    accept = content_type = host = origin = ""
+    accept = content_type = host = origin = authorization = ""
     is_more = is_forwarded = False
     for name, value in headers:
         if name == b"accept":
@@ -204,7 +222,22 @@ def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
             is_more = value.lower() == b"true"
         elif name == FORWARDED:
             is_forwarded = value.lower() == b"true"
-    return Head(accept, content_type, host, origin, is_more, is_forwarded)
+        elif name == b"authorization":
+            authorization = value.decode("latin-1")
+    return Head(accept, content_type, host, origin, is_more, is_forwarded, authorization)
+
+
+def _check_rights(user: User, route: Route, call: Call) -> None:
+    """What the path names; the handlers leave out of lists what is not seen."""
+    if "subject" in call.names:
+        subjects: tuple[str | None, ...] = (call.named_subject, call.subject)  # an alias, and what it stands for
+    else:
+        subjects = (call.setting_subject,)
+    for subject in subjects:
+        if route.is_change and not user.may_write(subject):
+            raise denied(user, "write", subject)
+        if not route.is_change and "subject" in call.names and not user.may_read(subject or ""):
+            raise denied(user, "read", subject)
 
 
 def _not_forwarded(trouble: str) -> RegistryError:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from ottla.registry import errors
+from ottla.registry.access import Sees, sees_everything
 from ottla.registry.errors import RegistryError
 from ottla.registry.records import VERSION_MAX
 from ottla.registry.registry import Registry
@@ -37,6 +38,7 @@ class Call:
     body: bytes
     is_more: bool
     context: str = ""
+    sees: Sees = sees_everything  # whether the one who asks may read a subject
 
     @property
     def subject(self) -> str:

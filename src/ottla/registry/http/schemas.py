@@ -25,8 +25,9 @@ async def list_schemas(call: Call) -> object:
     aliases = looking.aliases(state) if call.flag("aliases") else {}
     rule_type = call.parameters.get("ruleType", "")
     found = looking.schemas(state, call.prefix, wanted, is_latest_only=call.flag("latestOnly"))
+    seen = (item for item in found if call.sees(item.subject) and (not rule_type or _has_rule(item, rule_type)))
     page: list[object] = []
-    for place, schema in enumerate(item for item in found if not rule_type or _has_rule(item, rule_type)):
+    for place, schema in enumerate(seen):
         if place >= first + limit:
             break
         if place >= first:
@@ -50,39 +51,53 @@ async def text_by_id(call: Call) -> object:
 
 
 async def subjects_by_id(call: Call) -> object:
-    found = looking.uses_of(call.registry.state, _by_id(call), with_deleted=call.flag("deleted"))
+    found = _uses(call)
     return call.page(list(dict.fromkeys(item.subject for item in found)))
 
 
 async def versions_by_id(call: Call) -> object:
-    found = looking.uses_of(call.registry.state, _by_id(call), with_deleted=call.flag("deleted"))
+    found = _uses(call)
     return call.page([{"subject": item.subject, "version": item.version} for item in found])
 
 
 async def by_guid(call: Call) -> object:
-    schema = next(looking.by_guid(call.registry.state, call.names["guid"]), None)
-    if schema is None:
-        raise errors.schema_not_found(call.names["guid"])
+    schema = _by_guid(call)[0]
     return answers.text(schema, await shown(call, schema), is_more=call.is_more)
 
 
 async def ids_by_guid(call: Call) -> object:
-    found = list(looking.by_guid(call.registry.state, call.names["guid"]))
-    if not found:
-        raise errors.schema_not_found(call.names["guid"])
-    return [{"context": context_of(item.subject), "id": item.id} for item in found]
+    return [{"context": context_of(item.subject), "id": item.id} for item in _by_guid(call)]
 
 
 async def contexts(call: Call) -> object:
     return call.page(looking.contexts(call.registry.state))
 
 
+def _by_guid(call: Call) -> list[Schema]:
+    found = [item for item in looking.by_guid(call.registry.state, call.names["guid"]) if _is_seen(call, item)]
+    if not found:
+        raise errors.schema_not_found(call.names["guid"])
+    return found
+
+
 def _by_id(call: Call) -> Schema:
     number = read_number(call.names["id"])
     schema = looking.by_id(call.registry.state, number, call.parameter_subject)
-    if schema is None:
+    if schema is None or not _is_seen(call, schema):
         raise errors.schema_not_found(number)
     return schema
+
+
+def _is_seen(call: Call, schema: Schema) -> bool:
+    """Whether one of the subjects that hold the schema may be read."""
+    if call.sees(schema.subject):
+        return True
+    return any(call.sees(item.subject) for item in looking.uses_of(call.registry.state, schema, with_deleted=True))
+
+
+def _uses(call: Call) -> list[Schema]:
+    found = looking.uses_of(call.registry.state, _by_id(call), with_deleted=call.flag("deleted"))
+    return [item for item in found if call.sees(item.subject)]
 
 
 def _has_rule(schema: Schema, wanted: str) -> bool:

@@ -19,7 +19,8 @@ SERIALIZED: Final = "serialized"
 
 
 async def list_subjects(call: Call) -> object:
-    return call.page(looking.subjects(call.registry.state, call.prefix, looking.kept(call.flag)))
+    found = looking.subjects(call.registry.state, call.prefix, looking.kept(call.flag))
+    return call.page([subject for subject in found if call.sees(subject)])
 
 
 async def list_versions(call: Call) -> object:
