@@ -1,15 +1,16 @@
-"""Batches that were refused and will come again: nothing behind them may be taken in first.
+"""Batches that were refused and will come again: nothing behind them may be taken in first, or be told of a gap.
 
-A partition takes a producer that it does not know at any sequence, since its records may have been deleted. Sends such
-a producer two batches at once, and is the first refused for a moment (the topic is new, the leader is, the
-transaction's coordinator has just died), then the second must be refused, too: taken in, it would tell the producer
-that the first is stored as well, and the first would be lost.
+Producers have several batches under way. If one is refused for a moment (the topic is new, the leader is, the disk is
+full, the transaction's coordinator has just died), the next ones may find that moment over:
+1. A partition takes a producer that it does not know at any sequence, since its records may have been deleted. Taken
+   in, the second batch would tell the producer that the first is stored as well, and the first would be lost.
+2. A partition that knows the producer would find a gap. Told of it (OUT_OF_ORDER_SEQUENCE_NUMBER), librdkafka begins a
+   new epoch, and writes once more what other partitions have stored and not acknowledged yet.
+So whatever follows a refused batch is refused with the same error until that batch has come again.
 
-Rule 1: Kafka knows this for transactions whose verification failed ("earliest seen sequence", KIP-890); here it holds
-for every refusal after which a producer tries again, with or without a transaction, wherever the partition was then.
-Rule 2: only who is unknown to the log is remembered: for all others sequences are checked against what is stored.
-Rule 3: it ends with the batch that was refused, a new epoch, a marker, or after REMEMBERED_MS, when no producer still
-tries; and it is bounded: the oldest are forgotten first.
+Kafka guards verified transactions alone ("earliest seen sequence", KIP-890), and tells of a gap. It ends with the batch
+that was refused, a new epoch, a marker, or after REMEMBERED_MS, when no producer still tries; and it is bounded: the
+oldest are forgotten first.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ Key = tuple[str, int, int]  # topic, partition, producer id
 class _Refused(NamedTuple):
     epoch: int
     sequence: int  # the earliest
+    error: Error
     until_ms: int
 
 
@@ -52,22 +54,21 @@ class RefusedSequences:
     def __bool__(self) -> bool:
         return bool(self._refused)
 
-    def note(
-        self, error: Error, topic: str, index: int, log: Log | None, records: memoryview | None, now_ms: int
-    ) -> None:
+    def note(self, error: Error, topic: str, index: int, records: memoryview | None, now_ms: int) -> None:
         """A batch was refused."""
         header = _header_of(records)
-        if header is None or error not in TRIED_AGAIN or (log is not None and _is_known(log, header)):
+        if header is None or error not in TRIED_AGAIN:
             return
         key = (topic, index, header.producer_id)
-        earlier = self._refused.pop(key, None)
-        if earlier is not None and earlier.epoch > header.producer_epoch:
-            self._refused[key] = earlier
-            return
         sequence = header.base_sequence
-        if earlier is not None and earlier.epoch == header.producer_epoch:
-            sequence = min(sequence, earlier.sequence)
-        self._refused[key] = _Refused(header.producer_epoch, sequence, now_ms + REMEMBERED_MS)
+        earlier = self._refused.pop(key, None)
+        if earlier is not None:
+            if earlier.epoch > header.producer_epoch:
+                self._refused[key] = earlier
+                return
+            if earlier.epoch == header.producer_epoch:
+                sequence = min(sequence, earlier.sequence)
+        self._refused[key] = _Refused(header.producer_epoch, sequence, error, now_ms + REMEMBERED_MS)
         if len(self._refused) > REMEMBERED_MAX:
             del self._refused[next(iter(self._refused))]
 
@@ -78,18 +79,18 @@ class RefusedSequences:
             return
         key = (topic, index, header.producer_id)
         refused = self._refused.get(key)
-        if refused is None:
+        if refused is None or header.producer_epoch < refused.epoch:
             return
-        is_over = now_ms >= refused.until_ms or header.producer_epoch > refused.epoch or _is_known(log, header)
-        if is_over or (header.producer_epoch == refused.epoch and header.base_sequence <= refused.sequence):
+        is_new_epoch = header.producer_epoch > refused.epoch
+        has_come = header.base_sequence <= refused.sequence or _is_stored(log, header, refused.sequence)
+        if is_new_epoch or has_come or now_ms >= refused.until_ms:
             del self._refused[key]
-        elif header.producer_epoch == refused.epoch:
-            raise KafkaError(
-                Error.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id} at offset {log.end_offset} in "
-                f"partition {topic}-{index}: {header.base_sequence} (incoming seq. number), {refused.sequence} "
-                "(earliest seen sequence)",
-            )
+            return
+        raise KafkaError(
+            refused.error,
+            f"The batch of producer {header.producer_id} with sequence {refused.sequence} was refused in partition "
+            f"{topic}-{index} and has to come before {header.base_sequence}",
+        )
 
     def forget(self, topic: str, index: int, producer_id: int) -> None:
         """A marker has ended what this producer tried."""
@@ -106,5 +107,7 @@ def _header_of(records: memoryview | None) -> BatchHeader | None:
     return header if header.producer_id >= 0 else None
 
 
-def _is_known(log: Log, header: BatchHeader) -> bool:
-    return header.producer_id in log.producers.by_id
+def _is_stored(log: Log, header: BatchHeader, sequence: int) -> bool:
+    """Another broker has taken the batch in, and it was replicated from there."""
+    producer = log.producers.by_id.get(header.producer_id)
+    return producer is not None and producer.epoch == header.producer_epoch and producer.last_sequence >= sequence

@@ -34,7 +34,7 @@ def test_the_second_batch_is_not_taken_in_before_the_first(tmp_path: Path) -> No
         topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
         await Asker(two).ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
         await one.parts.publisher.settled()
-        assert (await send(1))[0] == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (await send(1))[0] == Error.UNKNOWN_TOPIC_OR_PARTITION
         assert [await send(sequence) for sequence in (0, 1, 2)] == [(Error.NONE, 0), (Error.NONE, 1), (Error.NONE, 2)]
 
     with_two_brokers(tmp_path, play)

@@ -209,9 +209,7 @@ def _append_rows(
             continue
         if refused and (name, data.index) in refused:
             error = refused[name, data.index]
-            partition = replicas.get(name, data.index)
-            log = partition.log if partition is not None else None
-            replicas.refused_sequences.note(error, name, data.index, log, data.records, now_ms)
+            replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
             answers.append(_error(data.index, error, NOT_ADDED if error is Error.INVALID_TXN_STATE else None))
             continue
         if is_internal:
@@ -224,7 +222,7 @@ def _append_rows(
         elif partition is None:
             error = missing if name == "" else context.broker.why_not_here(name, data.index).error
             if name:  # it may be here for this producer's next batch
-                replicas.refused_sequences.note(error, name, data.index, None, data.records, now_ms)
+                replicas.refused_sequences.note(error, name, data.index, data.records, now_ms)
             context.broker.counters.note_error(context.api_key, error)
             answers.append(elsewhere(_error(data.index, error, None), name, context, unfinished.leaders))
         else:
@@ -272,7 +270,7 @@ def _append(
         return answer
     except KafkaError as error:
         _note_refusal(partition, error.error, records, context)
-        refused_sequences.note(error.error, *partition.name, partition.log, records, now_ms)
+        refused_sequences.note(error.error, *partition.name, records, now_ms)
         if error.error not in SEQUENCE_ERRORS:
             refusal = _error(data.index, error.error, error.message)
             return elsewhere(refusal, partition.name.topic, context, unfinished.leaders)
