@@ -1,6 +1,6 @@
 """How `ottla quotas list` shows limits."""
 
-from ottla.cli.quotas.limits import as_words, rows
+from ottla.operations.quota_limits import as_words, rows
 from ottla.client.quotas import Quota
 
 

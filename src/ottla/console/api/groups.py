@@ -120,7 +120,7 @@ def _verdicts(seen: Watched) -> Verdicts:
 async def delete_several(call: Call) -> Outcomes:
     names: list[str] = call.body.names
     if not 0 < len(names) <= NAMES_MAX:
-        raise bad_request(f"name 1 to {NAMES_MAX} groups")
+        raise bad_request("name 1 to {0} groups", NAMES_MAX)
     for name in names:
         call.require(Role.OPERATOR, name)
     before = {
@@ -151,7 +151,7 @@ async def delete_group(call: Call) -> None:
 def group_of(call: Call) -> Group:
     name = call.parameters["group"]
     if name not in call.snapshot.groups:
-        raise not_found(f"there is no group {name}")
+        raise not_found("there is no group {0}", name)
     return call.snapshot.groups[name]
 
 
