@@ -1,4 +1,4 @@
-"""Access rules: which there are, add and delete them, what a change would mean, and why somebody may do something or not.
+"""Access rules: list, add and delete them; what a change would mean; why somebody may do something, or not.
 
 Rules:
 1. Rights are the business of admins, to look at as well as to change: the list says where a cluster is open.

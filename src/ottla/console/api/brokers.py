@@ -54,8 +54,8 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
 
 
 class DefaultSetting(msgspec.Struct, frozen=True):
-    """A setting of all brokers: `value` None and `is_set` False: there is none. `in_force` is what the first broker has,
-    `own` are brokers with a value of their own, which goes before it.
+    """A setting of all brokers; `is_set` False: there is none. `in_force` is what the first broker goes by, `own` are
+    brokers with a value of their own, which goes before it.
     """
 
     name: str

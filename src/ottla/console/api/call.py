@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from ottla.base.names import topic_name_problem
 from ottla.client.admin import Topic
-from ottla.console.api.errors import bad_request, forbidden, not_found
+from ottla.console.api.errors import bad_request, bad_topic, forbidden, not_found
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Cluster
 from ottla.console.clusters.snapshot import Snapshot
@@ -77,7 +77,7 @@ class Call:
         name = self.parameters["topic"]
         if name not in self.snapshot.topics:
             problem = topic_name_problem(name)
-            raise bad_request(problem) if problem else not_found("there is no topic {0}", name)
+            raise bad_topic(problem) if problem else not_found("there is no topic {0}", name)
         return self.snapshot.topics[name]
 
     def sees(self, name: str) -> bool:

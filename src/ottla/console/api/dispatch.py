@@ -227,8 +227,8 @@ async def _bytes_of(request: Request) -> bytes:
 
 def error_response(problem: ApiError) -> Response:
     told: dict[str, object] = {"error": problem.code, "message": problem.message}
-    if isinstance(problem.message, Sentence):
-        told |= {"sentence": problem.message.pattern, "values": problem.message.values}
+    if problem.sentence is not None:
+        told |= {"sentence": problem.sentence.pattern, "values": problem.sentence.values}
     data = msgspec.json.encode(told)
     return Response(data, problem.status, headers=problem.headers, media_type=JSON)
 

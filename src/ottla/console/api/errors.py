@@ -36,7 +36,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.code = code
-        self.message = message
+        self.message = str(message)
+        self.sentence = message if isinstance(message, Sentence) else None
         self.headers = headers or {}
 
     def __repr__(self) -> str:
@@ -80,6 +81,11 @@ def not_found(pattern: str, *values: object) -> ApiError:
 
 def bad_request(pattern: str, *values: object) -> ApiError:
     return ApiError(400, "BAD_REQUEST", sentence(pattern, values))
+
+
+def bad_topic(problem: str) -> ApiError:
+    """A name that no topic can have; `problem` are Kafka's words."""
+    return ApiError(400, Error.INVALID_TOPIC_EXCEPTION.name, problem)
 
 
 def conflict(code: str, pattern: str, *values: object) -> ApiError:

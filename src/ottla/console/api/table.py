@@ -18,7 +18,7 @@ from ottla.console.api import (
     topics,
     transactions,
 )
-from ottla.console.api.rights_table import RIGHTS_ROUTES
+from ottla.console.api.cluster_table import CLUSTER_ROUTES
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 from ottla.console.steering import planning
@@ -111,24 +111,6 @@ ROUTES = [
         ADMIN,
         "change settings while it runs",
         topics.SettingList,
-        topics.SettingChanges,
-    ),
-    Route(
-        GET,
-        f"{CLUSTER}/broker-settings",
-        brokers.list_default_settings,
-        VIEWER,
-        "settings of all brokers at once, and which brokers have their own",
-        brokers.DefaultSettingList,
-        is_shared=False,
-    ),
-    Route(
-        PATCH,
-        f"{CLUSTER}/broker-settings",
-        brokers.change_default_settings,
-        ADMIN,
-        "change settings of all brokers while they run",
-        brokers.DefaultSettingList,
         topics.SettingChanges,
     ),
     Route(
@@ -377,5 +359,5 @@ ROUTES = [
         OPERATOR,
         "let it end its batch, then stop",
     ),
-    *RIGHTS_ROUTES,
+    *CLUSTER_ROUTES,
 ]

@@ -43,7 +43,8 @@ function Trouble({ cluster }) {
 }
 
 function Side({ cluster, pathname, clusters, session }) {
-  const items = NAVIGATION.filter((item) => (item.needsCluster ? cluster : true) && (!item.isForAdmins || session.is_admin));
+  const role = clusters.find((each) => each.name === cluster)?.role;
+  const items = NAVIGATION.filter((item) => (item.needsCluster ? cluster : true) && (!item.isForAdmins || session.is_admin) && (!item.needsRole || item.needsRole === role));
   const isCurrent = (address) => pathname === address || (address !== `/c/${cluster}` && pathname.startsWith(`${address}/`));
   const pick = (event) => go(`/c/${encodeURIComponent(event.target.value)}`);
   return html`<aside class="side">

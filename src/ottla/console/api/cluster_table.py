@@ -1,8 +1,8 @@
-"""Routes of rights, users and quotas: the part of table.py that is about who may do what in the cluster itself."""
+"""Routes about a cluster as a whole: rights, users, quotas, settings of all brokers. The rest stands in table.py."""
 
 from __future__ import annotations
 
-from ottla.console.api import acls, quotas, users
+from ottla.console.api import acls, brokers, quotas, topics, users
 from ottla.console.api.routing import DELETE, GET, PATCH, POST, PUT, Route
 from ottla.console.people.rights import Role
 
@@ -10,7 +10,7 @@ CLUSTER = "/api/clusters/{cluster}"
 VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
 CREDENTIAL = f"{CLUSTER}/users/{{user}}/credentials/{{mechanism}}"
 
-RIGHTS_ROUTES = [
+CLUSTER_ROUTES = [
     Route(GET, f"{CLUSTER}/acls", acls.list_acls, ADMIN, "all access rules", acls.AclList),
     Route(POST, f"{CLUSTER}/acls", acls.add_acls, ADMIN, "add access rules", acls.AclRules, acls.AclRules),
     Route(
@@ -76,5 +76,23 @@ RIGHTS_ROUTES = [
         quotas.AppliedList,
         is_about_all=True,
         is_shared=False,
+    ),
+    Route(
+        GET,
+        f"{CLUSTER}/broker-settings",
+        brokers.list_default_settings,
+        VIEWER,
+        "settings of all brokers at once, and which brokers have their own",
+        brokers.DefaultSettingList,
+        is_shared=False,
+    ),
+    Route(
+        PATCH,
+        f"{CLUSTER}/broker-settings",
+        brokers.change_default_settings,
+        ADMIN,
+        "change settings of all brokers while they run",
+        brokers.DefaultSettingList,
+        topics.SettingChanges,
     ),
 ]
