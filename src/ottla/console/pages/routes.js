@@ -47,7 +47,7 @@ export const NAVIGATION = [
   { path: "/pipelines", title: "Pipelines", sign: "⇶", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
   { path: "/reassignments", title: "Assignments", sign: "⇄", needsCluster: true },
-  { path: "/acls", title: "ACLs", sign: "⚿", needsCluster: true, needsRole: "admin" },
+  { path: "/acls", title: "ACLs", sign: "✓", needsCluster: true, needsRole: "admin" },
   { path: "/users", title: "Users", sign: "⚇", needsCluster: true, needsRole: "admin" },
   { path: "/quotas", title: "Quotas", sign: "◔", needsCluster: true },
   { path: "/clusters", title: "Clusters", sign: "◫" },

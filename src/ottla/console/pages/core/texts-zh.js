@@ -90,6 +90,7 @@ export const chinese = {
   "Partitions created and deleted": "创建和删除分区",
   "Passwords": "密码",
   "Percent of one thread, for each broker": "单个线程的百分比，按每个 Broker 计",
+  "Principal": "主体",
   "Quotas": "配额",
   "Remove the limit?": "移除限额？",
   "Renewers": "可续期者",

@@ -32,7 +32,7 @@ function Resource({ value, onChange, withPattern = true }) {
     <${Field} label=${t("Resource")}><select name="resource" value=${value.resource_type} onChange=${choose}>
       ${RESOURCES.map((type) => html`<option key=${type} value=${type} selected=${type === value.resource_type}>${resourceWord(type)}</option>`)}</select></${Field}>
     <${Field} label=${t("Name")} hint=${withPattern && !isCluster ? t("*: all of them") : null}>
-      <input name="name" value=${value.name} disabled=${isCluster} onInput=${set("name")} autocomplete="off" spellcheck="false" /></${Field}>
+      <input name="name" value=${value.name} disabled=${isCluster} onInput=${set("name")} autocomplete="off" spellcheck=${false} /></${Field}>
     ${withPattern
       ? html`<${Field} label=${t("The name is")}><select name="pattern" disabled=${isCluster} value=${value.pattern_type} onChange=${set("pattern_type")}>
           ${["LITERAL", "PREFIXED"].map((type) => html`<option key=${type} value=${type} selected=${type === value.pattern_type}>${patternWord(type)}</option>`)}</select></${Field}>`
@@ -82,10 +82,10 @@ export function AddRules({ cluster, answer, onClose, onDone }) {
   };
   return html`<${Dialog} isWide title=${t("Add rules")} submit=${t("Add")} isReady=${isReady} onSubmit=${send} onClose=${onClose}>
     <div class="fields">
-      <${Field} label=${t("Who")} hint=${t("User:alice, or User:* for everybody")}><input name="principal" value=${rule.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck="false" autofocus /></${Field}>
+      <${Field} label=${t("Principal")} hint=${t("User:alice, or User:* for everybody")}><input name="principal" value=${rule.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck=${false} autofocus /></${Field}>
       <${Field} label=${t("Is")}><select name="permission" value=${rule.permission} onChange=${set("permission")}>
         ${["ALLOW", "DENY"].map((each) => html`<option key=${each} value=${each} selected=${each === rule.permission}>${permissionWord(each)}</option>`)}</select></${Field}>
-      <${Field} label=${t("Host")} hint=${t("*: from anywhere")}><input name="host" value=${rule.host} onInput=${set("host")} autocomplete="off" spellcheck="false" /></${Field}>
+      <${Field} label=${t("Host")} hint=${t("*: from anywhere")}><input name="host" value=${rule.host} onInput=${set("host")} autocomplete="off" spellcheck=${false} /></${Field}>
     </div>
     <${Resource} value=${rule} onChange=${change} />
     <fieldset class="checks"><legend>${t("Operations")}</legend>
@@ -146,10 +146,10 @@ export function AskWhy({ cluster, answer, principal = "", onClose }) {
   };
   return html`<${Dialog} isWide title=${t("Why may somebody do something, or not?")} submit=${t("Ask")} isReady=${Boolean(asked.principal.trim() && asked.name)} onSubmit=${send} onClose=${onClose}>
     <div class="fields">
-      <${Field} label=${t("Who")}><input name="principal" value=${asked.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck="false" autofocus /></${Field}>
+      <${Field} label=${t("Principal")}><input name="principal" value=${asked.principal} onInput=${set("principal")} placeholder="User:alice" autocomplete="off" spellcheck=${false} autofocus /></${Field}>
       <${Field} label=${t("Operation")}><select name="operation" value=${operation} onChange=${set("operation")}>
         ${possible.map((each) => html`<option key=${each} value=${each} selected=${each === operation}>${operationWord(each)}</option>`)}</select></${Field}>
-      <${Field} label=${t("Host")} hint=${t("Empty: anywhere")}><input name="host" value=${asked.host} onInput=${set("host")} autocomplete="off" spellcheck="false" /></${Field}>
+      <${Field} label=${t("Host")} hint=${t("Empty: anywhere")}><input name="host" value=${asked.host} onInput=${set("host")} autocomplete="off" spellcheck=${false} /></${Field}>
     </div>
     <${Resource} value=${asked} onChange=${change} withPattern=${false} />
     ${found

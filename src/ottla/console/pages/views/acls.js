@@ -34,7 +34,7 @@ function useChosen(rows) {
 }
 
 const COLUMNS = () => [
-  { key: "principal", title: t("Who"), sort: (row) => row.principal, cell: (row) => html`<bdi>${row.principal}</bdi>` },
+  { key: "principal", title: t("Principal"), sort: (row) => row.principal, cell: (row) => html`<bdi>${row.principal}</bdi>` },
   { key: "permission", title: t("Is"), sort: (row) => row.permission, cell: (row) => html`<${Badge} kind=${row.permission === "ALLOW" ? "good" : "bad"}>${permissionWord(row.permission)}</${Badge}>` },
   { key: "operation", title: t("Operation"), sort: (row) => row.operation, cell: (row) => operationWord(row.operation) },
   { key: "resource", title: t("Resource"), sort: (row) => row.resource_type, cell: (row) => resourceWord(row.resource_type) },
@@ -81,7 +81,7 @@ export default function Acls({ cluster }) {
             <${Filter} name="operation" label=${t("All operations")} rows=${all} valueOf=${(row) => row.operation} wordOf=${operationWord} />
             <${Filter} name="permission" label=${t("Allowed and denied")} rows=${all} valueOf=${(row) => row.permission} wordOf=${permissionWord} />
             <${Filter} name="host" label=${t("All hosts")} rows=${all} valueOf=${(row) => row.host} />
-            <label><span class="hidden-text">${t("About the name")}</span><input name="name" value=${name} placeholder=${t("About the name")} onInput=${(event) => setName(event.target.value)} spellcheck="false" autocomplete="off" /></label>
+            <label><span class="hidden-text">${t("About the name")}</span><input name="name" value=${name} placeholder=${t("About the name")} onInput=${(event) => setName(event.target.value)} spellcheck=${false} autocomplete="off" /></label>
             <${Counted} shown=${rows.length} all=${all.length} />
           </div>
           <${Table} id="acls" label=${t("ACLs")} columns=${columns} rows=${rows} rowKey=${keyOf} order="principal" selected=${selected} onSelect=${setSelected} />`

@@ -23,7 +23,7 @@ function Change({ address, setting, onClose, onDone }) {
     }
   };
   return html`<${Dialog} title=${setting.name} submit=${t("Save")} isReady=${!setting.is_set || value !== (setting.value ?? "")} onSubmit=${() => send({ set: { [setting.name]: value } })} onClose=${onClose}>
-    <${Field} label=${t("Value for all brokers")}><input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck="false" autofocus /></${Field}>
+    <${Field} label=${t("Value for all brokers")}><input name="value" value=${value} onInput=${(event) => setValue(event.target.value)} autocomplete="off" spellcheck=${false} autofocus /></${Field}>
     ${setting.own.length ? html`<${Note} kind="warn">${t("These brokers keep their own value: {0}", setting.own.join(", "))}</${Note}>` : null}
     ${setting.is_set ? html`<div><${Button} onClick=${back}>${t("Back to what it would be without")}</${Button}></div>` : null}
   </${Dialog}>`;

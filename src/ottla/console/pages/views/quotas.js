@@ -36,7 +36,7 @@ function Who({ kind, value, onChange, isDisabled }) {
   return html`<${Field} label=${kindWord(kind)}>
     <select name=${`${kind}-choice`} disabled=${isDisabled} value=${value.choice} onChange=${(event) => onChange({ ...value, choice: event.target.value })}>
       ${[["", t("does not matter")], ["default", t("each without its own")], ["named", t("this one:")]].map(([key, word]) => html`<option key=${key} value=${key} selected=${key === value.choice}>${word}</option>`)}</select>
-    ${value.choice === "named" ? html`<input name=${kind} aria-label=${t("Name of: {0}", kindWord(kind))} value=${value.name} onInput=${(event) => onChange({ ...value, name: event.target.value })} autocomplete="off" spellcheck="false" />` : null}
+    ${value.choice === "named" ? html`<input name=${kind} aria-label=${t("Name of: {0}", kindWord(kind))} value=${value.name} onInput=${(event) => onChange({ ...value, name: event.target.value })} autocomplete="off" spellcheck=${false} />` : null}
   </${Field}>`;
 }
 
@@ -83,7 +83,7 @@ function Applied({ cluster }) {
   const [ip, setIp] = useQuery("ip");
   const query = new URLSearchParams({ user, client, ip });
   const { data, error } = useLive(user || client || ip ? `${path`/api/clusters/${cluster}/applied-quotas`}?${query}` : null, ["metadata"], cluster);
-  const field = (name, label, value, set) => html`<${Field} label=${label}><input name=${name} value=${value} onInput=${(event) => set(event.target.value)} autocomplete="off" spellcheck="false" /></${Field}>`;
+  const field = (name, label, value, set) => html`<${Field} label=${label}><input name=${name} value=${value} onInput=${(event) => set(event.target.value)} autocomplete="off" spellcheck=${false} /></${Field}>`;
   const rows = data?.applied ?? [];
   const columns = [
     { key: "key", title: t("Limit"), cell: (row) => limitWord(row.key) },
@@ -92,7 +92,7 @@ function Applied({ cluster }) {
     { key: "entity", title: t("Comes from"), cell: (row) => html`<bdi>${entityText(row.entity)}</bdi>` },
     { key: "shared", title: t("Measured together"), cell: (row) => sharedText(row) },
   ];
-  return html`<section class="card" id="applied"><h2>${t("What counts for …")}</h2>
+  return html`<section class="card stack" id="applied"><h2>${t("What counts for …")}</h2>
     <div class="fields">${field("applied-user", t("User"), user, setUser)}${field("applied-client", t("Client id"), client, setClient)}${field("applied-ip", t("Address (IP)"), ip, setIp)}</div>
     <${Problem} error=${error} />
     ${data && !rows.length ? html`<p class="muted">${t("No limit counts: as much as the brokers can.")}</p>` : null}

@@ -25,7 +25,7 @@ function PasswordDialog({ cluster, old, limits, onClose, onDone }) {
     onClose();
   };
   return html`<${Dialog} title=${old ? t("A new password for {0}", old.user) : t("Add a user")} submit=${t("Save")} isReady=${Boolean(user && password && isRight)} onSubmit=${send} onClose=${onClose}>
-    ${old ? null : html`<${Field} label=${t("User")}><input name="user" value=${user} onInput=${(event) => setUser(event.target.value)} autocomplete="off" spellcheck="false" autofocus /></${Field}>`}
+    ${old ? null : html`<${Field} label=${t("User")}><input name="user" value=${user} onInput=${(event) => setUser(event.target.value)} autocomplete="off" spellcheck=${false} autofocus /></${Field}>`}
     <${Field} label=${t("Password")} hint=${t("It is hashed in the console and sent to nobody. Connections that are there stay.")}>
       <input name="password" type="password" value=${password} autocomplete="new-password" onInput=${(event) => setPassword(event.target.value)} /></${Field}>
     <div class="fields">
