@@ -59,12 +59,16 @@ class Console:
         """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
         if len(self.clusters) >= CLUSTERS_MAX:
             raise conflict("TOO_MANY", "this console looks after {0} clusters at most", CLUSTERS_MAX)
-        cluster = Cluster(address, self.clock, self.tell)
+        cluster = Cluster(self.bounded(address), self.clock, self.tell)
         self.remove(address.name)
         self.clusters[address.name] = cluster
         self.broken.pop(address.name, None)
         cluster.start()
         self.tell()
+
+    def bounded(self, address: Address) -> Address:
+        """The same, where it may talk to what this console may."""
+        return address._replace(allows_inside=self.message_workers.allows_private)
 
     def remove(self, name: str) -> None:
         cluster = self.clusters.pop(name, None)

@@ -279,7 +279,13 @@ def test_refused_attempts_stand_in_the_trail_and_cannot_wash_it_out(tmp_path: Pa
     [
         "sasl.oauthbearer.token.endpoint.url=file:///etc/shadow",
         "sasl.oauthbearer.token.endpoint.url=FILE:/etc/shadow",
+        "sasl.oauthbearer.token.endpoint.url=\\u0001file:///etc/shadow",
+        "sasl.oauthbearer.token.endpoint.url=http://[",
         "sasl.kerberos.kinit.cmd=/tmp/mine",
+        "plugin.library.paths=/tmp/mine.so",
+        "ssl.engine.location=/tmp/mine.so",
+        "sasl.oauthbearer.assertion.file=/etc/shadow",
+        "sasl.oauthbearer.metadata.authentication.type=azure_imds",
     ],
 )
 def test_properties_of_a_page_send_no_file_and_run_no_program(place: Place, line: str) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from ottla.base.errors import Error
@@ -61,6 +62,7 @@ OF_THE_PAGES = {"the console does not answer"}  # no answer at all
 PATTERN = re.compile(r'^  "((?:[^"\\]|\\.)+)": "((?:[^"\\]|\\.)*)",$', re.MULTILINE)
 
 
+@cache
 def refusals(path: Path) -> tuple[set[str], list[str]]:
     """The sentences of a file, and those that hold their values already, which nobody can translate."""
     tree = ast.parse(path.read_text())

@@ -43,9 +43,11 @@ CLUSTER_ROUTES = [
         is_change=False,
     ),
     Route(GET, f"{CLUSTER}/users", users.list_users, ADMIN, "who logs in with a password (SCRAM)", users.UserList),
-    Route(PUT, CREDENTIAL, users.set_password, ADMIN, "set a password", users.UserList, users.NewPassword),
+    Route(PUT, CREDENTIAL, users.set_password, ADMIN, "set a password", users.UserList, users.ScramPassword),
     Route(DELETE, CREDENTIAL, users.drop_password, ADMIN, "take a password away", users.UserList),
-    Route(GET, f"{CLUSTER}/delegation-tokens", users.list_tokens, ADMIN, "delegation tokens", users.TokenList),
+    Route(
+        GET, f"{CLUSTER}/delegation-tokens", users.list_tokens, ADMIN, "delegation tokens", users.DelegationTokenList
+    ),
     Route(DELETE, f"{CLUSTER}/delegation-tokens/{{token}}", users.expire, ADMIN, "expire a delegation token"),
     Route(
         GET,

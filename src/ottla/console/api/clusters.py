@@ -112,7 +112,7 @@ async def test_cluster(call: Call) -> Reached:
         raise ApiError(429, "TOO_MANY", Sentence("{0} tests are running: wait", TESTS_MAX), {"Retry-After": "5"})
     call.console.cluster_tests += 1
     try:
-        return await asyncio.to_thread(_reach, address)
+        return await asyncio.to_thread(_reach, call.console.bounded(address))
     finally:
         call.console.cluster_tests -= 1
 

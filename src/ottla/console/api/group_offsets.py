@@ -86,7 +86,8 @@ async def plan(call: Call) -> PlanAnswer:
 
     def work_out(client: Client) -> PlanAnswer:
         committed = {place: item.offset for place, item in committed_offsets(client, group_id).items()}
-        places = named_partitions(client, body.topics) if body.topics else list(committed)
+        seen = [place for place in committed if call.sees(place.topic)]
+        places = named_partitions(client, body.topics) if body.topics else seen
         if body.scenario == EACH:
             places = [TopicPartition(each.topic, each.partition) for each in body.offsets]
         if not places or len(places) > PARTITIONS_MAX:
@@ -105,7 +106,7 @@ async def reset(call: Call) -> PlanAnswer:
     call.note(group_id, before, after)
     if not 0 < len(body.rows) <= PARTITIONS_MAX or any(row.after < 0 for row in body.rows):
         raise bad_request("send the rows of a plan")
-    for topic in {row.topic for row in body.rows if row.before is None}:  # the others are the group's already
+    for topic in {row.topic for row in body.rows}:
         call.require(Role.VIEWER, topic)
 
     def commit(client: Client) -> None:

@@ -72,12 +72,15 @@ class GroupPartition(msgspec.Struct, frozen=True):
 
 
 class GroupAnswer(msgspec.Struct, frozen=True):
+    """`hidden` partitions are of topics that the caller does not see; the group's own figures count them."""
+
     group: GroupRow
     assignor: str
     coordinator: int | None
     members: list[GroupMember]
     partitions: list[GroupPartition]
     verdicts: Verdicts
+    hidden: int = 0
 
 
 async def list_groups(call: Call) -> GroupList:
@@ -100,6 +103,8 @@ def _list_groups(call: Call) -> GroupList:
 def _show_group(call: Call) -> GroupAnswer:
     snapshot, group, seen = call.snapshot, group_of(call), call.cluster.watch.seen
     verdict = seen.groups.get(group.group_id)
+    partitions = group_partitions(snapshot, group, verdict)
+    shown = [row for row in partitions if call.sees(row.topic)]
     return GroupAnswer(
         group_row(snapshot, group, verdict),
         group.assignor,
@@ -108,8 +113,9 @@ def _show_group(call: Call) -> GroupAnswer:
             GroupMember(member.member_id, member.instance_id, member.client_id, member.host, len(member.assigned))
             for member in group.members
         ],
-        group_partitions(snapshot, group, verdict),
+        shown,
         _verdicts(seen),
+        len(partitions) - len(shown),
     )
 
 

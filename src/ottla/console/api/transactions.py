@@ -76,8 +76,14 @@ class HangingAbort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_all(call: Call) -> TransactionList:
     rows: list[TransactionRow] = await call.cluster.ask_seldom(transaction_rows)
-    seen = [row for row in rows if call.sees(row.transactional_id)]
+    seen = [_visible(call, row) for row in rows if call.sees(row.transactional_id)]
     return TransactionList(seen[:IDS_MAX], len(seen) <= IDS_MAX)
+
+
+def _visible(call: Call, row: TransactionRow) -> TransactionRow:
+    """Without partitions of topics that the caller does not see."""
+    shown = [place for place in row.partitions if call.sees(place.rpartition("-")[0])]
+    return row if len(shown) == len(row.partitions) else msgspec.structs.replace(row, partitions=shown)
 
 
 async def abort(call: Call) -> None:

@@ -42,12 +42,12 @@ class UserList(msgspec.Struct, frozen=True):
     unavailable: Unavailable | None = None
 
 
-class NewPassword(msgspec.Struct, forbid_unknown_fields=True):
+class ScramPassword(msgspec.Struct, forbid_unknown_fields=True):
     password: str
     iterations: int = ITERATIONS
 
 
-class TokenRow(msgspec.Struct, frozen=True):
+class DelegationTokenRow(msgspec.Struct, frozen=True):
     token_id: str
     owner: str
     requester: str
@@ -57,10 +57,10 @@ class TokenRow(msgspec.Struct, frozen=True):
     max_ms: int
 
 
-class TokenList(msgspec.Struct, frozen=True):
+class DelegationTokenList(msgspec.Struct, frozen=True):
     """Those that the console may see: its own, and those of users of whom it may describe tokens."""
 
-    tokens: list[TokenRow]
+    tokens: list[DelegationTokenRow]
     is_all: bool
     unavailable: Unavailable | None = None
 
@@ -75,7 +75,7 @@ async def list_users(call: Call) -> UserList:
 
 
 async def set_password(call: Call) -> UserList:
-    body: NewPassword = call.body
+    body: ScramPassword = call.body
     user, mechanism = call.parameters["user"], _mechanism(call)
     if not 0 < len(body.password) <= LENGTH_MAX:
         raise bad_request("{0} has 1 to {1} characters", "password", LENGTH_MAX)
@@ -106,12 +106,12 @@ async def drop_password(call: Call) -> UserList:
     return await list_users(call)
 
 
-async def list_tokens(call: Call) -> TokenList:
+async def list_tokens(call: Call) -> DelegationTokenList:
     try:
         found = await call.cluster.ask_seldom(all_tokens)
     except ClientError as problem:
-        return TokenList([], True, why_unavailable(problem))
-    return TokenList([_token(each) for each in found[:TOKENS_MAX]], len(found) <= TOKENS_MAX)
+        return DelegationTokenList([], True, why_unavailable(problem))
+    return DelegationTokenList([_token(each) for each in found[:TOKENS_MAX]], len(found) <= TOKENS_MAX)
 
 
 async def expire(call: Call) -> None:
@@ -154,9 +154,9 @@ def _mechanism(call: Call) -> str:
     return name
 
 
-def _token(known: KnownToken) -> TokenRow:
+def _token(known: KnownToken) -> DelegationTokenRow:
     token = known.token
-    return TokenRow(
+    return DelegationTokenRow(
         token.token_id,
         token.owner,
         token.requester,

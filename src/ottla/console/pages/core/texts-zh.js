@@ -88,6 +88,7 @@ export const chinese = {
   "Operations": "操作权限",
   "Owner": "所有者",
   "Partitions created and deleted": "创建和删除分区",
+  "Partitions of topics that you do not see: {0}": "您看不到的主题的分区：{0}",
   "Passwords": "密码",
   "Percent of one thread, for each broker": "单个线程的百分比，按每个 Broker 计",
   "Principal": "主体",
