@@ -86,6 +86,8 @@ class Played:
 
     def alter_quotas(self, client: Client, alterations: list[Alteration]) -> None:
         self.altered += alterations
+        for each in alterations:
+            self.limits |= each.changed
 
     def describe_configs(self, client: Client, resource: object, names: list[str]) -> dict[str, list[Config]]:
         return {name: self.configs[name] for name in names}

@@ -28,6 +28,7 @@ from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, conflict
+from ottla.console.api.settling import wait_until
 from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.operations.acls.effects import Effect, changed_acls, effects
 from ottla.operations.acls.explaining import Question, Step, command, cures
@@ -148,6 +149,7 @@ async def add_acls(call: Call) -> AclRules:
         known = set(describe_acls(client, AclFilter()))
         call.note(_target(wanted), _noted([each for each in wanted if each in known]), _noted(wanted))
         create_acls(client, wanted)
+        wait_until(lambda: known.union(describe_acls(client, AclFilter())).issuperset(wanted))
         return [each for each in wanted if each not in known]
 
     return AclRules([row_of(each) for each in await call.cluster.change(add)])
@@ -169,7 +171,9 @@ async def remove_acls(call: Call) -> AclRules:
         if lost and not body.may_lose_own_rights:
             words = "the console could not change rules any more: {0}"
             raise conflict("OWN_RIGHTS", words, "; ".join(lost))
-        return delete_acls(client, [filter_of(*binding) for binding in wanted])
+        gone = delete_acls(client, [filter_of(*binding) for binding in wanted])
+        wait_until(lambda: not set(gone).intersection(describe_acls(client, AclFilter())))
+        return gone
 
     return AclRules([row_of(each) for each in await call.cluster.change(remove)])
 

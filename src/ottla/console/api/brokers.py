@@ -10,7 +10,8 @@ from ottla.client.client import Client
 from ottla.client.configs import Config, Resource, Source, describe_configs
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, not_found
-from ottla.console.api.topics import SettingList, alter_settings, setting
+from ottla.console.api.settling import wait_until
+from ottla.console.api.topics import SettingChanges, SettingList, alter_settings, setting
 from ottla.console.clusters.snapshot import Snapshot
 
 POINTS_MAX = 600
@@ -143,7 +144,17 @@ async def change_default_settings(call: Call) -> DefaultSettingList:
     """Of all brokers at once; a broker's own value goes before it."""
     configs = await call.cluster.ask(_cluster_wide)
     await alter_settings(call, Resource.BROKER, ALL_BROKERS, "all brokers", configs)
+    await call.cluster.ask(_wait_for, call.body)
     return await list_default_settings(call)
+
+
+def _wait_for(client: Client, body: SettingChanges) -> None:
+    def is_seen() -> bool:
+        values = {config.name: config.value for config in _cluster_wide(client)}
+        is_set = all(key in values and values[key] in (value, None) for key, value in body.set.items())  # None: secret
+        return is_set and not values.keys() & set(body.remove)
+
+    wait_until(is_seen)
 
 
 def default_settings(client: Client, brokers: tuple[int, ...]) -> list[DefaultSetting]:

@@ -24,6 +24,7 @@ from ottla.client.quota_words import (
 from ottla.client.quotas import Alteration, Quota, alter_quotas, describe_quotas
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, conflict
+from ottla.console.api.settling import wait_until
 from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.operations.quota_limits import applied_to, sort_key
 from ottla.quotas.entities import CONSUMER_MESSAGES, PRODUCER_MESSAGES
@@ -95,8 +96,7 @@ async def change_quota(call: Call) -> QuotaList:
 
     def alter(client: Client) -> None:
         wanted = [(kind, name or "") for kind, name in entity.items()]
-        found = describe_quotas(client, wanted)
-        before = found[0].limits if found else {}
+        before = _limits(client, wanted)
         after = {**{key: before.get(key) for key in touched}, **limits, **dict.fromkeys(body.remove)}
         call.note(f"quota of {entity_text(entity)}", {key: before.get(key) for key in touched}, after)
         for key, value in body.expected.items():
@@ -107,6 +107,8 @@ async def change_quota(call: Call) -> QuotaList:
         if missing:
             raise conflict("CHANGED_MEANWHILE", "{0} has no {1} any more", entity_text(entity), ", ".join(missing))
         alter_quotas(client, [Alteration(entity, limits, body.remove)])
+        asked = {**limits, **dict.fromkeys(body.remove)}
+        wait_until(lambda: asked.items() <= {**dict.fromkeys(asked), **_limits(client, wanted)}.items())
 
     await call.cluster.change(alter)
     return await list_quotas(call)
@@ -123,6 +125,12 @@ async def list_applied(call: Call) -> AppliedList:
 
 def all_quotas(client: Client) -> list[Quota]:
     return sorted(describe_quotas(client, (), is_strict=False), key=lambda quota: sort_key(quota.entity))
+
+
+def _limits(client: Client, wanted: list[tuple[str, str]]) -> dict[str, float]:
+    """Of exactly this entity."""
+    found = describe_quotas(client, wanted)
+    return found[0].limits if found else {}
 
 
 def _answer(found: list[Quota], unavailable: Unavailable | None = None) -> QuotaList:

@@ -15,6 +15,7 @@ from ottla.client.quotas import Upsertion, alter_scram, describe_scram
 from ottla.client.tokens import KnownToken, describe_tokens, expire_token
 from ottla.console.api.call import Call
 from ottla.console.api.errors import bad_request, not_found
+from ottla.console.api.settling import wait_until
 from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
@@ -87,6 +88,7 @@ async def set_password(call: Call) -> UserList:
     def put(client: Client) -> None:
         call.note(f"user {user}", _of_user(client, user), {mechanism: body.iterations})
         alter_scram(client, user, [Upsertion(mechanism, body.iterations, body.password.encode())], ())
+        wait_until(lambda: (_of_user(client, user) or {}).get(mechanism) == body.iterations)
 
     await call.cluster.change(put)
     return await list_users(call)
@@ -101,6 +103,7 @@ async def drop_password(call: Call) -> UserList:
         if mechanism not in known:
             raise not_found("{0} has no password for {1}", user, mechanism)
         alter_scram(client, user, (), [mechanism])
+        wait_until(lambda: mechanism not in (_of_user(client, user) or {}))
 
     await call.cluster.change(drop)
     return await list_users(call)
@@ -124,6 +127,7 @@ async def expire(call: Call) -> None:
         if known is None:
             raise not_found("there is no delegation token {0}", token_id)
         expire_token(client, known.hmac)
+        wait_until(lambda: all(each.token.token_id != token_id for each in describe_tokens(client)))
 
     await call.cluster.change(end)
 
