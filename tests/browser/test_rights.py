@@ -16,12 +16,14 @@ from playwright.sync_api import Browser, Page, expect
 from browser.conftest import ConsoleProcess, MakeConsole
 from browser.outside import CHANGE_MS_MAX, eventually, new_name, open_page
 from conftest import FOREIGN_BOOTSTRAP, Broker, free_port, ottla_command
+from ottla.client.acls import describe_acls
 from ottla.client.admin import Admin
 from ottla.client.client import Client
 from ottla.client.configs import Resource, describe_configs
 from ottla.client.opening import open_client
 from ottla.client.quotas import Alteration, Upsertion, alter_quotas, alter_scram, describe_quotas, describe_scram
 from ottla.client.tokens import create_token, describe_tokens
+from ottla.security.acls import AclFilter
 
 pytestmark = pytest.mark.skipif(bool(FOREIGN_BOOTSTRAP), reason="its listeners are not ours to set")
 PASSWORD = "admin's secret"
@@ -305,3 +307,40 @@ def test_a_cluster_without_an_authorizer_says_so_in_chinese_on_a_telephone(
     )
     assert refused == "没有主题 none"
     context.close()
+
+
+def test_the_keyboard_alone_adds_and_deletes_a_rule(page: Page, console: ConsoleProcess, client: Client) -> None:
+    topic = new_name("keys")
+    open_page(page, console, "/c/default/acls")
+    expect(page.get_by_role("button", name="Add rules")).to_be_enabled()
+
+    def tab_to(words: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if words in page.evaluate("document.activeElement.dataset.key ?? document.activeElement.textContent"):
+                return
+        raise AssertionError(f"no way to {words}")
+
+    def rules() -> int:
+        return len(describe_acls(client, AclFilter(name=topic)))
+
+    tab_to("Add rules")
+    page.keyboard.press("Enter")
+    page.keyboard.type("User:kim")
+    for _ in range(4):
+        page.keyboard.press("Tab")
+    page.keyboard.type(topic)
+    page.keyboard.press("Enter")
+    eventually(rules, 1)
+    page.keyboard.press("/")
+    page.keyboard.type(topic)
+    expect(page.locator("tbody tr[data-key]")).to_have_count(1)
+    tab_to(topic)
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Delete (1)")).to_be_enabled()
+    page.get_by_role("button", name="Delete (1)").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#effects")).to_be_visible()
+    tab_to("Delete")
+    page.keyboard.press("Enter")
+    eventually(rules, 0)

@@ -40,7 +40,7 @@ class Played:
         self.configs: dict[str, list[Config]] = {}
         self.wide: list[tuple[object, ...]] = []
         for module, names in (
-            (acls, ("describe_acls", "create_acls", "delete_acls", "authorizer_of")),
+            (acls, ("describe_acls", "create_acls", "delete_acls", "authorizer_of", "settings_of")),
             (users, ("describe_scram", "alter_scram")),
             (quotas, ("describe_quotas", "alter_quotas")),
             (brokers, ("describe_configs",)),
@@ -71,6 +71,9 @@ class Played:
 
     def authorizer_of(self, client: Client, rules: list[AclBinding]) -> Authorizer:
         return Authorizer(acls_of(rules))
+
+    def settings_of(self, client: Client) -> dict[str, str]:
+        return {"super.users": "User:root"}
 
     def describe_scram(self, client: Client, names: tuple[str, ...]) -> dict[str, list[tuple[str, int]]]:
         return {user: list(known.items()) for user, known in self.scram.items() if not names or user in names}
@@ -134,6 +137,7 @@ def test_rules_are_added_listed_explained_and_deleted(place: Place, played: Play
         assert answer["unavailable"] is None
         _, answer, _ = await place.ask("POST", f"{DEFAULT}/acl-questions", {**READ, "operation": "WRITE"})
         assert (answer["is_allowed"], answer["reason"]) == (False, "NOTHING_ALLOWS")
+        assert answer["are_super_users_known"]
         assert answer["cures"][0]["command"] == "ottla acls add --allow User:alice --operation write --topic orders"
         _, answer, _ = await place.ask("POST", f"{DEFAULT}/acl-previews", {"remove": [READ]})
         assert [(row["operation"], row["is_allowed"]) for row in answer["effects"]] == [

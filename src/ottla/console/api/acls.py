@@ -33,7 +33,7 @@ from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.operations.acls.effects import Effect, changed_acls, effects
 from ottla.operations.acls.explaining import Question, Step, command, cures
 from ottla.operations.acls.own_rights import Caller, lost_rights
-from ottla.operations.acls.reading import authorizer_of
+from ottla.operations.acls.reading import SUPER_USERS, authorizer_by, authorizer_of, settings_of
 from ottla.operations.acls.wishes import CONSUMER, PRODUCER, filter_of, operation_problem, parse_principal
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 from ottla.security.authorizer import Authorizer, Explanation
@@ -125,13 +125,15 @@ class CureRow(msgspec.Struct, frozen=True):
 
 class Answered(msgspec.Struct, frozen=True):
     """`reason` is SUPER_USER, RULE (`rule` decides), NO_RULES (and the broker allows what has none) or NOTHING_ALLOWS.
-    `cures` turn the answer around, one after the other.
+    `cures` turn the answer around, one after the other. Apache Kafka does not tell its super users: then NOTHING_ALLOWS
+    is true only for somebody who is none of them.
     """
 
     is_allowed: bool
     reason: str
     rule: AclRow | None
     cures: list[CureRow]
+    are_super_users_known: bool
 
 
 async def list_acls(call: Call) -> AclList:
@@ -205,16 +207,18 @@ async def explain(call: Call) -> Answered:
     _check_operation(resource_type, question.operation)
 
     def answer(client: Client) -> Answered:
-        authorizer = authorizer_of(client, describe_acls(client, AclFilter()))
-        return answered(question, authorizer)
+        settings = settings_of(client)
+        authorizer = authorizer_by(settings, describe_acls(client, AclFilter()))
+        return answered(question, authorizer, SUPER_USERS in settings)
 
     return await call.cluster.ask(answer)
 
 
-def answered(question: Question, authorizer: Authorizer) -> Answered:
+def answered(question: Question, authorizer: Authorizer, are_super_users_known: bool) -> Answered:
     found = authorizer.explain(*question.asked)
     steps = [_cure(step) for step in cures(question, authorizer)]
-    return Answered(found.is_allowed, _reason(found), row_of(found.binding) if found.binding else None, steps)
+    rule = row_of(found.binding) if found.binding else None
+    return Answered(found.is_allowed, _reason(found), rule, steps, are_super_users_known)
 
 
 def all_acls(client: Client) -> list[AclBinding]:

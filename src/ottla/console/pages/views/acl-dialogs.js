@@ -159,7 +159,7 @@ export function AskWhy({ cluster, answer, principal = "", onClose }) {
             ? html`<p>${t("This would turn the answer around:")}</p>
                 ${found.cures.map((cure, place) => html`<div key=${place}><span>${cure.action === "add" ? t("Add:") : t("Delete:")} <bdi>${ruleText(cure.rule)}</bdi></span><pre>${cure.command}</pre></div>`)}`
             : null}
-          ${found.reason === "NOTHING_ALLOWS" ? html`<p class="muted">${t("Apache Kafka does not tell who its super.users are: one of them may do everything all the same.")}</p>` : null}
+          ${!found.is_allowed && !found.are_super_users_known ? html`<p class="muted">${t("Apache Kafka does not tell who its super.users are: one of them may do everything all the same.")}</p>` : null}
         </div>`
       : null}
   </${Dialog}>`;
