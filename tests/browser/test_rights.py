@@ -140,7 +140,7 @@ def test_a_user_gets_a_password_and_a_rule_and_writes_until_both_are_taken_away(
     told = json.loads(ottla(secured, "acls", "list", "--topic", topic, "--json"))
     assert {rule["operation"] for rule in told} == {"write", "describe", "create"}
 
-    page.get_by_role("button", name="Why may somebody").click()
+    page.get_by_role("button", name="Explain").click()
     dialog.get_by_label("Principal").fill(f"User:{user}")
     dialog.locator("select[name=operation]").select_option("WRITE")
     dialog.locator("input[name=name]").fill(topic)

@@ -61,7 +61,7 @@ export default function Acls({ cluster }) {
     reload();
   };
   const actions = data
-    ? html`<${Button} disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked("why")}>${t("Why may somebody …?")}</${Button}>
+    ? html`<${Button} disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked("why")}>${t("Explain")}</${Button}>
         <${Button} kind="danger" disabled=${Boolean(reason) || !ticked.length} title=${reason ?? (ticked.length ? null : t("Tick rules first"))} onClick=${() => setAsked("delete")}>${t("Delete")}${ticked.length ? ` (${ticked.length})` : ""}</${Button}>
         <${Button} kind="primary" disabled=${Boolean(reason)} title=${reason} onClick=${() => setAsked("add")}>${t("Add rules")}</${Button}>`
     : null;
