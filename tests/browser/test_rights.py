@@ -332,6 +332,7 @@ def test_the_keyboard_alone_adds_and_deletes_a_rule(page: Page, console: Console
     page.keyboard.type(topic)
     page.keyboard.press("Enter")
     eventually(rules, 1)
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("/")
     page.keyboard.type(topic)
     expect(page.locator("tbody tr[data-key]")).to_have_count(1)

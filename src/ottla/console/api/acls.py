@@ -38,7 +38,7 @@ from ottla.operations.acls.wishes import CONSUMER, PRODUCER, filter_of, operatio
 from ottla.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern
 from ottla.security.authorizer import Authorizer, Explanation
 
-SHOWN_MAX = 20_000
+SHOWN_MAX = 10_000
 RULES_MAX = 500  # in one change
 EFFECTS_MAX = 500  # that are told
 LENGTH_MAX = 1_000  # of a principal, a name, a host
@@ -138,10 +138,10 @@ class Answered(msgspec.Struct, frozen=True):
 
 async def list_acls(call: Call) -> AclList:
     try:
-        found = await call.cluster.ask_seldom(all_acls)
+        rows, is_all = await call.cluster.ask_seldom(all_acls)
     except ClientError as problem:
         return AclList([], True, OPERATIONS, ROLES, why_unavailable(problem))
-    return AclList([row_of(each) for each in found[:SHOWN_MAX]], len(found) <= SHOWN_MAX, OPERATIONS, ROLES)
+    return AclList(rows, is_all, OPERATIONS, ROLES)
 
 
 async def add_acls(call: Call) -> AclRules:
@@ -164,10 +164,10 @@ async def remove_acls(call: Call) -> AclRules:
 
     def remove(client: Client) -> list[AclBinding]:
         call.note(_target(wanted), _noted(wanted))
-        known = describe_acls(client, AclFilter())
-        missing = [each for each in wanted if each not in set(known)]
+        known = set(describe_acls(client, AclFilter()))
+        missing = sum(each not in known for each in wanted)
         if missing:
-            raise conflict("CHANGED_MEANWHILE", "{0} of these rules are gone by now: look again", len(missing))
+            raise conflict("CHANGED_MEANWHILE", "{0} of these rules are gone by now: look again", missing)
         authorizer = authorizer_of(client, known)
         lost = lost_rights(Caller(properties), authorizer, changed_acls(authorizer.acls, (), wanted))
         if lost and not body.may_lose_own_rights:
@@ -221,8 +221,10 @@ def answered(question: Question, authorizer: Authorizer, are_super_users_known: 
     return Answered(found.is_allowed, _reason(found), rule, steps, are_super_users_known)
 
 
-def all_acls(client: Client) -> list[AclBinding]:
-    return sorted(describe_acls(client, AclFilter()))
+def all_acls(client: Client) -> tuple[list[AclRow], bool]:
+    """In the thread that asks: rows of ten thousand rules are not made on the loop."""
+    found = sorted(describe_acls(client, AclFilter()))
+    return [row_of(each) for each in found[:SHOWN_MAX]], len(found) <= SHOWN_MAX
 
 
 def row_of(binding: AclBinding) -> AclRow:

@@ -29,7 +29,7 @@ from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.operations.quota_limits import applied_to, sort_key
 from ottla.quotas.entities import CONSUMER_MESSAGES, PRODUCER_MESSAGES
 
-SHOWN_MAX = 20_000
+SHOWN_MAX = 10_000
 LENGTH_MAX = 1_000
 KINDS = {"user": "user", "client-id": "client", "ip": "ip"}  # on the wire, and in words
 OURS = [PRODUCER_MESSAGES, CONSUMER_MESSAGES]  # limits that Apache Kafka does not have

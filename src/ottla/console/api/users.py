@@ -20,7 +20,7 @@ from ottla.console.api.unavailable import Unavailable, why_unavailable
 from ottla.security.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
 ITERATIONS = 8_192  # as `ottla users` has it
-USERS_MAX = 20_000  # that are shown
+USERS_MAX = 10_000  # that are shown
 TOKENS_MAX = 5_000
 LENGTH_MAX = 1_000
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -3,6 +3,7 @@ import { get, remove } from "./core/api.js";
 import { age } from "./core/format.js";
 import { createContext, html, render, useContext, useEffect, useState } from "./core/html.js";
 import { again, start, useFreshness, useLive } from "./core/live.js";
+import { told } from "./core/refusals.js";
 import { Link, go, match, useLocation } from "./core/router.js";
 import { LANGUAGES, choose, language, t } from "./core/texts.js";
 import { Button, Empty, Note, Toasts } from "./core/widgets.js";
@@ -39,7 +40,7 @@ function Freshness({ cluster }) {
 function Trouble({ cluster }) {
   const { isLost, problem } = useFreshness(cluster);
   if (isLost) return html`<${Note} kind="bad">${t("The console does not answer. What you see is old; it goes on by itself.")}</${Note}>`;
-  return problem ? html`<${Note} kind="bad">${problem}</${Note}>` : null;
+  return problem ? html`<${Note} kind="bad">${told({ error: "UNREACHABLE", message: problem })}</${Note}>` : null;
 }
 
 function Side({ cluster, pathname, clusters, session }) {
