@@ -10,7 +10,7 @@ const SHOWN_MAX = 50;
 function Effects({ preview }) {
   if (!preview) return null;
   const { effects, is_all: isAll, lost } = preview;
-  return html`<div id="effects" aria-live="polite">
+  return html`<div id="effects" role="group" aria-label=${t("What changes")} tabindex="0" aria-live="polite">
     ${lost.length ? html`<${Note} kind="bad">${t("The console could not change rules any more: its own login would lose rights. {0}", lost.join("; "))}</${Note}>` : null}
     ${effects.length
       ? html`<ul class="list">${effects.slice(0, SHOWN_MAX).map((effect, place) => html`<li key=${place}><span class="wrap">
