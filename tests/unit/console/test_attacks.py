@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.console.test_api import PEOPLE, TOPICS, MadeUpCluster, Place, run, signed_in
+from tests.unit.console.test_api import PEOPLE, TOPICS, FixedClock, MadeUpCluster, Place, run, signed_in
 from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 
-from ottla.base.clock import SystemClock
 from ottla.base.errors import Error
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
@@ -321,7 +320,7 @@ def test_a_token_endpoint_of_a_page_is_not_asked_inside() -> None:
             with pytest.raises(LoginError, match="an address inside"):
                 client.login.make("broker").first()
         with pytest.raises(ClientError, match="an address inside"):
-            open_monitor(typed, SystemClock())
+            open_monitor(typed, FixedClock())
         with pytest.raises(BlockingIOError):
             listener.accept()
     for trusted in (typed._replace(is_stored=False), typed._replace(allows_inside=True)):
