@@ -232,7 +232,7 @@ def test_a_group_has_its_verdict_or_the_reason_why_there_is_none(place: Place) -
         ("GET", "/api/clusters/default/brokers/x", None, {}, 400, "BAD_REQUEST"),
         ("GET", "/api/clusters/default/brokers/9", None, {}, 404, "NOT_FOUND"),
         ("GET", "/api/clusters/default/topics/nothing", None, {}, 404, "NOT_FOUND"),
-        ("GET", "/api/clusters/default/topics/a%20b", None, {}, 400, "BAD_REQUEST"),
+        ("GET", "/api/clusters/default/topics/a%20b", None, {}, 400, "INVALID_TOPIC_EXCEPTION"),
         ("POST", "/api/clusters/default/topic-deletions", {"names": []}, {}, 400, "BAD_REQUEST"),
         ("GET", "/api/clusters/default/history?hours=99999", None, {}, 400, "BAD_REQUEST"),
     ],
