@@ -14,6 +14,7 @@ import pytest
 
 import virtual_time
 from ottla.base.names import TopicPartition
+from ottla.base.passwords import hash_password
 from ottla.client.admin import Partition, Topic
 from ottla.client.errors import ClientError
 from ottla.console.api.dispatch import BODY_BYTES_MAX, Dispatcher
@@ -27,7 +28,6 @@ from ottla.console.clusters.snapshot import Broker, Group, Snapshot
 from ottla.console.clusters.watching import PartitionVerdict, Verdict, Watched
 from ottla.console.console import Console
 from ottla.console.hosts import Hosts
-from ottla.console.people.passwords import hash_password
 from ottla.console.people.rights import EVERYTHING, Grant
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.store import FILE, Person, Store, Tables

@@ -14,6 +14,7 @@ from tests.unit.console.test_api import PEOPLE, TOPICS, FixedClock, MadeUpCluste
 from tests.unit.console.test_messages import LOGS, ORDERS, _places, lines
 
 from ottla.base.errors import Error
+from ottla.base.passwords import TRIES_FREE, hash_password
 from ottla.base.properties import read_properties
 from ottla.client.errors import ClientError
 from ottla.console.api import clusters, events
@@ -23,7 +24,6 @@ from ottla.console.api.errors import of_cluster
 from ottla.console.api.message_search import IncompleteFileError
 from ottla.console.clusters.cluster import Address, SecretMovedError, open_monitor, properties_text
 from ottla.console.clusters.snapshot import Snapshot
-from ottla.console.people.passwords import TRIES_FREE, hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.people.sessions import LIFE_MS
 from ottla.console.store import Person

@@ -9,16 +9,16 @@ import msgspec
 from starlette.responses import Response
 
 from ottla import __version__
-from ottla.console.api.call import Call
-from ottla.console.api.errors import ApiError, bad_request, conflict, not_found
-from ottla.console.people import rights
-from ottla.console.people.passwords import (
+from ottla.base.passwords import (
     PASSWORD_LENGTH_MAX,
     PASSWORD_LENGTH_MIN,
     hash_password,
     new_token,
     token_digest,
 )
+from ottla.console.api.call import Call
+from ottla.console.api.errors import ApiError, bad_request, conflict, not_found
+from ottla.console.people import rights
 from ottla.console.people.rights import Grant, Role
 from ottla.console.people.signing_in import COOKIE
 from ottla.console.store import Person, Tables, Token

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from ottla.base.clock import Clock
+from ottla.base.passwords import PASSWORD_LENGTH_MAX, Tries, is_password, token_digest
 from ottla.console.api.call import Caller
 from ottla.console.api.errors import ApiError, Sentence
-from ottla.console.people.passwords import PASSWORD_LENGTH_MAX, Tries, is_password, token_digest
 from ottla.console.people.rights import EVERYTHING, Grant
 from ottla.console.people.sessions import LIFE_MS, Sessions
 from ottla.console.store import Person, Store, Tables
