@@ -52,7 +52,7 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
+    allows_private: bool = False  # registries and token endpoints of clusters of a page may have addresses inside
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
