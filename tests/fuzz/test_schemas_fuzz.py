@@ -14,7 +14,7 @@ SEEDS = {
     "AVRO": """
         {"type": "record", "name": "n.R", "aliases": ["Q"], "fields": [
             {"name": "a", "type": ["null", "n.R"], "default": null},
-            {"name": "b", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": "A"}, "order": "ignore"},
+            {"name": "b", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"], "default": "A"}},
             {"name": "c", "type": {"type": "map", "values": {"type": "fixed", "name": "F", "size": 4}}},
             {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4}, "default": "x"}]}
     """,
@@ -102,4 +102,4 @@ def test_damaged_schemas_are_read_or_refused(kind: str) -> None:
     if kind != "PROTOBUF":
         texts += [json.dumps(replaced(json.loads(SEEDS[kind]), chance)) for _ in range(1_500)]
     taken = sum(is_told_well(kind, text, earlier) for text in texts)
-    assert 20 < taken < len(texts) - 20
+    assert 5 < taken < len(texts) - 5
