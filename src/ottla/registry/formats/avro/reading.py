@@ -107,6 +107,7 @@ class Comparison:
             case "fixed":
                 return names(reader, writer, path) + sizes(reader, writer, path)
             case "enum":
+                self.budget.spend(len(writer.symbols) // 10)
                 return names(reader, writer, path) + symbols(reader, writer, path)
             case "record":
                 return names(reader, writer, path) + self.fields(reader, writer, path)
