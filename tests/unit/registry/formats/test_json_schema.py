@@ -72,6 +72,13 @@ REFUSED = [
     ('{"$id": "http://[broken", "properties": {"a": {"$ref": "b"}}}', "Not an address"),
     ('{"properties": {"a": {"items": {"$ref": "#/nowhere"}}}}', "Unresolved reference"),
     ('{"dependencies": {"a": 3}}', "A schema is an object or a boolean"),
+    ('{"additionalProperties": null}', "A schema is an object or a boolean"),
+    ('{"maxItems": 1.0}', "maxItems is a whole number"),
+    ('{"title": 3}', "title is a text"),
+    ('{"properties": {"a": {"$id": 3}}}', r"\$id is a text"),
+    ('{"$schema": 3}', r"\$schema is a text"),
+    ('{"$schema": "http://json-schema.org/draft-04/schema#", "items": true}', "A schema is an object or a boolean"),
+    ('{"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": 3}', "true or false"),
 ]
 
 
