@@ -527,6 +527,20 @@ def test_the_settings_of_a_node_have_an_effect() -> None:
     run(main())
 
 
+def test_an_import_brings_what_was_good_enough_elsewhere() -> None:
+    async def main() -> None:
+        node = Node()
+        old = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"one"}]}'
+        assert (await node.register("s", old)).code == 42201
+        await node.ask("PUT", "/mode/s", {"mode": "IMPORT"})
+        assert (await node.register("s", old, id=5, version=2)).body == {"id": 5}
+        await node.ask("DELETE", "/mode/s")
+        assert (await node.register("s", old)).body == {"id": 5}
+        assert (await node.ask("POST", "/subjects/s", body(old))).body["version"] == 2
+
+    run(main())
+
+
 def test_normalized_schemas_are_one() -> None:
     async def main() -> None:
         node = Node()
