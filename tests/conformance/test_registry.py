@@ -167,6 +167,12 @@ def test_two_nodes_on_one_topic_never_give_an_id_twice(node: Node, bootstrap: st
     for each in (node, other):
         for text, number in ids.items():
             assert each.ask("GET", f"/schemas/ids/{number}")[1] == {"schema": text}
+    node.process.send_signal(signal.SIGSTOP)
+    first = other.client.register_schema("while-paused", Schema('"bytes"', "AVRO"))
+    node.process.send_signal(signal.SIGCONT)
+    second = node.client.register_schema("afterwards", Schema('"double"', "AVRO"))
+    assert [*sorted(ids.values()), first, second] == sorted({*ids.values(), first, second})
+    assert node.client.get_schema(first).schema_str == '"bytes"'
     other.stop()
 
 

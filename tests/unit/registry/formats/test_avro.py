@@ -86,8 +86,8 @@ def field(kind: str, rest: str = "") -> str:
             ),
         ),
         (
-            '{"type": "int", "x": [1, 2.50, 1e10, 1e-7, 100000000.0, -0.0, true, null, "\\u00e9\\u0001"]}',
-            '{"type":"int","x":[1,2.5,1.0E10,1.0E-7,1.0E8,-0.0,true,null,"é\\u0001"]}',
+            '{"type": "int", "y": "\\u001f\\\\u001f", "x": [2.50, 1e10, 1e-7, -0.0, null, "\\u00e9\\u0001"]}',
+            '{"type":"int","y":"\\u001F\\\\u001f","x":[2.5,1.0E10,1.0E-7,-0.0,null,"é\\u0001"]}',
         ),
         (
             record(field('"double"', '"default": "NaN"')),

@@ -210,6 +210,23 @@ def test_an_exponential_pattern_that_is_run_takes_no_time() -> None:
         assert check("FULL", parse("JSON", new, {}), [old])
 
 
+def test_a_default_that_fits_many_branches_of_branches_is_tried_once_with_each() -> None:
+    names = [f"R{i}" for i in range(8)]
+    union = [{"type": "record", "name": name, "fields": [{"name": "f", "type": ["null", *names]}]} for name in names]
+    default: Any = 5
+    for _ in range(50):
+        default = {"f": default}
+    text = json.dumps({"type": "record", "name": "Top", "fields": [{"name": "a", "type": union, "default": default}]})
+    with bounded(50_000), pytest.raises(InvalidSchemaError, match="Invalid default for field a"):
+        parse("AVRO", text, {})
+
+
+def test_keys_that_come_again_and_again_are_one_list() -> None:
+    text = 'syntax = "proto3"; option (x) = {' + "a:1 " * 20_000 + "}; message A {}"
+    with bounded():
+        assert parse("PROTOBUF", text, {}).text.count("\n    1") == 20_000
+
+
 def test_too_many_references_are_refused() -> None:
     with pytest.raises(InvalidSchemaError, match="more than 1000 references"):
         parse("AVRO", '"int"', {str(i): '"int"' for i in range(1_001)})

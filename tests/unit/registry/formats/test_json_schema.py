@@ -72,6 +72,13 @@ REFUSED = [
     ('{"$id": "http://[broken", "properties": {"a": {"$ref": "b"}}}', "Not an address"),
     ('{"properties": {"a": {"items": {"$ref": "#/nowhere"}}}}', "Unresolved reference"),
     ('{"dependencies": {"a": 3}}', "A schema is an object or a boolean"),
+    ('{"additionalProperties": null}', "A schema is an object or a boolean"),
+    ('{"maxItems": 1.0}', "maxItems is a whole number"),
+    ('{"title": 3}', "title is a text"),
+    ('{"properties": {"a": {"$id": 3}}}', r"\$id is a text"),
+    ('{"$schema": 3}', r"\$schema is a text"),
+    ('{"$schema": "http://json-schema.org/draft-04/schema#", "items": true}', "A schema is an object or a boolean"),
+    ('{"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": 3}', "true or false"),
 ]
 
 
@@ -114,6 +121,13 @@ def test_references_of_references_are_found() -> None:
     parse("JSON", '{"items": {"$ref": "b.json"}}', references)
     with pytest.raises(InvalidSchemaError, match=r"Unresolved reference: a\.json"):
         parse("JSON", '{"items": {"$ref": "b.json"}}', {"b.json": references["b.json"]})
+
+
+def test_a_stored_schema_may_refer_to_what_another_registry_has_fetched() -> None:
+    text = '{"properties": {"a": {"$ref": "http://example.com/a.json"}}}'
+    stored = parse("JSON", text, {}, is_new=False)
+    assert not check("FULL", parse("JSON", text.replace("a.json", "b.json"), {}, is_new=False), [stored])
+    assert check("BACKWARD", parse("JSON", '{"properties": {"a": {"type": "string"}}}', {}), [stored])
 
 
 def test_circles_of_references_end() -> None:

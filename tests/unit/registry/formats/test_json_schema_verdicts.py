@@ -220,6 +220,13 @@ OPEN = [
         "a property with a default becomes required", opened(a=string(default="x")), opened("a", a=string(default="x"))
     ),
     Pair(
+        "a default beside a reference is none",
+        opened(a={"$ref": "#/properties/b", "default": "x"}, b=STRING),
+        opened("a", a={"$ref": "#/properties/b", "default": "x"}, b=STRING),
+        "REQUIRED_ATTRIBUTE_ADDED",
+        "",
+    ),
+    Pair(
         "two become required",
         opened(a=STRING, b=STRING),
         opened("a", "b", a=STRING, b=STRING),

@@ -90,6 +90,7 @@ class Comparison:
             case "number":
                 yield from numbers(original, update)
             case "enum" | "const":
+                self.budget.spend((len(original.values) + len(update.values)) // 10)
                 yield from values(original, update)
             case "not":
                 # What must not be is compared the other way round: less of it is more.
@@ -165,6 +166,7 @@ class Comparison:
             yield Difference(f"{what}_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", path)
 
     def dependencies(self, original: Node, update: Node) -> Iterator[Difference]:
+        self.budget.spend(len(update.needed) + len(update.implied))
         for key, needed in update.needed.items():
             path, before = f"dependencies/{key}", original.needed.get(key)
             if before is None:

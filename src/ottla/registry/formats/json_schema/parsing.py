@@ -27,8 +27,9 @@ LATER_KEYS = {  # the draft that brought a keyword
 
 
 class Parser:
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: Documents, *, is_new: bool) -> None:
         self.documents = documents
+        self.is_new = is_new
         self.nodes: dict[int, Node] = {}  # by the object that says it, so that circles of references close
         self.awaited: deque[tuple[Node, Any]] = deque()
 
@@ -41,15 +42,18 @@ class Parser:
         return result
 
     def node(self, value: Any, draft: int) -> Node:
-        if isinstance(value, bool):
+        if isinstance(value, bool) and draft > 4:
             return Node("any" if value else "nothing", source=value)
         if not isinstance(value, dict):
             raise InvalidSchemaError(f"A schema is an object or a boolean, not {shown(value)}")
         if (known := self.nodes.get(id(value))) is not None:
             return known
         self.documents.budget.spend()
+        check_words(value, draft)
         result = self.nodes[id(value)] = self.made(value, draft)
-        result.has_default, result.source = "default" in value, value
+        result.source = value
+        # What stands beside a reference counts in newer drafts alone.
+        result.has_default = "default" in value and (draft >= 2019 or "$ref" not in value)
         return result
 
     def made(self, value: dict[str, Any], draft: int) -> Node:
@@ -83,7 +87,12 @@ class Parser:
         if not isinstance(name, str):
             raise InvalidSchemaError(f"$ref is a text, not {shown(name)}")
         result = Node("reference")
-        self.awaited.append((result, self.documents.found(name, value)))
+        try:
+            self.awaited.append((result, self.documents.found(name, value)))
+        except InvalidSchemaError:
+            # Another registry may have fetched it: what was stored so is like nothing but another such reference.
+            if self.is_new:
+                raise
         return result
 
     def typed(self, value: dict[str, Any], draft: int) -> Node:
@@ -134,14 +143,13 @@ class Parser:
         places = value.get("prefixItems") if draft >= 2020 else items if isinstance(items, list) else None
         if places is not None:
             result.places = [self.node(each, draft) for each in list_of({"items": places}, "items")]
-            more = items if draft >= 2020 else value.get("additionalItems")
-            self.more(result, more, draft)
+            self.more(result, value, "items" if draft >= 2020 else "additionalItems", draft)
         elif draft >= 2019 and items is False:
             result.allows_more = False
         elif items is not None and not (draft >= 2019 and items is True):
             result.items = self.node(items, draft)
         if places is None and draft < 2020:
-            self.more(result, value.get("additionalItems"), draft)
+            self.more(result, value, "additionalItems", draft)
             if result.items is not None:
                 result.allows_more = True  # all items are told: none is additional
         if "contains" in value and draft > 4:
@@ -154,7 +162,7 @@ class Parser:
         for pattern, each in object_of(value, "patternProperties").items():
             result.patterns[check_pattern(pattern)] = self.node(each, draft)
         result.required = frozenset(names_of(value.get("required", []), "required"))
-        self.more(result, value.get("additionalProperties"), draft)
+        self.more(result, value, "additionalProperties", draft)
         if "propertyNames" in value and draft > 4:
             self.node(value["propertyNames"], draft)
         for key, each in object_of(value, "dependencies").items():
@@ -169,10 +177,13 @@ class Parser:
                 result.implied[key] = self.node(each, draft)
         return result
 
-    def more(self, result: Node, given: Any, draft: int) -> None:
+    def more(self, result: Node, value: dict[str, Any], key: str, draft: int) -> None:
+        if key not in value:
+            return
+        given = value[key]
         if isinstance(given, bool):
             result.allows_more = given
-        elif given is not None:
+        else:
             result.more = self.node(given, draft)
 
 
@@ -186,9 +197,12 @@ def string(value: dict[str, Any]) -> Node:
 def number(value: dict[str, Any], draft: int, *, is_integer: bool) -> Node:
     result = Node("number", is_integer=is_integer)
     for key in NUMBER_KEYS:
-        if key not in value or (draft == 4 and key.startswith("exclusive") and isinstance(value[key], bool)):
-            continue  # draft 4 says with true that a limit is outside, which does not count as a change
+        if key not in value:
+            continue
         limit = value[key]
+        if draft == 4 and key.startswith("exclusive"):
+            boolean_of(value, key)  # it says that the other limit is outside, which does not count as a change
+            continue
         if isinstance(limit, bool) or not isinstance(limit, int | Decimal):
             raise InvalidSchemaError(f"{key} is a number, not {shown(limit)}")
         if key == "multipleOf" and limit == 0:
@@ -201,15 +215,20 @@ def has_any(value: dict[str, Any], keys: tuple[str, ...], later: dict[str, int],
     return any(key in value for key in keys) or any(key in value and draft >= since for key, since in later.items())
 
 
+def check_words(value: dict[str, Any], draft: int) -> None:
+    for key in ("title", "description", "format", "$schema", "id" if draft == 4 else "$id"):
+        if key in value and not isinstance(value[key], str):
+            raise InvalidSchemaError(f"{key} is a text, not {shown(value[key])}")
+
+
 def limits_of(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     result = {}
     for key in keys:
         if key in value:
             limit = value[key]
-            is_number = isinstance(limit, int | Decimal) and not isinstance(limit, bool)
-            if not is_number or not 0 <= limit < 2**31 or limit != int(limit):
+            if not isinstance(limit, int) or isinstance(limit, bool) or not 0 <= limit < 2**31:
                 raise InvalidSchemaError(f"{key} is a whole number, not {shown(limit)}")
-            result[key] = int(limit)
+            result[key] = limit
     return result
 
 
