@@ -61,6 +61,7 @@ PAGES = (
     "/c/{cluster}/transactions",
     "/c/{cluster}/pipelines",
     "/c/{cluster}/pipelines/{pipeline}",
+    "/c/{cluster}/pipelines/{pipeline}/{view}",
     "/c/{cluster}/brokers",
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",
