@@ -2,7 +2,7 @@
 
 Rules:
 1. Files that many look at are read once for each change of them.
-2. Drawing needs matplotlib, which costs more memory than the whole console: a process of its own does it, one at a time.
+2. Drawing needs matplotlib, which takes more memory than the whole console: a process of its own draws, one at a time.
 """
 
 from __future__ import annotations

@@ -184,9 +184,7 @@ def _places(call: Call, status: Status) -> PlacesRow | None:
         return None
     topics = [("reads", name) for name in places.reads] + [("writes", name) for name in places.writes]
     topics += [("dead letters", places.dead_letters), ("late rows", places.late_rows)]
-    named = [
-        NamedPlace(use, name, name in call.snapshot.topics and call.sees(name)) for use, name in topics if name
-    ]
+    named = [NamedPlace(use, name, name in call.snapshot.topics and call.sees(name)) for use, name in topics if name]
     named += [NamedPlace("group", name, name in call.snapshot.groups and call.sees(name)) for name in places.groups]
     return PlacesRow(places.bootstrap, named, list(places.patterns), list(places.elsewhere))
 

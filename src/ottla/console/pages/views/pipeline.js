@@ -6,6 +6,7 @@ import { useLive } from "../core/live.js";
 import { Link } from "../core/router.js";
 import { t } from "../core/texts.js";
 import { Button, Dialog, Empty, Figure, Note, Page, Problem, Tabs, toast } from "../core/widgets.js";
+import { DeadLetters } from "./dead-letters.js";
 import { Course, Places, Queries, Steps } from "./pipeline-figures.js";
 import { stateBadge, useAgain } from "./pipeline-state.js";
 
@@ -29,6 +30,7 @@ function Run({ data, cluster, name, address }) {
 // A view of a pipeline: its word in the address, its title, its component.
 export const VIEWS = [
   { key: "run", title: "Run", View: Run },
+  { key: "letters", title: "Dead letters", View: DeadLetters },
 ];
 
 export default function Pipeline({ cluster, pipeline: name, view = "run", may, session }) {

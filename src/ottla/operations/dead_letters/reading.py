@@ -1,0 +1,222 @@
+"""Letters of one pipeline in its topic: counted by step and reason, listed newest first, and those that somebody chose.
+
+Rules:
+1. Only what is committed counts: pipelines send letters in transactions.
+2. Counting goes on where it stopped: a topic is read once, however often somebody looks. If records are gone at its
+   start, or the topic is another one of that name, it begins anew.
+3. Everything is bounded, by letters or by time; whatever was not looked at is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.operations.dead_letters.letter import Letter, read_letter
+from ottla.operations.fetching import FetchError, Range
+from ottla.operations.messages.ranges import read_range
+from ottla.operations.messages.reading import PageRequest, read_one, read_page
+from ottla.operations.messages.walking import Record, State, Unread, merged, walk
+from ottla.operations.messages.windows import Extent, Window, find_extents
+
+FETCH_BYTES = 1 << 20
+QUIET_TIMEOUT_MS = 5_000
+KINDS_MAX = 1_000  # of reasons, one by one
+PAGE_RECORDS = 500
+PAGES_MAX = 40  # that are read for one page of letters
+OTHER_REASONS = "other reasons"
+UNREAD_MAX = 100
+
+
+@dataclass(frozen=True)
+class _FetchOptions:
+    fetch_bytes: int = FETCH_BYTES
+    is_committed_only: bool = True
+    poll_timeout_ms: int = QUIET_TIMEOUT_MS
+
+
+class Kind(NamedTuple):
+    """Letters are told apart by where and why they died; None: whatever."""
+
+    step: str | None = None
+    reason: str | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        return self.step in (None, letter.step) and self.reason in (None, letter.kind)
+
+
+@dataclass
+class Count:
+    letters: int = 0
+    oldest_ms: int = 0
+    newest_ms: int = 0
+
+    def add(self, at_ms: int) -> None:
+        self.oldest_ms = min(self.oldest_ms, at_ms) if self.letters else at_ms
+        self.newest_ms = max(self.newest_ms, at_ms)
+        self.letters += 1
+
+
+@dataclass
+class Tally:
+    """The letters of a pipeline in a topic, counted so far."""
+
+    topic: str
+    pipeline: str
+    topic_id: UUID | None = None
+    kinds: dict[Kind, Count] = field(default_factory=dict)
+    others: int = 0  # records that are no letters of this pipeline
+    firsts: dict[int, int] = field(default_factory=dict)  # by partition, where counting began
+    positions: dict[int, int] = field(default_factory=dict)  # and where it goes on
+    left: int = 0  # offsets that were not looked at yet
+    damaged: list[Unread] = field(default_factory=list)  # gone past for good
+    unasked: list[Unread] = field(default_factory=list)  # the next look may have more luck
+
+    @property
+    def letters(self) -> int:
+        return sum(count.letters for count in self.kinds.values())
+
+    def go_on(
+        self, client: Client, topic_id: UUID | None, seconds: float, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Count what is new, for so long. Raises ClientError if there is no such topic."""
+        deadline = monotonic() + seconds
+        extents, unasked = find_extents(client, Window(self.topic))
+        if topic_id != self.topic_id or any(self._is_behind(extent) for extent in extents):
+            self._forget(topic_id)
+        self.left = 0
+        self.unasked = unasked
+        for extent in extents:
+            partition, end = extent.partition, min(extent.end, extent.stable)
+            self.firsts.setdefault(partition, extent.start)
+            wanted = Range(self.topic, partition, self.positions.setdefault(partition, extent.start), end)
+            if wanted.size and monotonic() < deadline:
+                self._read(client, wanted, lambda: monotonic() >= deadline)
+            self.left += max(0, end - self.positions[partition])
+
+    def _read(self, client: Client, wanted: Range, is_over: Callable[[], bool]) -> None:
+        partition = wanted.partition
+        try:
+            for records, after in records_between(client, wanted, self._note):
+                self._add(records)
+                self.positions[partition] = after
+                if is_over():
+                    return
+        except (ClientError, FetchError) as problem:
+            self.unasked.append(Unread(partition, self.positions[partition], wanted.end, str(problem)))
+
+    def _is_behind(self, extent: Extent) -> bool:
+        first = self.firsts.get(extent.partition)
+        return first is not None and (extent.start > first or extent.end < self.positions[extent.partition])
+
+    def _forget(self, topic_id: UUID | None) -> None:
+        self.topic_id = topic_id
+        for each in (self.kinds, self.firsts, self.positions, self.damaged):
+            each.clear()
+        self.others = 0
+
+    def _note(self, unread: Unread) -> None:
+        self.damaged = merged([*self.damaged, unread])[-UNREAD_MAX:]
+
+    def _add(self, records: Sequence[Record]) -> None:
+        for record in records:
+            letter = read_letter(record)
+            if letter is None or letter.pipeline != self.pipeline:
+                self.others += 1
+                continue
+            kind = Kind(letter.step, letter.kind)
+            if kind not in self.kinds and len(self.kinds) >= KINDS_MAX:
+                kind = Kind(letter.step[:0], OTHER_REASONS)
+            self.kinds.setdefault(kind, Count()).add(record.timestamp_ms)
+
+
+class LetterPage(NamedTuple):
+    """`positions` lead to the next page; `has_more`: there is something older."""
+
+    letters: list[Letter]
+    positions: dict[int, int]
+    has_more: bool
+
+
+def list_letters(
+    client: Client, topic: str, pipeline: str, kind: Kind, limit: int, positions: Mapping[int, int] | None
+) -> LetterPage:
+    """The newest of these letters, or those before `positions`. Raises ClientError."""
+    found: list[Letter] = []
+    at: dict[int, int] = dict(positions or {})
+    for _ in range(PAGES_MAX):
+        page = read_page(client, PageRequest(topic, PAGE_RECORDS, positions=at or None))
+        for record in page.records:
+            letter = read_letter(record) if record.state is State.COMMITTED else None
+            if letter is not None and letter.pipeline == pipeline and kind.takes(letter):
+                found.append(letter)
+            at[record.partition] = record.offset
+            if len(found) == limit:
+                ends = {extent.partition: extent.end for extent in page.extents}
+                return LetterPage(found, {**ends, **at}, True)
+        at = dict(page.positions)
+        if not page.has_more:
+            return LetterPage(found, at, False)
+    return LetterPage(found, at, True)
+
+
+def read_one_letter(client: Client, topic: str, partition: int, offset: int) -> Letter | None:
+    record = read_one(client, topic, partition, offset)
+    return None if record is None or record.state is not State.COMMITTED else read_letter(record)
+
+
+class Chosen(NamedTuple):
+    """`ends` fixes which letters there were; `is_cut`: there are more than one request may take."""
+
+    letters: list[Letter]
+    ends: dict[int, int]
+    is_cut: bool
+    unread: list[Unread]
+
+
+def choose_letters(
+    client: Client, topic: str, pipeline: str, kind: Kind, most: int, ends: Mapping[int, int] | None = None
+) -> Chosen:
+    """The oldest of these letters, up to `ends`, at most so many. Raises ClientError."""
+    extents, unread = find_extents(client, Window(topic))
+    bounds = {each.partition: min(each.end, each.stable) for each in extents}
+    if ends is not None:
+        bounds = {partition: min(end, ends.get(partition, 0)) for partition, end in bounds.items()}
+    found: list[Letter] = []
+    for extent in extents:
+        wanted = Range(topic, extent.partition, extent.start, bounds[extent.partition])
+        try:
+            for records, _ in records_between(client, wanted, unread.append):
+                letters = filter(None, map(read_letter, records))
+                found += [each for each in letters if each.pipeline == pipeline and kind.takes(each)]
+                if len(found) > most:
+                    return Chosen(found[:most], bounds, True, merged(unread))
+        except (ClientError, FetchError) as problem:
+            unread.append(Unread(extent.partition, wanted.start, wanted.end, str(problem)))
+    return Chosen(found, bounds, False, merged(unread))
+
+
+def records_between(
+    client: Client, wanted: Range, on_unread: Callable[[Unread], None]
+) -> Iterator[tuple[list[Record], int]]:
+    """Committed records, answer by answer, each with the offset after it; what is damaged is told, and gone past.
+
+    Raises ClientError or FetchError if nothing more comes.
+    """
+    answers = read_range(client, wanted, _FetchOptions(), on_unread)
+    try:
+        for fetched, after in answers:
+            records: list[Record] = []
+            for piece in walk(fetched, wanted.partition, wanted.end):
+                if isinstance(piece, Unread):
+                    on_unread(piece)
+                else:
+                    records += [piece.record(row) for row in range(piece.rows) if piece.state(row) is State.COMMITTED]
+            yield records, after
+    finally:
+        answers.close()
