@@ -558,6 +558,7 @@ export const chinese = {
   "Records that cannot be parsed, or that break a rule, would be here.": "无法解析或违反规则的消息会出现在这里。",
   "One by one": "逐条查看",
   "Show all": "显示全部",
+  "Send all of this reason again": "重新发送此原因的全部死信",
   "Send {0} again": "重新发送 {0} 条",
   "Older letters": "更早的死信",
   "{0} letters, {1}": "{0} 条死信，{1}",

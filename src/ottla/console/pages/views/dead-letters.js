@@ -168,7 +168,8 @@ export function DeadLetters({ cluster, address, may }) {
       : html`<${Kinds} rows=${data.kinds} chosen=${chosen} onChoose=${choose} onSend=${(row) => setAsked({ step: row.step, reason: row.reason })} mayOperate=${mayOperate} />
           <h2>${t("One by one")}</h2>
           <div class="bar">
-            ${chosen ? html`<${Badge} kind="info">${chosen.step} · ${chosen.reason}</${Badge}> <${Button} kind="small" onClick=${() => choose(null)}>${t("Show all")}</${Button}>` : null}
+            ${chosen ? html`<${Badge} kind="info">${chosen.step} · ${chosen.reason}</${Badge}> <${Button} kind="small" onClick=${() => choose(null)}>${t("Show all")}</${Button}>
+              ${mayOperate ? html`<${Button} onClick=${() => setAsked(chosen)}>${t("Send all of this reason again")}</${Button}>` : null}` : null}
             ${mayOperate ? html`<${Button} disabled=${!ticked.length} onClick=${() => setAsked({ letters: ticked })}>${t("Send {0} again", count(ticked.length))}</${Button}>` : null}
             <${Button} kind="quiet" onClick=${letters.reload}>${t("Reload")}</${Button}>
           </div>

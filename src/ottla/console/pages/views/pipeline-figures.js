@@ -52,7 +52,7 @@ export function Steps({ queries }) {
     ${rows.some((row) => row.astray)
       ? html`<${Note} kind="bad">${t("Rows do not add up: of some nobody knows what became of them. This should not happen; look at the pipeline's log.")}</${Note}>`
       : null}
-    <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="stream" />`;
+    <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="stream" isShort />`;
 }
 
 
@@ -101,7 +101,7 @@ export function Places({ cluster, places }) {
   if (!places) return null;
   const address = (place) => (place.use === "group" ? path`/c/${cluster}/groups/${place.name}` : path`/c/${cluster}/topics/${place.name}`);
   return html`<h2>${t("Where it reads and writes")}</h2>
-    <ul class="list card" id="places">
+    <div class="card"><ul class="list" id="places">
       ${places.named.map((place) => html`<li key=${`${place.use} ${place.name}`}><span class="muted">${use(place.use)}</span>
         ${place.is_here
           ? html`<${Link} to=${address(place)}><bdi>${place.name}</bdi></${Link}>`
@@ -109,5 +109,5 @@ export function Places({ cluster, places }) {
       ${places.patterns.map((pattern) => html`<li key=${`pattern ${pattern}`}><span class="muted">${t("Reads topics like")}</span><bdi class="mono">${pattern}</bdi></li>`)}
       ${places.elsewhere.map((name) => html`<li key=${name}><span class="muted">${t("In another cluster")}</span><bdi>${name}</bdi></li>`)}
       <li><span class="muted">${t("Its brokers")}</span><bdi>${places.bootstrap}</bdi></li>
-    </ul>`;
+    </ul></div>`;
 }

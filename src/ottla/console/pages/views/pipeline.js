@@ -58,7 +58,7 @@ export default function Pipeline({ cluster, pipeline: name, view = "run", may, s
     ${row
       ? html`${row.reason ? html`<${Note} kind=${row.state === "failed" || row.state === "killed" ? "bad" : "info"}>${row.reason}</${Note}>` : null}
           ${row.restarts ? html`<${Note} kind="warn">${t("Started again {0} times, last after: {1}", row.restarts, row.last_failure)}</${Note}>` : null}
-          <div class="figures">
+          <div class="figures five">
             <${Figure} label=${t("State")} value=${stateBadge(row.state)} />
             <${Figure} label=${t("Rows read")} value=${count(row.rows)} />
             <${Figure} label=${t("Rows in/s")} value=${rate(row.rows_in_per_s)} />
