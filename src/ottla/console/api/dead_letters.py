@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -97,19 +98,31 @@ class LetterList(msgspec.Struct, frozen=True):
     has_more: bool
 
 
+@dataclass
+class Counted:
+    """`seen` is what the snapshot knew of the topic then: as long as it is the same, nobody is asked."""
+
+    tally: Tally
+    seen: tuple[object, ...] = ()
+
+    def is_old(self, seen: tuple[object, ...]) -> bool:
+        tally = self.tally
+        return self.seen != seen or tally.left > 0 or tally.waits or bool(tally.unasked)
+
+
 class Tallies:
     """Counted letters, by cluster, topic and pipeline; one count at a time."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str, str], Tally] = {}
+        self.kept: dict[tuple[str, str, str], Counted] = {}
         self.counting = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Tallies {len(self.kept)}>"
 
-    def of(self, cluster: str, topic: str, pipeline: str) -> Tally:
+    def of(self, cluster: str, topic: str, pipeline: str) -> Counted:
         key = cluster, topic, pipeline
-        found = self.kept.pop(key, None) or Tally(topic, pipeline)
+        found = self.kept.pop(key, None) or Counted(Tally(topic, pipeline))
         while len(self.kept) >= TALLIES_MAX:
             self.kept.pop(next(iter(self.kept)))
         self.kept[key] = found
@@ -121,10 +134,15 @@ async def summarize(call: Call) -> LetterSummary:
     if topic is None or topic not in call.snapshot.topics:
         return LetterSummary(topic, is_there=False)
     name, tallies = call.parameters["pipeline"], call.console.tallies
-    topic_id = call.snapshot.topics[topic].topic_id
+    found = call.snapshot.topics[topic]
+    places = [TopicPartition(topic, each.number) for each in found.partitions]
+    seen = (found.topic_id, *((call.snapshot.starts.get(place), call.snapshot.ends.get(place)) for place in places))
     async with tallies.counting:
-        tally = tallies.of(call.parameters["cluster"], topic, name)
-        await with_client(call, lambda client: tally.go_on(client, topic_id, COUNT_SECONDS))
+        counted = tallies.of(call.parameters["cluster"], topic, name)
+        tally = counted.tally
+        if counted.is_old(seen):
+            await with_client(call, lambda client: tally.go_on(client, found.topic_id, COUNT_SECONDS))
+            counted.seen = seen
         kinds = [
             KindRow(kind.step or "", kind.reason or "", count.letters, count.oldest_ms, count.newest_ms)
             for kind, count in tally.kinds.items()

@@ -24,8 +24,8 @@ from ottla.console.clusters.snapshot import Part
 from ottla.console.people.rights import Role
 from ottla.console.resent import Claim, Origin
 from ottla.operations.dead_letters.letter import Letter
-from ottla.operations.dead_letters.reading import Chosen, Kind, choose_letters, read_one_letter
-from ottla.operations.dead_letters.resending import Outcome, resend, size_of, target_of
+from ottla.operations.dead_letters.reading import CHOSEN_BYTES, Chosen, Kind, choose_letters, read_one_letter, size_of
+from ottla.operations.dead_letters.resending import Outcome, resend, target_of
 from ottla.operations.messages.windows import partitions_of
 
 RESEND_MAX = 10_000  # letters of one request
@@ -168,6 +168,8 @@ async def _chosen(call: Call) -> tuple[str, Chosen]:
             if letter is None or letter.pipeline != name:
                 raise not_found(f"{topic}-{partition} has no letter of this pipeline at offset {offset}")
             found.append(letter)
+            if sum(map(size_of, found)) > CHOSEN_BYTES:
+                raise bad_request(f"these letters have more than {CHOSEN_BYTES} bytes: choose fewer of them")
         return found
 
     return topic, Chosen(await with_client(call, read), {}, False, [])

@@ -117,6 +117,8 @@ async def make_report(call: Call) -> Response:
     name, form = (await asyncio.to_thread(status_of, call)).name, call.query("format", "png")
     if form not in REPORTS:
         raise bad_request(f"format is one of {', '.join(REPORTS)}")
+    if call.console.courses.drawing.locked():
+        raise ApiError(429, "TOO_MANY", "a report is being drawn: try again in a moment", {"Retry-After": "2"})
     async with call.console.courses.drawing:
         data = await _drawn(call.console.pipelines, name, form)
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}  # names of pipelines need no quoting

@@ -29,6 +29,8 @@ QUIET_TIMEOUT_MS = 5_000
 KINDS_MAX = 1_000  # of reasons, one by one
 PAGE_RECORDS = 500
 PAGES_MAX = 40  # that are read for one page of letters
+PAGE_BYTES = 16 << 20  # of letters that are held for one
+CHOSEN_BYTES = 64 << 20  # of letters that are sent again in one go
 OTHER_REASONS = "other reasons"
 UNREAD_MAX = 100
 
@@ -74,6 +76,7 @@ class Tally:
     firsts: dict[int, int] = field(default_factory=dict)  # by partition, where counting began
     positions: dict[int, int] = field(default_factory=dict)  # and where it goes on
     left: int = 0  # offsets that were not looked at yet
+    waits: bool = True  # a transaction is open: there is more than may be read
     damaged: list[Unread] = field(default_factory=list)  # gone past for good
     unasked: list[Unread] = field(default_factory=list)  # the next look may have more luck
 
@@ -91,6 +94,7 @@ class Tally:
             self._forget(topic_id)
         self.left = 0
         self.unasked = unasked
+        self.waits = any(extent.stable < extent.end for extent in extents)
         for extent in extents:
             partition, end = extent.partition, min(extent.end, extent.stable)
             self.firsts.setdefault(partition, extent.start)
@@ -148,15 +152,17 @@ def list_letters(
 ) -> LetterPage:
     """The newest of these letters, or those before `positions`. Raises ClientError."""
     found: list[Letter] = []
+    held_bytes = 0
     at: dict[int, int] = dict(positions or {})
     for _ in range(PAGES_MAX):
-        page = read_page(client, PageRequest(topic, PAGE_RECORDS, positions=at or None))
+        page = read_page(client, PageRequest(topic, PAGE_RECORDS, positions=at or None, read_bytes=PAGE_BYTES))
         for record in page.records:
             letter = read_letter(record) if record.state is State.COMMITTED else None
             if letter is not None and letter.pipeline == pipeline and kind.takes(letter):
                 found.append(letter)
+                held_bytes += size_of(letter)
             at[record.partition] = record.offset
-            if len(found) == limit:
+            if len(found) == limit or held_bytes > PAGE_BYTES:
                 ends = {extent.partition: extent.end for extent in page.extents}
                 return LetterPage(found, {**ends, **at}, True)
         at = dict(page.positions)
@@ -194,11 +200,16 @@ def choose_letters(
             for records, _ in records_between(client, wanted, unread.append):
                 letters = filter(None, map(read_letter, records))
                 found += [each for each in letters if each.pipeline == pipeline and kind.takes(each)]
-                if len(found) > most:
+                if len(found) > most or sum(map(size_of, found)) > CHOSEN_BYTES:
                     return Chosen(found[:most], bounds, True, merged(unread))
         except (ClientError, FetchError) as problem:
             unread.append(Unread(extent.partition, wanted.start, wanted.end, str(problem)))
     return Chosen(found, bounds, False, merged(unread))
+
+
+def size_of(letter: Letter) -> int:
+    """The bytes of its key and value."""
+    return len(letter.record.key or b"") + len(letter.record.value or b"")
 
 
 def records_between(

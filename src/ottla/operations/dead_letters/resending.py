@@ -18,6 +18,7 @@ from ottla.base.errors import Error
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.operations.dead_letters.letter import Letter
+from ottla.operations.dead_letters.reading import size_of
 from ottla.operations.messages.producing import NewMessage, is_unsure, partition_of_key, produce_batch
 from ottla.operations.messages.windows import partitions_of
 
@@ -118,8 +119,3 @@ def _batches(letters: Sequence[Letter]) -> Iterator[list[Letter]]:
         size += own
     if batch:
         yield batch
-
-
-def size_of(letter: Letter) -> int:
-    """The bytes of its key and value."""
-    return len(letter.record.key or b"") + len(letter.record.value or b"")
