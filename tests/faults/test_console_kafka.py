@@ -151,7 +151,7 @@ def test_topics_settings_assignments_elections_and_groups_are_steered(api: Api, 
 
     # A move that would take minutes is cancelled, and leaves nothing behind.
     api("POST", "/topics", {"name": BIG, "partitions": 1, "replication_factor": 1})
-    at = replicas(admin, BIG)[0][0][0]
+    at = api.wait(f"/topics/{BIG}", lambda answer: answer["partitions"])["partitions"][0]["replicas"][0]
     more = [{"topic": BIG, "partition": 0, "before": [at], "after": [3 - at]}]
     for _ in range(20):
         producer.produce(BIG, b"x" * 900_000, partition=0)

@@ -561,6 +561,7 @@ export const chinese = {
   "Send all of this reason again": "重新发送此原因的全部死信",
   "Send {0} again": "重新发送 {0} 条",
   "Older letters": "更早的死信",
+  "Send the ticked ones again": "重新发送所选死信",
   "{0} letters, {1}": "{0} 条死信，{1}",
   "no such topic": "没有此主题",
   "{0} were sent there already": "其中 {0} 条已发送到那里",

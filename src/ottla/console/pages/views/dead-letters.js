@@ -170,7 +170,7 @@ export function DeadLetters({ cluster, address, may }) {
           <div class="bar">
             ${chosen ? html`<${Badge} kind="info">${chosen.step} · ${chosen.reason}</${Badge}> <${Button} kind="small" onClick=${() => choose(null)}>${t("Show all")}</${Button}>
               ${mayOperate ? html`<${Button} onClick=${() => setAsked(chosen)}>${t("Send all of this reason again")}</${Button}>` : null}` : null}
-            ${mayOperate ? html`<${Button} disabled=${!ticked.length} onClick=${() => setAsked({ letters: ticked })}>${t("Send {0} again", count(ticked.length))}</${Button}>` : null}
+            ${mayOperate ? html`<${Button} disabled=${!ticked.length} onClick=${() => setAsked({ letters: ticked })}>${ticked.length ? t("Send {0} again", count(ticked.length)) : t("Send the ticked ones again")}</${Button}>` : null}
             <${Button} kind="quiet" onClick=${letters.reload}>${t("Reload")}</${Button}>
           </div>
           <${Problem} error=${letters.error} />

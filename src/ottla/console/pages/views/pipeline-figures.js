@@ -52,7 +52,7 @@ export function Steps({ queries }) {
     ${rows.some((row) => row.astray)
       ? html`<${Note} kind="bad">${t("Rows do not add up: of some nobody knows what became of them. This should not happen; look at the pipeline's log.")}</${Note}>`
       : null}
-    <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="stream" isShort />`;
+    <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="flow" isShort />`;
 }
 
 

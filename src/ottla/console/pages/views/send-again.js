@@ -48,7 +48,7 @@ export function SendAgain({ address, selection, onClose, onDone }) {
     onDone();
   };
   const isReady = Boolean(plan?.letters) && plan.targets.every((target) => target.is_there);
-  return html`<${Dialog} title=${t("Send dead letters again")} submit=${plan ? t("Send {0} again", count(plan.letters)) : t("Send again")} isReady=${isReady} onSubmit=${send} onClose=${onClose}>
+  return html`<${Dialog} title=${t("Send dead letters again")} submit=${plan?.letters ? t("Send {0} again", count(plan.letters)) : t("Send again")} isReady=${isReady} onSubmit=${send} onClose=${onClose}>
     <p>${t("Each becomes the record that it was: key, value and headers, without those of the letter, with the time of now. The letters stay.")}</p>
     ${selection.letters ? null : html`<p class="muted"><bdi>${selection.step}</bdi> · <bdi>${selection.reason}</bdi></p>`}
     <${Field} label=${t("Send to")}><select name="target" value=${isElsewhere ? "other" : "source"} onChange=${(event) => setElsewhere(event.target.value === "other")}>
