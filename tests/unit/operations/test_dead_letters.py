@@ -129,6 +129,22 @@ def test_letters_are_listed_newest_first_page_by_page() -> None:
     assert read_one_letter(cluster.client(), TOPIC, 0, 30) is None
 
 
+def test_pages_over_several_partitions_neither_miss_nor_repeat() -> None:
+    cluster = Cluster(3)
+    for number in range(60):
+        cluster.logs[number % 7 % 3].append([letter("a" if number % 4 else "b")])
+    there = {(partition, offset) for partition, log in enumerate(cluster.logs) for offset in range(log.end)}
+    found, positions = [], None
+    for _ in range(100):
+        page = list_letters(cluster.client(), TOPIC, "shop", Kind(), 7, positions)
+        found += [(each.record.partition, each.record.offset) for each in page.letters]
+        positions = page.positions
+        if not page.has_more:
+            break
+    assert len(found) == 60
+    assert set(found) == there
+
+
 def test_the_ends_of_a_plan_keep_out_what_came_later() -> None:
     cluster = Cluster()
     cluster.logs[0].append([letter("a"), letter("b"), letter("a")])
