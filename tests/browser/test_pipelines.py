@@ -181,3 +181,38 @@ def test_dead_letters_are_counted_looked_at_and_sent_again_once(
     open_page(page, console, "/audit")
     expect(page.locator("#audit, table").first).to_contain_text(f"pipeline {fake_run.name}, dead letters")
     assert json.loads((run_folder(fake_run.state, fake_run.name) / "status.json").read_text())["state"] == "running"
+
+
+def test_hidden_fields_stay_hidden_in_letters_and_a_token_counts_once(
+    page: Page, console: ConsoleProcess, fake_run: FakeRun, client: Client, bootstrap: str
+) -> None:
+    fake_run.add(100)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    headers = letter(fake_run.name, fake_run.topic, 0, 'no good: "4711"')
+    producer.produce(fake_run.letters, b'{"card": 4711, "city": "Bern"}', headers=headers)
+    assert producer.flush(30) == 0
+    api = f"{console.address}/api/clusters/default"
+    letters = f"{api}/pipelines/{fake_run.name}/dead-letters"
+    eventually(lambda: page.request.get(letters).json().get("letters"), 4)
+    shown = page.request.get(f"{letters}/letters/0/3").json()
+    assert (shown["message"]["value"]["json"]["card"], shown["source"]["state"]) == (4711, "another")
+
+    assert page.request.put(f"{api}/masks", data={"rules": [f"{fake_run.topic}:value.card"]}).ok
+    for address in ("letters", "letters/0/3"):
+        assert "4711" not in page.request.get(f"{letters}/{address}").text(), "hidden in the source: hidden here"
+    one = {"letters": [[0, 3]]}
+    refused = page.request.post(f"{letters}/resends", data=one)
+    assert (refused.status, refused.json()["error"]) == (403, "MASKED")
+    assert page.request.put(f"{api}/masks", data={"rules": []}).ok
+
+    sent = [page.request.post(f"{letters}/resends", data=one).json()["sent"] for _ in range(2)]
+    sent += [
+        page.request.post(f"{letters}/resends", data=one | {"again": True, "token": "a"}).json()["sent"]
+        for _ in range(2)
+    ]
+    assert sent == [1, 0, 1, 0]
+    assert len(written(client, fake_run.topic)) == 3
+    wrong = ({"letters": [[0, 99]]}, one | {"to": fake_run.letters}, one | {"to": "no/topic"}, {"letters": [["0", 1]]})
+    assert [page.request.post(f"{letters}/resends", data=body).status for body in wrong] == [404, 400, 400, 400]
+    gone = page.request.post(f"{letters}/resends", data=one | {"to": new_name("nowhere")}).json()
+    assert (gone["sent"], gone["refused"]) == (0, 1)
