@@ -82,6 +82,14 @@ def settle(tables: Tables, origin: Origin, sent: Sequence[Claim], refused: Seque
         )
 
 
+def sent_to(tables: Tables, origin: Origin) -> set[Claim]:
+    """All that was sent from a topic of letters, or claimed to be."""
+    rows = _connection(tables).execute(
+        "select partition, at_offset, target from resent where cluster = ? and topic = ? and topic_id = ?", origin
+    )
+    return {Claim(*row) for row in rows}
+
+
 def known(tables: Tables, origin: Origin, letters: Sequence[tuple[int, int]]) -> dict[tuple[int, int], list[Sent]]:
     """Where these letters (partition, offset) were sent to already."""
     connection = _connection(tables)

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.operations.messages.cluster import TOPIC, Cluster
 
 from ottla.base.errors import Error
-from ottla.operations.dead_letters.letter import TOLD_NAMES, Source, kind_of, read_letter
-from ottla.operations.dead_letters.reading import Kind, Tally, choose_letters, list_letters, read_one_letter
+from ottla.operations.dead_letters.letter import TOLD_NAMES, Letter, Source, kind_of, read_letter
+from ottla.operations.dead_letters.reading import Choice, Kind, Tally, choose_letters, list_letters, read_one_letter
 from ottla.operations.dead_letters.resending import Outcome, resend
 from ottla.operations.messages.producing import partition_of_key
 from ottla.operations.messages.walking import Record as Walked
@@ -148,12 +148,54 @@ def test_pages_over_several_partitions_neither_miss_nor_repeat() -> None:
 def test_the_ends_of_a_plan_keep_out_what_came_later() -> None:
     cluster = Cluster()
     cluster.logs[0].append([letter("a"), letter("b"), letter("a")])
-    plan = choose_letters(cluster.client(), TOPIC, "shop", Kind(reason="a"), 10)
+    plan = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(reason="a"), 10))
     cluster.logs[0].append([letter("a")])
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Kind(reason="a"), 10, plan.ends)
+    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(reason="a"), 10, plan.ends))
     assert [each.record.offset for each in chosen.letters] == [0, 2]
-    cut = choose_letters(cluster.client(), TOPIC, "shop", Kind(), 2)
-    assert (len(cut.letters), cut.is_cut) == (2, True)
+    cut = choose_letters(cluster.client(), TOPIC, "shop", Choice(Kind(), 2))
+    assert (len(cut.letters), cut.is_cut, cut.ends) == (2, True, {0: 2})
+
+
+def test_what_was_cut_off_comes_with_the_next_choice() -> None:
+    cluster = Cluster(2)
+    for number in range(20):
+        cluster.logs[number % 2].append([letter("a" if number % 5 else "b")])
+    taken: set[tuple[int, int]] = set()
+
+    def is_taken(each: Letter) -> bool:
+        return (each.record.partition, each.record.offset) in taken
+
+    for round_number in range(4):
+        choice = Choice(Kind(reason="a"), 5, skips=is_taken)
+        plan = choose_letters(cluster.client(), TOPIC, "shop", choice)
+        again = choose_letters(cluster.client(), TOPIC, "shop", choice._replace(ends=plan.ends))
+        assert again.letters == plan.letters, "what the plan has shown is what is sent"
+        taken |= {(each.record.partition, each.record.offset) for each in plan.letters}
+        assert plan.is_cut == (round_number < 3)
+    assert len(taken) == 16
+
+
+def test_rare_letters_are_found_where_they_were_counted() -> None:
+    cluster = Cluster(2)
+    cluster.logs[1].append([letter("rare"), letter("rare")])
+    for _ in range(100):
+        cluster.logs[0].append([letter("common")])
+        cluster.logs[1].append([letter("common")])
+    tally = Tally(TOPIC, "shop")
+    assert tally.bounds(Kind()) is None, "nothing was counted yet"
+    tally.go_on(cluster.client(), ID, 10)
+    rare = Kind(reason="rare")
+    bounds = tally.bounds(rare)
+    assert bounds == {1: (0, 2)}
+    cluster.fetches.clear()
+    page = list_letters(cluster.client(), TOPIC, "shop", rare, 50, None, bounds)
+    assert ([each.record.offset for each in page.letters], page.has_more, len(cluster.fetches)) == ([1, 0], False, 1)
+    cluster.fetches.clear()
+    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice(rare, bounds=bounds))
+    assert (len(chosen.letters), len(cluster.fetches)) == (2, 1)
+    clock = iter(range(0, 10_000, 3))
+    late = list_letters(cluster.client(), TOPIC, "shop", rare, 5, None, None, lambda: next(clock))
+    assert (late.letters, late.has_more) == ([], True), "in time, and the next page goes on"
 
 
 def test_records_go_back_to_their_partition_as_they_were() -> None:
@@ -161,7 +203,7 @@ def test_records_go_back_to_their_partition_as_they_were() -> None:
     cluster.logs[0].append(
         [letter(partition="2", value=b"1"), letter(partition="2", value=b"2"), letter(partition="9", key=b"21")]
     )
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Kind(), 10)
+    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice())
     results = list(resend(cluster.client(), chosen.letters, None))
     assert [(each.partition, each.offset, each.outcome) for each in results[:2]] == [
         (2, 0, Outcome.SENT),
@@ -174,7 +216,7 @@ def test_records_go_back_to_their_partition_as_they_were() -> None:
 def test_what_is_refused_and_what_is_unsure_is_told_letter_by_letter() -> None:
     cluster = Cluster()
     cluster.logs[0].append([letter(value=b"%d" % number) for number in range(4)])
-    chosen = choose_letters(cluster.client(), TOPIC, "shop", Kind(), 10).letters
+    chosen = choose_letters(cluster.client(), TOPIC, "shop", Choice()).letters
     cluster.produce_errors = [Error.MESSAGE_TOO_LARGE, Error.MESSAGE_TOO_LARGE, Error.MESSAGE_TOO_LARGE]
     results = list(resend(cluster.client(), chosen, None))  # four, two, one: refused; then one, and two
     assert [each.outcome.value for each in results] == ["refused", "sent", "sent", "sent"]

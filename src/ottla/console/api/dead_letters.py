@@ -33,7 +33,7 @@ from ottla.console.api.pipelines import status_of
 from ottla.console.people import rights
 from ottla.console.resent import Origin, Sent
 from ottla.operations.dead_letters.letter import Letter, Source
-from ottla.operations.dead_letters.reading import Kind, Tally, list_letters, read_one_letter
+from ottla.operations.dead_letters.reading import Bounds, Kind, Tally, list_letters, read_one_letter
 from ottla.operations.messages.decoding import Decoder
 from ottla.operations.messages.masking import Masks
 from ottla.operations.messages.message import Message
@@ -134,14 +134,12 @@ async def summarize(call: Call) -> LetterSummary:
     if topic is None or topic not in call.snapshot.topics:
         return LetterSummary(topic, is_there=False)
     name, tallies = call.parameters["pipeline"], call.console.tallies
-    found = call.snapshot.topics[topic]
-    places = [TopicPartition(topic, each.number) for each in found.partitions]
-    seen = (found.topic_id, *((call.snapshot.starts.get(place), call.snapshot.ends.get(place)) for place in places))
+    topic_id, seen = call.snapshot.topics[topic].topic_id, _seen(call, topic)
     async with tallies.counting:
         counted = tallies.of(call.parameters["cluster"], topic, name)
         tally = counted.tally
         if counted.is_old(seen):
-            await with_client(call, lambda client: tally.go_on(client, found.topic_id, COUNT_SECONDS))
+            await with_client(call, lambda client: tally.go_on(client, topic_id, COUNT_SECONDS))
             counted.seen = seen
         kinds = [
             KindRow(kind.step or "", kind.reason or "", count.letters, count.oldest_ms, count.newest_ms)
@@ -155,8 +153,8 @@ async def list_all(call: Call) -> Response:
     topic = await letters_topic(call)
     kind = Kind(call.query("step") or None, call.query("reason") or None)
     limit, cursor = max(1, call.number("limit", LIMIT, LIMIT_MAX)), positions_in(call.query("cursor"))
-    name = call.parameters["pipeline"]
-    page = await with_client(call, lambda client: list_letters(client, topic, name, kind, limit, cursor))
+    name, bounds = call.parameters["pipeline"], known_bounds(call, topic, kind)
+    page = await with_client(call, lambda client: list_letters(client, topic, name, kind, limit, cursor, bounds))
     rows = await _rows(call, topic, page.letters, SHOWN_BYTES)
     answer = {
         "letters": rows,
@@ -164,6 +162,20 @@ async def list_all(call: Call) -> Response:
         "has_more": page.has_more,
     }
     return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+def known_bounds(call: Call, topic: str, kind: Kind) -> Bounds | None:
+    """Where letters of a kind lie, if all of the topic was counted a moment ago."""
+    counted = call.console.tallies.kept.get((call.parameters["cluster"], topic, call.parameters["pipeline"]))
+    return None if counted is None or counted.is_old(_seen(call, topic)) else counted.tally.bounds(kind)
+
+
+def _seen(call: Call, topic: str) -> tuple[object, ...]:
+    """What the snapshot knows of a topic: if it is another, there are other letters."""
+    found = call.snapshot.topics[topic]
+    places = [TopicPartition(topic, each.number) for each in found.partitions]
+    starts, ends = call.snapshot.starts, call.snapshot.ends
+    return (found.topic_id, *((starts.get(place), ends.get(place)) for place in places))
 
 
 async def show(call: Call) -> Response:

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -17,14 +18,22 @@ from ottla.client.client import Client
 from ottla.client.errors import ClientError
 from ottla.console import resent
 from ottla.console.api.call import Call
-from ottla.console.api.dead_letters import letters_topic, origin_of, source_topics, with_client
+from ottla.console.api.dead_letters import known_bounds, letters_topic, origin_of, source_topics, with_client
 from ottla.console.api.errors import ApiError, bad_request, not_found
 from ottla.console.api.messages import UnreadRow, masks_of, place_of, unread_row
 from ottla.console.clusters.snapshot import Part
 from ottla.console.people.rights import Role
 from ottla.console.resent import Claim, Origin
 from ottla.operations.dead_letters.letter import Letter
-from ottla.operations.dead_letters.reading import CHOSEN_BYTES, Chosen, Kind, choose_letters, read_one_letter, size_of
+from ottla.operations.dead_letters.reading import (
+    CHOSEN_BYTES,
+    Choice,
+    Chosen,
+    Kind,
+    choose_letters,
+    read_one_letter,
+    size_of,
+)
 from ottla.operations.dead_letters.resending import Outcome, resend, target_of
 from ottla.operations.messages.windows import partitions_of
 
@@ -75,18 +84,13 @@ class ResendAnswer(msgspec.Struct, frozen=True):
 
 
 async def plan(call: Call) -> ResendPlan:
-    topic, chosen, body = *(await _chosen(call)), call.body
-    origin, claims = origin_of(call, topic), _claims(chosen.letters, body.to)
-    before = await _sent_before(call, origin, list(claims))
-    left = [letter for claim, letter in claims.items() if body.again or claim not in before]
-    counts: dict[str, int] = {}
-    for letter in left:
-        target = target_of(letter, body.to)
-        counts[target or ""] = counts.get(target or "", 0) + 1
+    _, chosen, body = *(await _chosen(call)), call.body
+    claims = _claims(chosen.letters, body.to)
+    counts = Counter(claim.target for claim in claims)
     return ResendPlan(
-        len(left),
-        sum(map(size_of, left)),
-        len(before),
+        len(claims),
+        sum(map(size_of, claims.values())),
+        chosen.skipped,
         len(chosen.letters) - len(claims),
         chosen.is_cut,
         [TargetRow(name, number, await _is_there(call, name)) for name, number in sorted(counts.items())],
@@ -107,15 +111,13 @@ async def send(call: Call) -> ResendAnswer:
         call.require(Role.OPERATOR, target)
     await _refuse_hidden(call, topic, chosen.letters)
     origin = origin_of(call, topic)
-    before = set() if body.again else await _sent_before(call, origin, list(claims))
-    wanted = [claim for claim in claims if claim not in before]
     what = {"topic": topic, "step": body.step, "reason": body.reason, "letters": len(chosen.letters), "to": body.to}
     call.note(f"pipeline {call.parameters['pipeline']}, dead letters", before=what)
     mine = await call.console.store.run(
-        resent.claim, origin, wanted, token, call.caller.person, call.console.clock.now_ms()
+        resent.claim, origin, list(claims), token, call.caller.person, call.console.clock.now_ms()
     )
     answer, places = await _sent(call, origin, [claims[claim] for claim in mine], token)
-    answer = msgspec.structs.replace(answer, skipped=len(claims) - len(mine))
+    answer = msgspec.structs.replace(answer, skipped=chosen.skipped + len(claims) - len(mine))
     after = {**msgspec.structs.asdict(answer), "written": places}
     call.notes[-1] = call.notes[-1]._replace(after=after)
     call.cluster.reader.hurry(Part.ENDS)
@@ -152,12 +154,16 @@ async def _chosen(call: Call) -> tuple[str, Chosen]:
         raise bad_request(problem)
     if body.to == topic:
         raise bad_request("letters are not sent to the topic that they lie in")
+    sent = set() if body.again else await call.console.store.run(resent.sent_to, origin_of(call, topic))
+
+    def is_sent(letter: Letter) -> bool:
+        return any(claim in sent for claim in _claims([letter], body.to))
+
     if body.letters is None:
         ends = None if body.ends is None else {place_of(key, "ends"): end for key, end in body.ends.items()}
         kind = Kind(body.step, body.reason)
-        return topic, await with_client(
-            call, lambda client: choose_letters(client, topic, name, kind, RESEND_MAX, ends)
-        )
+        choice = Choice(kind, RESEND_MAX, ends, known_bounds(call, topic, kind), is_sent)
+        return topic, await with_client(call, lambda client: choose_letters(client, topic, name, choice))
     if len(body.letters) > TICKED_MAX:
         raise bad_request(f"at most {TICKED_MAX} letters are named one by one")
 
@@ -172,7 +178,9 @@ async def _chosen(call: Call) -> tuple[str, Chosen]:
                 raise bad_request(f"these letters have more than {CHOSEN_BYTES} bytes: choose fewer of them")
         return found
 
-    return topic, Chosen(await with_client(call, read), {}, False, [])
+    found = await with_client(call, read)
+    left = [letter for letter in found if not is_sent(letter)]
+    return topic, Chosen(left, {}, False, [], len(found) - len(left))
 
 
 async def _is_there(call: Call, topic: str) -> bool:
@@ -199,8 +207,3 @@ def _claims(letters: Sequence[Letter], to: str | None) -> dict[Claim, Letter]:
         if target is not None:
             found[Claim(letter.record.partition, letter.record.offset, target)] = letter
     return found
-
-
-async def _sent_before(call: Call, origin: Origin, claims: Sequence[Claim]) -> set[Claim]:
-    known = await call.console.store.run(resent.known, origin, [claim[:2] for claim in claims])
-    return {claim for claim in claims if any(each.target == claim.target for each in known.get(claim[:2], ()))}

@@ -22,13 +22,14 @@ from ottla.operations.fetching import FetchError, Range
 from ottla.operations.messages.ranges import read_range
 from ottla.operations.messages.reading import PageRequest, read_one, read_page
 from ottla.operations.messages.walking import Record, State, Unread, merged, walk
-from ottla.operations.messages.windows import Extent, Window, find_extents
+from ottla.operations.messages.windows import Extent, Window, find_extents, partitions_of
 
 FETCH_BYTES = 1 << 20
 QUIET_TIMEOUT_MS = 5_000
 KINDS_MAX = 1_000  # of reasons, one by one
-PAGE_RECORDS = 500
-PAGES_MAX = 40  # that are read for one page of letters
+PAGE_RECORDS = 2_000  # at most, in one look
+LOOK_SECONDS = 2.0  # for a page of letters
+CHOOSE_SECONDS = 20.0  # for those that are sent again
 PAGE_BYTES = 16 << 20  # of letters that are held for one
 CHOSEN_BYTES = 64 << 20  # of letters that are sent again in one go
 OTHER_REASONS = "other reasons"
@@ -52,16 +53,25 @@ class Kind(NamedTuple):
         return self.step in (None, letter.step) and self.reason in (None, letter.kind)
 
 
+Bounds = Mapping[int, tuple[int, int]]  # by partition, from an offset to before another
+
+
 @dataclass
 class Count:
     letters: int = 0
     oldest_ms: int = 0
     newest_ms: int = 0
+    firsts: dict[int, int] = field(default_factory=dict)  # by partition, the offset of the first one
+    lasts: dict[int, int] = field(default_factory=dict)
 
-    def add(self, at_ms: int) -> None:
+    def add(self, record: Record) -> None:
+        """In the order of offsets."""
+        at_ms = record.timestamp_ms
         self.oldest_ms = min(self.oldest_ms, at_ms) if self.letters else at_ms
         self.newest_ms = max(self.newest_ms, at_ms)
         self.letters += 1
+        self.firsts.setdefault(record.partition, record.offset)
+        self.lasts[record.partition] = record.offset
 
 
 @dataclass
@@ -114,6 +124,18 @@ class Tally:
         except (ClientError, FetchError) as problem:
             self.unasked.append(Unread(partition, self.positions[partition], wanted.end, str(problem)))
 
+    def bounds(self, kind: Kind) -> Bounds | None:
+        """Where all letters of a kind lie; None: not everything was looked at, or nobody knows."""
+        if self.left or self.waits or self.unasked or len(self.kinds) >= KINDS_MAX:
+            return None
+        found: dict[int, tuple[int, int]] = {}
+        for own, count in self.kinds.items():
+            if kind.step in (None, own.step) and kind.reason in (None, own.reason):
+                for number, first in count.firsts.items():
+                    low, high = found.get(number, (first, 0))
+                    found[number] = min(low, first), max(high, count.lasts[number] + 1)
+        return found
+
     def _is_behind(self, extent: Extent) -> bool:
         first = self.firsts.get(extent.partition)
         return first is not None and (extent.start > first or extent.end < self.positions[extent.partition])
@@ -136,7 +158,7 @@ class Tally:
             kind = Kind(letter.step, letter.kind)
             if kind not in self.kinds and len(self.kinds) >= KINDS_MAX:
                 kind = Kind(letter.step[:0], OTHER_REASONS)
-            self.kinds.setdefault(kind, Count()).add(record.timestamp_ms)
+            self.kinds.setdefault(kind, Count()).add(record)
 
 
 class LetterPage(NamedTuple):
@@ -148,14 +170,27 @@ class LetterPage(NamedTuple):
 
 
 def list_letters(
-    client: Client, topic: str, pipeline: str, kind: Kind, limit: int, positions: Mapping[int, int] | None
+    client: Client,
+    topic: str,
+    pipeline: str,
+    kind: Kind,
+    limit: int,
+    positions: Mapping[int, int] | None = None,
+    bounds: Bounds | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> LetterPage:
-    """The newest of these letters, or those before `positions`. Raises ClientError."""
+    """The newest of these letters, or those before `positions`; they lie within `bounds`, if these are known.
+
+    Raises ClientError.
+    """
+    deadline = monotonic() + LOOK_SECONDS
     found: list[Letter] = []
-    held_bytes = 0
+    held_bytes, records = 0, limit
     at: dict[int, int] = dict(positions or {})
-    for _ in range(PAGES_MAX):
-        page = read_page(client, PageRequest(topic, PAGE_RECORDS, positions=at or None, read_bytes=PAGE_BYTES))
+    if not at and bounds is not None:
+        at = {number: bounds.get(number, (0, 0))[1] for number in partitions_of(client, topic)}
+    while True:
+        page = read_page(client, PageRequest(topic, records, positions=at or None, read_bytes=PAGE_BYTES))
         for record in page.records:
             letter = read_letter(record) if record.state is State.COMMITTED else None
             if letter is not None and letter.pipeline == pipeline and kind.takes(letter):
@@ -163,12 +198,18 @@ def list_letters(
                 held_bytes += size_of(letter)
             at[record.partition] = record.offset
             if len(found) == limit or held_bytes > PAGE_BYTES:
-                ends = {extent.partition: extent.end for extent in page.extents}
-                return LetterPage(found, {**ends, **at}, True)
+                at = {**{extent.partition: extent.end for extent in page.extents}, **at}
+                return LetterPage(found, at, _has_more(at, bounds))
         at = dict(page.positions)
-        if not page.has_more:
+        if not page.has_more or not _has_more(at, bounds):
             return LetterPage(found, at, False)
-    return LetterPage(found, at, True)
+        if monotonic() >= deadline:
+            return LetterPage(found, at, True)
+        records = min(4 * records, PAGE_RECORDS)
+
+
+def _has_more(at: Mapping[int, int], bounds: Bounds | None) -> bool:
+    return bounds is None or any(position > bounds[number][0] for number, position in at.items() if number in bounds)
 
 
 def read_one_letter(client: Client, topic: str, partition: int, offset: int) -> Letter | None:
@@ -177,34 +218,66 @@ def read_one_letter(client: Client, topic: str, partition: int, offset: int) -> 
 
 
 class Chosen(NamedTuple):
-    """`ends` fixes which letters there were; `is_cut`: there are more than one request may take."""
+    """`ends` fixes which letters there were; `is_cut`: there are more than one request may take. `skipped` were left
+    out because somebody said so."""
 
     letters: list[Letter]
     ends: dict[int, int]
     is_cut: bool
     unread: list[Unread]
+    skipped: int = 0
+
+
+class Choice(NamedTuple):
+    """Which letters are wanted: up to `ends`, within `bounds` (if they are known), without those that `skips` names."""
+
+    kind: Kind = Kind()
+    most: int = 1_000
+    ends: Mapping[int, int] | None = None
+    bounds: Bounds | None = None
+    skips: Callable[[Letter], bool] = lambda _: False
 
 
 def choose_letters(
-    client: Client, topic: str, pipeline: str, kind: Kind, most: int, ends: Mapping[int, int] | None = None
+    client: Client, topic: str, pipeline: str, choice: Choice, monotonic: Callable[[], float] = time.monotonic
 ) -> Chosen:
-    """The oldest of these letters, up to `ends`, at most so many. Raises ClientError."""
+    """The oldest of these letters. Raises ClientError."""
+    deadline = monotonic() + CHOOSE_SECONDS
     extents, unread = find_extents(client, Window(topic))
-    bounds = {each.partition: min(each.end, each.stable) for each in extents}
-    if ends is not None:
-        bounds = {partition: min(end, ends.get(partition, 0)) for partition, end in bounds.items()}
     found: list[Letter] = []
-    for extent in extents:
-        wanted = Range(topic, extent.partition, extent.start, bounds[extent.partition])
+    ends: dict[int, int] = {}
+    held_bytes = skipped = 0
+    for wanted in (_wanted(topic, extent, choice) for extent in extents):
         try:
-            for records, _ in records_between(client, wanted, unread.append):
-                letters = filter(None, map(read_letter, records))
-                found += [each for each in letters if each.pipeline == pipeline and kind.takes(each)]
-                if len(found) > most or sum(map(size_of, found)) > CHOSEN_BYTES:
-                    return Chosen(found[:most], bounds, True, merged(unread))
+            for records, after in records_between(client, wanted, unread.append) if wanted.size else ():
+                for letter in filter(None, map(read_letter, records)):
+                    if letter.pipeline != pipeline or not choice.kind.takes(letter):
+                        continue
+                    if choice.skips(letter):
+                        skipped += 1
+                        continue
+                    found.append(letter)
+                    held_bytes += size_of(letter)
+                    if len(found) == choice.most or held_bytes > CHOSEN_BYTES:
+                        ends[wanted.partition] = letter.record.offset + 1
+                        return Chosen(found, ends, True, merged(unread), skipped)
+                ends[wanted.partition] = after
+                if monotonic() >= deadline:
+                    return Chosen(found, ends, True, merged(unread), skipped)
         except (ClientError, FetchError) as problem:
-            unread.append(Unread(extent.partition, wanted.start, wanted.end, str(problem)))
-    return Chosen(found, bounds, False, merged(unread))
+            unread.append(Unread(wanted.partition, wanted.start, wanted.end, str(problem)))
+        ends[wanted.partition] = wanted.end
+    return Chosen(found, ends, False, merged(unread), skipped)
+
+
+def _wanted(topic: str, extent: Extent, choice: Choice) -> Range:
+    start, end = extent.start, min(extent.end, extent.stable)
+    if choice.bounds is not None:
+        first, last = choice.bounds.get(extent.partition, (0, 0))
+        start, end = max(start, first), min(end, last)
+    if choice.ends is not None:
+        end = min(end, choice.ends.get(extent.partition, 0))
+    return Range(topic, extent.partition, start, max(start, end))
 
 
 def size_of(letter: Letter) -> int:
