@@ -46,7 +46,7 @@ function Kinds({ rows, chosen, onChoose, onSend, mayOperate }) {
     { key: "letters", title: t("Letters"), isNumber: true, width: "90px", sort: (row) => row.letters, cell: (row) => count(row.letters) },
     { key: "oldest", title: t("First"), width: "170px", isOptional: false, sort: (row) => row.oldest_ms, cell: (row) => time(row.oldest_ms) },
     { key: "newest", title: t("Last"), width: "170px", isOptional: false, sort: (row) => row.newest_ms, cell: (row) => time(row.newest_ms) },
-    ...(mayOperate ? [{ key: "send", title: "", width: "130px", cell: (row) => html`<${Button} kind="small" onClick=${() => onSend(row)}>${t("Send again")}</${Button}>` }] : []),
+    ...(mayOperate ? [{ key: "send", title: "", width: "130px", cell: (row) => html`<${Button} kind="small" aria-label=${`${t("Send again")}: ${row.reason}`} onClick=${() => onSend(row)}>${t("Send again")}</${Button}>` }] : []),
   ], [mayOperate]);
   return html`<h2>${t("By step and reason")}</h2>
     <${Table} id="letter-kinds" label=${t("By step and reason")} columns=${columns} rows=${rows} rowKey=${kindKey} order="-letters" isShort
