@@ -66,6 +66,7 @@ PAGES = (
     "/c/{cluster}/broker-settings",
     "/c/{cluster}/pipelines",
     "/c/{cluster}/pipelines/{pipeline}",
+    "/c/{cluster}/pipelines/{pipeline}/{view}",
     "/c/{cluster}/brokers",
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
+from ottla.console.api.dead_letters import Tallies
 from ottla.console.api.errors import ApiError, conflict, not_found
 from ottla.console.api.examining import Examinations
+from ottla.console.api.pipeline_course import Courses
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
 from ottla.console.messages.workers import MessageWorkers
@@ -38,6 +40,8 @@ class Console:
         self.message_workers = MessageWorkers()
         self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
         self.pipelines_cluster = DEFAULT
+        self.courses = Courses()
+        self.tallies = Tallies()
         self.cluster_tests = 0  # that run
         self.event_streams = 0
         self.is_stopping = False

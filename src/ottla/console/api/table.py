@@ -1,4 +1,4 @@
-"""The whole API: one row a route. A new page's routes are added here, and nowhere else."""
+"""The whole API: one row a route. Those of pipelines stand in pipeline_table.py, all others here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.console.api import (
     messages,
     openapi,
     people,
-    pipelines,
+    pipeline_table,
     reassignments,
     topics,
     transactions,
@@ -334,30 +334,6 @@ ROUTES = [
         None,
         transactions.HangingAbort,
     ),
-    Route(
-        GET,
-        f"{CLUSTER}/pipelines",
-        pipelines.list_pipelines,
-        VIEWER,
-        "the last run of each pipeline",
-        pipelines.PipelineList,
-        is_shared=False,
-    ),
-    Route(
-        GET,
-        f"{CLUSTER}/pipelines/{{pipeline}}",
-        pipelines.show_pipeline,
-        VIEWER,
-        "a pipeline: its queries, and the rows at each step",
-        pipelines.PipelineAnswer,
-        is_shared=False,
-    ),
-    Route(
-        POST,
-        f"{CLUSTER}/pipelines/{{pipeline}}/stops",
-        pipelines.stop_pipeline,
-        OPERATOR,
-        "let it end its batch, then stop",
-    ),
+    *pipeline_table.ROUTES,
     *CLUSTER_ROUTES,
 ]

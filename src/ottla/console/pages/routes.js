@@ -32,6 +32,7 @@ export const ROUTES = [
   { path: "/c/{cluster}/broker-settings", load: () => import("./views/broker-settings.js") },
   { path: "/c/{cluster}/pipelines", load: pipelines },
   { path: "/c/{cluster}/pipelines/{pipeline}", load: pipeline },
+  { path: "/c/{cluster}/pipelines/{pipeline}/{view}", load: pipeline },
   { path: "/c/{cluster}/brokers", load: brokers },
   { path: "/c/{cluster}/brokers/{broker}", load: broker },
   { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },

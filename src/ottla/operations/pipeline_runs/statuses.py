@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from ottla.operations.pipeline_runs.places import Places, read_places
 from ottla.operations.pipeline_runs.snapshots import Snapshot, read_snapshot
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a pipeline, or of a stream in it
@@ -75,6 +76,7 @@ class Status(NamedTuple):
     last_failure: str = ""  # the newest of those
     is_shared: bool = False  # other pipelines run in the same process
     cost: Cost | None = None
+    places: Places | None = None  # None: the run was one of an older version
 
     @property
     def is_live(self) -> bool:
@@ -86,7 +88,9 @@ class Status(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         cost = None if self.cost is None else self.cost._asdict()
-        return {**self._asdict(), "queries": [query.as_json() for query in self.queries], "cost": cost}
+        places = None if self.places is None else self.places._asdict()
+        queries = [query.as_json() for query in self.queries]
+        return {**self._asdict(), "queries": queries, "cost": cost, "places": places}
 
 
 def state_folder() -> Path:
@@ -116,6 +120,7 @@ def read_status(state_folder: Path, name: str) -> Status | None:
         known["name"] = name  # that of the folder, whatever the file says
         known["queries"] = tuple(read_snapshot(query) for query in known.get("queries", ()))
         known["cost"] = read_cost(known.get("cost"))
+        known["places"] = read_places(known.get("places"))
         status = Status(**known)
     except (OSError, ValueError, TypeError):
         return None
