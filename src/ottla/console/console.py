@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
+from ottla.console.alerts import FILE as ALERTS_FILE
+from ottla.console.alerts import Alerts
 from ottla.console.api.errors import ApiError, not_found
 from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
@@ -40,6 +42,7 @@ class Console:
         self.pipelines_cluster = DEFAULT
         self.cluster_tests = 0  # that run
         self.event_streams = 0
+        self.alerts = Alerts(self, store.path.parent / ALERTS_FILE)
         self.is_stopping = False
 
     def __repr__(self) -> str:
@@ -54,6 +57,7 @@ class Console:
             except (ClientError, ValueError) as problem:
                 self.broken[address.name] = str(problem)
         self.runner.resume()
+        self.alerts.start()
 
     def add(self, address: Address) -> None:
         """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
@@ -91,6 +95,7 @@ class Console:
         self.tell()
 
     async def stop_watching(self) -> None:
+        await self.alerts.stop()
         await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
 
     def stop(self) -> None:
@@ -106,6 +111,7 @@ class Console:
             name: {
                 **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
                 "verdicts": (watched.version, watched.at_ms, None),
+                "alerts": (self.alerts.version, 0, None),
             }
             for name, cluster in self.clusters.items()
             for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]

@@ -52,7 +52,9 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries of clusters that were added in a page may have addresses inside
+    allows_private: bool = (
+        False  # registries and receivers of alerts that were added in a page may have addresses inside
+    )
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -80,7 +82,7 @@ async def _serve(
     is_secure = options.certificate is not None
     signing_in = SigningIn(store, clock, is_needed=needs_sign_in, is_secure=is_secure)
     console = Console(store, signing_in, clock, ROUTES)
-    console.message_workers.allows_private = options.allows_private
+    console.message_workers.allows_private = console.alerts.allows_private = options.allows_private
     if options.pipelines is not None:
         console.pipelines = options.pipelines
     if options.cluster is not None:

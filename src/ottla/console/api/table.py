@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.console.api import (
+    alert_routes,
     brokers,
     clusters,
     events,
@@ -358,4 +359,5 @@ ROUTES = [
         OPERATOR,
         "let it end its batch, then stop",
     ),
+    *alert_routes.ROUTES,
 ]
