@@ -1,4 +1,4 @@
-"""Alerts in the console: a rule and a receiver made in the page, a real group that stops, an HTTP server that is told."""
+"""Alerts in the console: a rule and a receiver made in the page, a real group that is late, a server that is told."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from ottla.console.api.errors import ApiError, not_found
 from ottla.console.api.examining import Examinations
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.history.archive import FILE as HISTORY_FILE
+from ottla.console.history.recorder import Recorder
 from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.steering.runner import Runner
@@ -42,6 +44,7 @@ class Console:
         self.pipelines_cluster = DEFAULT
         self.cluster_tests = 0  # that run
         self.event_streams = 0
+        self.recorder = Recorder(store.path.parent / HISTORY_FILE, clock, self.clusters, self.tell)
         self.alerts = Alerts(self, store.path.parent / ALERTS_FILE)
         self.is_stopping = False
 
@@ -57,6 +60,7 @@ class Console:
             except (ClientError, ValueError) as problem:
                 self.broken[address.name] = str(problem)
         self.runner.resume()
+        self.recorder.start()
         self.alerts.start()
 
     def add(self, address: Address) -> None:
@@ -95,6 +99,7 @@ class Console:
         self.tell()
 
     async def stop_watching(self) -> None:
+        await self.recorder.stop()
         await self.alerts.stop()
         await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
 
@@ -111,6 +116,7 @@ class Console:
             name: {
                 **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
                 "verdicts": (watched.version, watched.at_ms, None),
+                "history": (self.recorder.rounds, 0, None),
                 "alerts": (self.alerts.version, 0, None),
             }
             for name, cluster in self.clusters.items()

@@ -1,5 +1,13 @@
 // Every text of the pages in Chinese; the English one is the key.
 export const chinese = {
+  "Trend": "趋势",
+  "Lag in records": "积压（条）",
+  "Lag in seconds": "积压（秒）",
+  "Consumed records a second": "每秒消费条数",
+  "records a second": "条/秒",
+  "seconds": "秒",
+  "Nothing to draw yet": "还没有可绘制的数据",
+  "The first points come within a minute; the last day is kept, also when the console is restarted.": "一分钟内出现最初的数据；保留最近一天，控制台重启后也在。",
   "Alerts": "告警",
   "1 alert": "1 条告警",
   "{0} alerts": "{0} 条告警",
