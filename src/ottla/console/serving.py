@@ -30,8 +30,8 @@ from ottla.console.hosts import Hosts, is_loopback
 from ottla.console.people.passwords import hash_password, new_password
 from ottla.console.people.rights import EVERYTHING
 from ottla.console.people.signing_in import SigningIn
-from ottla.console.slow_requests import PromptProtocol
 from ottla.console.store import FILE, Person, Store, Tables
+from ottla.operations.http_connections import LimitedProtocol
 
 ADMIN = "admin"
 CONNECTIONS_MAX = 1_000
@@ -94,7 +94,7 @@ async def _serve(
     app = App(Dispatcher(console, ROUTES), assets, Hosts(options.host, options.allowed_hosts))
     config = uvicorn.Config(
         app,
-        http=PromptProtocol,
+        http=LimitedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
