@@ -42,15 +42,30 @@ export function conditionWords(rule) {
   }
 }
 
+// What an alert is about, in the reader's language; the sentence beside it is the one that receivers get.
+function subjectWords(kind, name, subject) {
+  switch (kind) {
+    case "group": return t("group {0}", name);
+    case "topic": return t("topic {0}", name);
+    case "pipeline": return t("pipeline {0}", name);
+    case "broker": return t("broker {0}", name);
+    case "partitions": return t("partitions");
+    case "controller": return t("controller");
+    case "cluster": return t("cluster");
+    default: return subject;
+  }
+}
+
 const PLACES = { group: "groups", topic: "topics", pipeline: "pipelines", broker: "brokers" };
 
 // "group orders" leads to that group; a broker's disk ("broker 1 /data") to that broker.
 export function Subject({ cluster, subject }) {
   const [kind, ...rest] = subject.split(" ");
+  const words = subjectWords(kind, rest.join(" "), subject);
   const name = kind === "broker" ? rest[0] : rest.join(" ");
   const place = PLACES[kind];
-  if (!place || !name) return html`<bdi>${subject}</bdi>`;
-  return html`<${Link} to=${path`/c/${cluster}/${place}/${name}`}><bdi>${subject}</bdi></${Link}>`;
+  if (!place || !name || !cluster) return html`<bdi>${words}</bdi>`;
+  return html`<${Link} to=${path`/c/${cluster}/${place}/${name}`}><bdi>${words}</bdi></${Link}>`;
 }
 
 // In the bar above every page.
@@ -66,7 +81,7 @@ export function OpenAlerts({ cluster }) {
   const { data } = useLive(`${path`/api/clusters/${cluster}/alerts`}?limit=5`, ["alerts"], cluster);
   if (!data?.count) return null;
   return html`<${Note} kind="bad"><b>${t("Open alerts: {0}", count(data.count))}</b> <${Link} to=${path`/c/${cluster}/alerts`}>${t("Show")}</${Link}>
-    <ul class="alerts-named">${data.alerts.map((each) => html`<li key=${`${each.rule} ${each.subject}`}><bdi>${each.rule}</bdi>: <bdi>${each.subject}</bdi>, ${each.text}</li>`)}</ul></${Note}>`;
+    <ul class="alerts-named">${data.alerts.map((each) => html`<li key=${`${each.rule} ${each.subject}`}><bdi>${each.rule}</bdi>: <${Subject} subject=${each.subject} />, ${each.text}</li>`)}</ul></${Note}>`;
 }
 
 export const stateOf = (alert) => {

@@ -29,7 +29,7 @@ function Open({ cluster, may }) {
       ? html`<${Empty} title=${t("No rules yet")}>${t("A rule says what is not well and who is told: a group that is behind, a broker that is gone, a disk that is nearly full.")} <${Link} to=${path`/c/${cluster}/alerts/rules`}>${t("To the rules")}</${Link}></${Empty}>`
       : !data.count
         ? html`<${Note} kind="good">${t("Nothing is open. {0} rules look at this cluster.", count(data.rules))}</${Note}>`
-        : html`<ul class="list findings card">${data.alerts.map((each) => html`<li key=${`${each.rule} ${each.subject}`} data-alert=${`${each.rule} ${each.subject}`}>
+        : html`<ul class="list findings card alerts-open">${data.alerts.map((each) => html`<li key=${`${each.rule} ${each.subject}`} data-alert=${`${each.rule} ${each.subject}`}>
             <span>${stateOf(each)} ${each.is_silenced ? html`<${Badge} kind="warn">${t("silent")}</${Badge}>` : null}</span>
             <div><b><bdi>${each.rule}</bdi>: <${Subject} cluster=${cluster} subject=${each.subject} /></b><br />
               <span>${each.text}</span><br />
