@@ -235,7 +235,7 @@ class Alerts:
             if name not in self._watching and name in self.console.clusters:
                 self._watching[name] = watching = await self._watch(self.console.clusters[name])
                 self._monitors[name] = watching.monitor
-            monitor = self._monitors[name]
+            monitor = self._monitors.get(name)
             if monitor is not None:
                 look_for(monitor, rules)
 
