@@ -138,6 +138,11 @@ class ClusterMonitor:
             await asyncio.sleep(0)
         return None
 
+    def news_of(self, group: str) -> object:
+        """Changes when there is something new to judge a group by, and with the time every few seconds."""
+        known = self.store.groups.get(group)
+        return self.ends_ms, known and known.last_commit_ms, known and len(known.topics)
+
     def forget(self, group: str) -> bool:
         """Forget a group until its next commit; whether it was known."""
         return self.store.delete_group(group)

@@ -72,6 +72,7 @@ class Alerting:
         self.ledger = ledger
         self._disk = ThreadPoolExecutor(1, "alert-ledger")
         self._senders = ThreadPoolExecutor(SENDERS, "alert-sender")
+        self._judged: dict[str, dict[str, tuple[object, GroupVerdict]]] = {}  # by cluster and group, and when
         self._busy: set[str] = set()  # channels to which something is on its way
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -104,7 +105,9 @@ class Alerting:
         now_ms = self.clock.now_ms()
         before = dict(self.machine.open)
         pairs = [(rule, name) for rule in self.settings.rules for name in self._seen_by(rule)]
-        views = {name: await self._view(monitor) for name, monitor in self.clusters.items() if monitor is not None}
+        monitors = {name: monitor for name, monitor in self.clusters.items() if monitor is not None}
+        views = {name: await self._view(monitor) for name, monitor in monitors.items()}
+        self._judged = {name: judged for name, judged in self._judged.items() if name in monitors}
         events = self.machine.forget_others({(rule.name, name) for rule, name in pairs}, now_ms)
         for rule, name in pairs:
             if name == NO_CLUSTER:
@@ -190,14 +193,7 @@ class Alerting:
         return list(found.items())
 
     async def _view(self, monitor: ClusterMonitor) -> View:
-        verdicts: dict[str, GroupVerdict] = {}
-        patterns = [rule.group for rule in self.settings.rules if rule.kind in OF_GROUPS]
-        if patterns and monitor.is_ready:
-            for group in monitor.groups():
-                if any(fnmatchcase(group, pattern) for pattern in patterns):
-                    verdict = await monitor.verdict_in_slices(group)
-                    verdicts |= {group: verdict} if verdict is not None else {}
-                    await asyncio.sleep(0)
+        verdicts = await self._verdicts(monitor) if monitor.is_ready else {}
         return View(
             facts=monitor.facts,
             is_stale=monitor.is_lost,
@@ -210,6 +206,27 @@ class Alerting:
             brokers_seen_ms=monitor.brokers_seen_ms,
             brokers_wanted=self.settings.brokers_wanted.get(monitor.name, ()),
         )
+
+    async def _verdicts(self, monitor: ClusterMonitor) -> dict[str, GroupVerdict]:
+        """Of the groups that rules are about. Who has not committed since the ends of the logs were looked at last is
+        not judged again: with thousands of groups that is most of the work.
+        """
+        patterns = {rule.group for rule in self.settings.rules if rule.kind in OF_GROUPS}
+        before = self._judged.get(monitor.name, {})
+        judged: dict[str, tuple[object, GroupVerdict]] = {}
+        for group in monitor.groups() if patterns else ():
+            if not any(fnmatchcase(group, pattern) for pattern in patterns):
+                continue
+            news = monitor.news_of(group)
+            if group in before and before[group][0] == news:
+                judged[group] = before[group]
+                continue
+            verdict = await monitor.verdict_in_slices(group)
+            if verdict is not None:
+                judged[group] = news, verdict
+            await asyncio.sleep(0)
+        self._judged[monitor.name] = judged
+        return {group: verdict for group, (_, verdict) in judged.items()}
 
     async def on_disk(self, work: Any, *arguments: object) -> Any:
         """In the thread to which the ledger belongs."""

@@ -2,7 +2,7 @@
 import { path } from "../core/api.js";
 import { age, count, time } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
-import { serverNow, useLive } from "../core/live.js";
+import { serverNow, useFreshness, useLive } from "../core/live.js";
 import { Link } from "../core/router.js";
 import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
@@ -22,6 +22,7 @@ function Unsent({ rows }) {
 function Open({ cluster, may }) {
   const { data, error, reload } = useLive(path`/api/clusters/${cluster}/alerts`, ["alerts"], cluster);
   const [silenced, setSilenced] = useState(null);
+  useFreshness(cluster); // how long it has lasted is told every second
   if (!data) return html`<${Problem} error=${error} />`;
   return html`<${Problem} error=${error} />
     ${data.problem ? html`<${Note} kind="warn">${t("The rules see nothing at the moment: {0}", data.problem)}</${Note}>` : null}
