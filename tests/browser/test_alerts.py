@@ -1,9 +1,12 @@
-"""Alerts in the console: a rule and a receiver made in the page, a real group that is late, a server that is told."""
+"""Alerts and trends in the console: a rule and a receiver made in the page, a real group that is late, a server that is
+told, and all of it over a restart.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,6 +67,14 @@ def add_receiver(page: Page, console: ConsoleProcess, name: str, address: str) -
     expect(page.locator(f'[data-receiver="{name}"]')).to_be_visible()
 
 
+def history(console: ConsoleProcess, group: str) -> dict[str, list[Any]]:
+    """What the console remembers of a group."""
+    address = f"{console.address}/api/clusters/default/groups/{group}/history?hours=1"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        found: dict[str, list[Any]] = json.load(answer)
+        return found
+
+
 def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after_a_restart(
     page: Page, tmp_path: Path, bootstrap: str, topic: str, client: Client, inbox: Inbox
 ) -> None:
@@ -96,6 +107,8 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         eventually(lambda: inbox.told(rule), ["OPEN"])
         open_page(page, console, "/c/default")
         expect(page.get_by_text(f"{rule}: group {group}, 5 records behind, more than 3")).to_be_visible()
+        eventually(lambda: bool(history(console, group)["lag"]), True)
+        remembered = history(console, group)
         badge.click()
         expect(page.get_by_role("link", name=f"group {group}")).to_be_visible()
         page.goto("about:blank")
@@ -112,7 +125,15 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         page.get_by_role("link", name="History").click()
         expect(page.get_by_role("row").filter(has_text=rule).get_by_text("closed")).to_be_visible()
 
-        page.get_by_role("link", name="Rules").click()
+        eventually(lambda: len(history(console, group)["lag"]) > len(remembered["lag"]), True)
+        found = history(console, group)
+        assert found["at_ms"][: len(remembered["at_ms"])] == remembered["at_ms"]
+        assert set(found["lag"]) <= {0.0, 5.0}
+        open_page(page, console, f"/c/default/groups/{group}/trend")
+        for title in ("Lag in records", "Lag in seconds", "Consumed records a second"):
+            expect(page.get_by_role("img", name=title).locator("canvas")).to_be_visible()
+
+        open_page(page, console, "/c/default/alerts/rules")
         card = page.locator(f'[data-rule="{rule}"]')
         card.get_by_role("button", name="Silence").click()
         page.get_by_role("dialog").get_by_role("button", name="Silence").click()
