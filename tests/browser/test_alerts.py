@@ -80,6 +80,7 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
 ) -> None:
     group, rule = new_name("late"), new_name("behind")
     read_and_commit(client, group, topic, 10)
+    produce(client, topic, 5)
     words = ("--bootstrap-server", bootstrap, "--allow-private-addresses")
     console = ConsoleProcess(tmp_path, *words)
     try:
@@ -99,11 +100,9 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         dialog.get_by_label("Groups").fill(group)
         expect(dialog.get_by_label("ops")).to_be_checked()
         dialog.get_by_role("button", name="Save").click()
-        expect(page.locator(f'[data-rule="{rule}"]').get_by_text("nothing open")).to_be_visible()
-
-        produce(client, topic, 5)
+        expect(page.locator(f'[data-rule="{rule}"]').get_by_text("1 open")).to_be_visible(timeout=OPEN_MS_MAX)
         badge = page.locator(".top").get_by_role("link", name="1 alert")
-        expect(badge).to_be_visible(timeout=OPEN_MS_MAX)
+        expect(badge).to_be_visible()
         eventually(lambda: inbox.told(rule), ["OPEN"])
         open_page(page, console, "/c/default")
         expect(page.get_by_text(f"{rule}: group {group}, 5 records behind, more than 3")).to_be_visible()
@@ -128,7 +127,7 @@ def test_a_rule_of_the_page_tells_of_a_late_group_once_and_of_its_end_also_after
         eventually(lambda: len(history(console, group)["lag"]) > len(remembered["lag"]), True)
         found = history(console, group)
         assert found["at_ms"][: len(remembered["at_ms"])] == remembered["at_ms"]
-        assert set(found["lag"]) <= {0.0, 5.0}
+        assert found["lag"][0] == 5
         open_page(page, console, f"/c/default/groups/{group}/trend")
         for title in ("Lag in records", "Lag in seconds", "Consumed records a second"):
             expect(page.get_by_role("img", name=title).locator("canvas")).to_be_visible()
