@@ -125,9 +125,13 @@ def test_a_rule_opens_is_silenced_and_goes_with_a_last_word(scene: Scene, inbox:
         (row,) = (await scene.ask("GET", f"{CLUSTER}/alert-history"))[1]["alerts"]
         assert (row["rule"], row["kind"], row["closed_ms"] is None) == ("no controller", "", False)
 
-        silence = {"rule": "*", "minutes": 60}
-        _, made, _ = await scene.ask("POST", f"{CLUSTER}/alert-silences", silence)
+        scene.monitor.is_well(HEALTHY)
         await scene.ask("PUT", f"{RULES}/again", {"rule": rule})
+        silence = {"rule": "again", "minutes": 60}
+        assert (await scene.ask("POST", f"{CLUSTER}/alert-silences", {**silence, "rule": "other"}))[0] == 404
+        assert (await scene.ask("POST", f"{CLUSTER}/alert-silences", {**silence, "minutes": 0}))[0] == 400
+        _, made, _ = await scene.ask("POST", f"{CLUSTER}/alert-silences", silence)
+        scene.monitor.is_well(ILL)
         assert await scene.opened() == [("again", "controller")]
         assert (await scene.ask("GET", f"{CLUSTER}/alerts"))[1]["alerts"][0]["is_silenced"]
         assert len(inbox.posted) == 2
@@ -162,6 +166,25 @@ def test_a_cluster_that_cannot_be_watched_says_why_and_closes_nothing(scene: Sce
         await scene.ask("PUT", f"{RULES}/r", {"rule": {"when": "controller-gone"}})
         assert await scene.opened() == []
         assert (await scene.ask("GET", f"{CLUSTER}/alerts"))[1]["problem"] == "a package is missing"
+
+    play(scene, ask)
+
+
+def test_pipelines_belong_to_the_cluster_that_the_console_was_started_for(scene: Scene, tmp_path: Path) -> None:
+    async def ask() -> None:
+        scene.console.pipelines = tmp_path / "pipelines"
+        folder = scene.console.pipelines / "page-views" / "_run"
+        folder.mkdir(parents=True)
+        status = {"pid": 1, "process_start": 1, "host": "elsewhere", "state": "failed", "reason": "no Java"}
+        (folder / "status.json").write_text(json.dumps(status))
+        await scene.ask("PUT", f"{RULES}/runs", {"rule": {"when": "pipeline"}})
+        assert await scene.opened() == [("runs", "pipeline page-views")]
+        assert not scene.monitor.is_running  # no rule looks at the cluster
+        await scene.ask("POST", f"{CLUSTER}/alert-silences", {"rule": "runs", "minutes": 5})
+        assert scene.console.alerts.live_silences().popitem()[1].cluster == "-"
+        scene.console.pipelines_cluster = "other"
+        refused = await scene.ask("PUT", f"{RULES}/more", {"rule": {"when": "pipeline"}})
+        assert (refused[0], "with the cluster other" in refused[1]["message"]) == (400, True)
 
     play(scene, ask)
 
@@ -289,7 +312,7 @@ def test_each_may_do_what_his_role_says(tmp_path: Path) -> None:
         assert [await status(name, "PUT", f"{RULES}/{name}", rule) for name in cookies] == [200, 200, 403, 403]
         assert [await status(name, "GET", "/api/receivers") for name in cookies] == [200, 403, 403, 403]
         assert [await status(name, "PUT", "/api/receivers/r", SLACK) for name in cookies] == [200, 403, 403, 403]
-        assert [await status(name, "POST", f"{CLUSTER}/alert-silences", {"minutes": 5}) for name in cookies] == [
+        assert [await status(name, "POST", f"{CLUSTER}/alert-silences", {"rule": "root", "minutes": 5}) for name in cookies] == [
             200, 200, 403, 403,
         ]  # fmt: skip
         scene.monitor.is_well(ILL)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from ottla.console.alerts import RULE, RULES_MAX, SILENCE, SILENCES_MAX
+from ottla.console.alerts import PIPELINES, RULE, RULES_MAX, SILENCE, SILENCES_MAX
 from ottla.console.api.call import Call
 from ottla.console.api.errors import ApiError, bad_request, not_found
 from ottla.console.people.rights import ALL, Role
@@ -71,7 +71,7 @@ class RuleRow(msgspec.Struct, frozen=True):
 
 
 class SilenceRow(msgspec.Struct, frozen=True):
-    """A rule, or * for all, and a subject, or * for all, of which nothing is sent until then."""
+    """A rule, and a subject, or * for all, of which nothing is sent until then."""
 
     id: str
     rule: str
@@ -94,7 +94,9 @@ class RuleBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SilenceBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    rule: str = ALL
+    """A rule, and one of its subjects or all of them (*)."""
+
+    rule: str
     subject: str = ALL
     minutes: int
 
@@ -171,7 +173,7 @@ async def add_silence(call: Call) -> SilenceRow:
     body: SilenceBody = call.body
     if not 0 < body.minutes <= MINUTES_MAX:
         raise bad_request(f"a silence lasts 1 to {MINUTES_MAX} minutes")
-    if body.rule != ALL and (cluster, body.rule) not in alerts.rules:
+    if (cluster, body.rule) not in alerts.rules:
         raise not_found(f"there is no rule {body.rule}")
     for name in alerts.silences.keys() - alerts.live_silences().keys():
         await alerts.drop(SILENCE, name)
@@ -179,7 +181,7 @@ async def add_silence(call: Call) -> SilenceRow:
         raise ApiError(409, "TOO_MANY", f"there are {SILENCES_MAX} silences already")
     until = datetime.fromtimestamp(call.console.clock.now_ms() / 1000, UTC) + timedelta(minutes=body.minutes)
     # Of pipelines the cluster is another one, but no rule of this name in another cluster must be silent.
-    where = cluster if body.rule == ALL or alerts.rules[cluster, body.rule].when is not Kind.PIPELINE else "-"
+    where = PIPELINES if alerts.rules[cluster, body.rule].when is Kind.PIPELINE else cluster
     entry = SilenceEntry(
         alert=_escaped(body.rule), cluster=where, subject=_escaped(body.subject[:TEXT_MAX]), until=until
     )
