@@ -128,6 +128,13 @@ class Alerts:
         await alerting.on_disk(alerting.ledger.drop_entry, kind, name)
         await self._read_entries(alerting)
 
+    async def forget(self, cluster: str) -> None:
+        """A cluster that is not there any more: another one may have its name one day."""
+        for name in [f"{place}/{name}" for place, name in self.rules if place == cluster]:
+            await self.drop(RULE, name)
+        for name in [name for name in self.silences if name.startswith(f"{cluster}/")]:
+            await self.drop(SILENCE, name)
+
     # Life
 
     def start(self) -> None:

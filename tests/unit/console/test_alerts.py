@@ -189,6 +189,20 @@ def test_pipelines_belong_to_the_cluster_that_the_console_was_started_for(scene:
     play(scene, ask)
 
 
+def test_rules_go_with_their_cluster(scene: Scene) -> None:
+    async def ask() -> None:
+        scene.monitor.is_well(ILL)
+        await scene.ask("PUT", f"{RULES}/r", {"rule": {"when": "controller-gone"}})
+        await scene.ask("POST", f"{CLUSTER}/alert-silences", {"rule": "r", "minutes": 5})
+        assert await scene.opened() == [("r", "controller")]
+        await scene.console.alerts.forget("default")
+        assert await scene.opened() == []
+        rules = (await scene.ask("GET", RULES))[1]
+        assert (rules["rules"], rules["silences"], scene.monitor.is_running) == ([], [], False)
+
+    play(scene, ask)
+
+
 def test_a_file_that_is_none_is_told_on_the_page(scene: Scene) -> None:
     async def ask() -> None:
         scene.console.alerts.path.write_bytes(b"no database, but long enough to be looked at as one" * 50)

@@ -145,5 +145,10 @@ class Archive:
         self._database.execute("DELETE FROM points WHERE at_ms < ?", (now_ms - DAY_MS,))
         self._database.execute("DELETE FROM names WHERE seen_ms < ?", (now_ms - DAY_MS - HOUR_MS,))
 
+    def forget(self, cluster: str) -> None:
+        self._database.execute("DELETE FROM points WHERE series = ?", (cluster,))
+        self._database.execute("DELETE FROM rounds WHERE cluster = ?", (cluster,))
+        self._database.execute("DELETE FROM names WHERE cluster = ?", (cluster,))
+
     def close(self) -> None:
         self._database.close()

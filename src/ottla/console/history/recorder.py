@@ -62,6 +62,7 @@ class Recorder:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            await self.record()  # the last half minute
         await self._on_disk(self._desk.close)
         self._thread.shutdown(wait=False)
 
@@ -78,7 +79,9 @@ class Recorder:
                 history = cluster.reader.history
                 if self._written.get(name, (None,))[0] is not history:
                     await self._restore(name, history)
-            self._written = {name: item for name, item in self._written.items() if name in self.clusters}
+            for name in self._written.keys() - self.clusters.keys():
+                del self._written[name]
+                await self._on_disk(self._desk.forget, name)
             if self.clock.monotonic_ms() >= self._due_ms:
                 self._due_ms = self.clock.monotonic_ms() + FINE_MS
                 await self.record()
@@ -156,9 +159,14 @@ class Desk:
             self._numbers.clear()  # some of them may be of what was not written
             archive.abandon()
             raise
-        self._forget({name for name, _, _ in work})
         if is_coarse:
             self._coarse_due_ms = now_ms + COARSE_MS
+
+    def forget(self, name: str) -> None:
+        """A cluster that is not there any more: another one may have its name one day."""
+        for kept in (self._lags, self._numbers, self._fine):
+            kept.pop(name, None)
+        self.archive.forget(name)
 
     def close(self) -> None:
         if self._archive is not None:
@@ -183,11 +191,6 @@ class Desk:
             self.archive.add_round(name, COARSE_MS, now_ms, worst)
             self.archive.still_seen(list(worst), now_ms)
             fine.clear()
-
-    def _forget(self, names: set[str]) -> None:
-        """Clusters that are not there any more."""
-        self._lags = {name: each for name, each in self._lags.items() if name in names}
-        self._fine = {name: each for name, each in self._fine.items() if name in names}
 
 
 def rows_after(history: History, at_ms: float) -> list[Row]:
