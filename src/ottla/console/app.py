@@ -71,6 +71,8 @@ PAGES = (
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",
     "/c/{cluster}/reassignments",
+    "/c/{cluster}/alerts",
+    "/c/{cluster}/alerts/{view}",
 )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ottla.console.api import (
+    alert_routes,
     brokers,
     clusters,
     events,
     examining,
+    group_history,
     group_offsets,
     groups,
     message_search,
@@ -273,6 +275,15 @@ ROUTES = [
         topics.Names,
     ),
     Route(GET, f"{CLUSTER}/groups/{{group}}", groups.show_group, VIEWER, "a group", groups.GroupAnswer),
+    Route(
+        GET,
+        f"{CLUSTER}/groups/{{group}}/history",
+        group_history.show_history,
+        VIEWER,
+        "lag and rate of the last `hours` (1 to 24)",
+        group_history.GroupHistory,
+        is_shared=False,
+    ),
     Route(DELETE, f"{CLUSTER}/groups/{{group}}", groups.delete_group, OPERATOR, "delete a group"),
     Route(
         POST,
@@ -336,4 +347,5 @@ ROUTES = [
     ),
     *pipeline_table.ROUTES,
     *CLUSTER_ROUTES,
+    *alert_routes.ROUTES,
 ]
