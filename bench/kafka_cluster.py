@@ -110,7 +110,7 @@ class KafkaCluster:
 
     def __enter__(self) -> Self:
         try:
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")  # no option
             for node in self.nodes:
                 node.prepare(cluster_id, self._settings(node))
             for node in self.nodes:

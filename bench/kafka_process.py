@@ -33,7 +33,7 @@ class KafkaProcess(BrokerProcess):
     def prepare(self) -> None:
         self.jars = kafka_jars()
         self._properties().write_text(self._settings(free_port()))
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")  # no option
         arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties())]
         command = ["java", "-Xmx256M", LOG_OPTION, "-cp", f"{self.jars}/*", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_SECONDS_MAX, check=False)

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import threading
 import urllib.error
@@ -210,5 +211,29 @@ def test_transactions_count_when_committed_and_what_is_deleted_goes(
         assert eventually(lambda: group not in monitor.get("/v3/kafka/default/consumer")[1]["consumers"], SECONDS_MAX)
         assert monitor.stop() == 0
     finally:
+        monitor.process.kill()
+        monitor.process.wait(timeout=30)
+
+
+def test_half_open_connections_keep_nobody_out(bootstrap: str, inbox: Inbox, tmp_path: Path) -> None:
+    """More than the server takes at all, and none of them asks anything."""
+    config = tmp_path / "monitor.yaml"
+    port = inbox.server.server_address[1]
+    config.write_text(CONFIG.format(bootstrap=bootstrap, folder=tmp_path, port=port, group="nobody"))
+    monitor = Monitor(config)
+    silent: list[socket.socket] = []
+    try:
+        host, _, number = monitor.address.removeprefix("http://").partition(":")
+        for each in range(600):
+            silent.append(socket.create_connection((host, int(number)), timeout=30))
+            if each % 2:
+                silent[-1].sendall(b"GET /burrow/admin HTTP/1.1\r\n")
+        assert [monitor.get("/burrow/admin") for _ in range(10)] == [(200, "GOOD")] * 10
+        silent[0].settimeout(30)
+        assert silent[0].recv(1_000).startswith(b"HTTP/1.1 408 ")  # the oldest, at once
+        assert monitor.stop() == 0
+    finally:
+        for connection in silent:
+            connection.close()
         monitor.process.kill()
         monitor.process.wait(timeout=30)

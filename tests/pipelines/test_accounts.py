@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from ottla.operations.pipeline_runs.progress_text import end_line, step_table
 from ottla.operations.pipeline_runs.snapshots import read_snapshot
-from ottla.pipelines.running.progress_text import end_line, step_table
 from pipelines.commands import Command, command  # noqa: F401 (a fixture)
 from pipelines.running import produce, read_all
 

@@ -66,10 +66,13 @@ PAGES = (
     "/c/{cluster}/broker-settings",
     "/c/{cluster}/pipelines",
     "/c/{cluster}/pipelines/{pipeline}",
+    "/c/{cluster}/pipelines/{pipeline}/{view}",
     "/c/{cluster}/brokers",
     "/c/{cluster}/brokers/{broker}",
     "/c/{cluster}/brokers/{broker}/{view}",
     "/c/{cluster}/reassignments",
+    "/c/{cluster}/alerts",
+    "/c/{cluster}/alerts/{view}",
 )
 
 

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 
 from ottla.base.clock import Clock
 from ottla.client.errors import ClientError
+from ottla.console.alerts import FILE as ALERTS_FILE
+from ottla.console.alerts import Alerts
+from ottla.console.api.dead_letters import Tallies
 from ottla.console.api.errors import ApiError, conflict, not_found
 from ottla.console.api.examining import Examinations
+from ottla.console.api.pipeline_course import Courses
 from ottla.console.api.routing import Route
 from ottla.console.clusters.cluster import Address, Cluster
+from ottla.console.history.archive import FILE as HISTORY_FILE
+from ottla.console.history.recorder import Recorder
 from ottla.console.messages.workers import MessageWorkers
 from ottla.console.people.signing_in import SigningIn
 from ottla.console.steering.runner import Runner
@@ -38,8 +44,12 @@ class Console:
         self.message_workers = MessageWorkers()
         self.pipelines = state_folder()  # where their runs leave word, and the cluster that they are shown with
         self.pipelines_cluster = DEFAULT
+        self.courses = Courses()
+        self.tallies = Tallies()
         self.cluster_tests = 0  # that run
         self.event_streams = 0
+        self.recorder = Recorder(store.path.parent / HISTORY_FILE, clock, self.clusters, self.tell)
+        self.alerts = Alerts(self, store.path.parent / ALERTS_FILE)
         self.is_stopping = False
 
     def __repr__(self) -> str:
@@ -54,6 +64,8 @@ class Console:
             except (ClientError, ValueError) as problem:
                 self.broken[address.name] = str(problem)
         self.runner.resume()
+        self.recorder.start()
+        self.alerts.start()
 
     def add(self, address: Address) -> None:
         """Read one more cluster; raises ClientError or PropertiesError where its address makes no sense."""
@@ -95,6 +107,8 @@ class Console:
         self.tell()
 
     async def stop_watching(self) -> None:
+        await self.recorder.stop()
+        await self.alerts.stop()
         await asyncio.gather(*(cluster.watch.stopped() for cluster in self.clusters.values()))
 
     def stop(self) -> None:
@@ -110,6 +124,8 @@ class Console:
             name: {
                 **{part.value: (state.version, state.read_ms, state.problem) for part, state in states.items()},
                 "verdicts": (watched.version, watched.at_ms, None),
+                "history": (self.recorder.rounds, 0, None),
+                "alerts": (self.alerts.version, 0, None),
             }
             for name, cluster in self.clusters.items()
             for states, watched in [(cluster.snapshot.states, cluster.watch.seen)]

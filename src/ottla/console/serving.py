@@ -30,8 +30,8 @@ from ottla.console.console import Console
 from ottla.console.hosts import Hosts, is_loopback
 from ottla.console.people.rights import EVERYTHING
 from ottla.console.people.signing_in import SigningIn
-from ottla.console.slow_requests import PromptProtocol
 from ottla.console.store import FILE, Person, Store, Tables
+from ottla.operations.http_connections import LimitedProtocol
 
 ADMIN = "admin"
 CONNECTIONS_MAX = 1_000
@@ -52,7 +52,7 @@ class Options:
     certificate: str | None = None
     key: str | None = None
     pipelines: Path | None = None  # the state folder of pipelines; None: the usual one
-    allows_private: bool = False  # registries and token endpoints of clusters of a page may have addresses inside
+    allows_private: bool = False  # registries, token endpoints and receivers of a page may have addresses inside
 
 
 def serve(options: Options, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -80,7 +80,7 @@ async def _serve(
     is_secure = options.certificate is not None
     signing_in = SigningIn(store, clock, is_needed=needs_sign_in, is_secure=is_secure)
     console = Console(store, signing_in, clock, ROUTES)
-    console.message_workers.allows_private = options.allows_private
+    console.message_workers.allows_private = console.alerts.allows_private = options.allows_private
     if options.pipelines is not None:
         console.pipelines = options.pipelines
     if options.cluster is not None:
@@ -92,7 +92,7 @@ async def _serve(
     app = App(Dispatcher(console, ROUTES), assets, Hosts(options.host, options.allowed_hosts))
     config = uvicorn.Config(
         app,
-        http=PromptProtocol,
+        http=LimitedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -138,6 +138,11 @@ class ClusterMonitor:
             await asyncio.sleep(0)
         return None
 
+    def news_of(self, group: str) -> object:
+        """Changes when there is something new to judge a group by, and with the time every few seconds."""
+        known = self.store.groups.get(group)
+        return self.ends_ms, known and known.last_commit_ms, known and len(known.topics)
+
     def forget(self, group: str) -> bool:
         """Forget a group until its next commit; whether it was known."""
         return self.store.delete_group(group)
@@ -170,13 +175,15 @@ class ClusterMonitor:
         """The time by which groups are judged."""
         return self.ends_ms if self.is_stale and self.ends_ms is not None else self.clock.now_ms()
 
+    def look_for(self, watched: tuple[str, ...], *, with_folders: bool, with_min_isr: bool) -> None:
+        """What rules want to know besides groups; may change while it runs."""
+        self.settings = self.settings._replace(watched=watched, with_folders=with_folders, with_min_isr=with_min_isr)
+
     # Life
 
     def start(self) -> None:
         """Needs a running event loop."""
-        loops = [self._follow_cluster, self._follow_commits, self._follow_ends]
-        if self.settings.with_folders or self.settings.with_min_isr:
-            loops.append(self._follow_extras)
+        loops = (self._follow_cluster, self._follow_commits, self._follow_ends, self._follow_extras)
         self._tasks = [keep_running(loop, f"monitor of {self.name}: {loop.__name__}") for loop in loops]
 
     async def stop(self) -> None:
@@ -213,7 +220,7 @@ class ClusterMonitor:
             if self._reader.is_new(partitions):
                 await self._run("commits", self._reader.follow, partitions, await self._offsets_ends(partitions))
             await self._take_changes(await self._run("commits", self._reader.read))
-            self.has_read_past = self._reader.has_read_past
+            self.has_read_past = self._reader.has_read_past and not self._reader.is_refused
 
     async def _follow_ends(self) -> None:
         followed_due_ms = others_due_ms = new_due_ms = 0
@@ -237,10 +244,11 @@ class ClusterMonitor:
     async def _follow_extras(self) -> None:
         look = 0
         while True:
-            if self.facts is not None:
-                if self.settings.with_folders:
+            settings = self.settings
+            if self.facts is not None and (settings.with_folders or settings.with_min_isr):
+                if settings.with_folders:
                     self.folders = await self._run("cluster", self._asker.folders, list(self.facts.brokers))
-                if self.settings.with_min_isr and look % MIN_ISR_ROUNDS == 0:
+                if settings.with_min_isr and (look % MIN_ISR_ROUNDS == 0 or not self.min_isr):
                     self.min_isr = await self._run("cluster", self._asker.min_isr, list(self.facts.topic_ids))
                 look += 1
             await asyncio.sleep(EXTRAS_MS / 1000 if look else LOOK_SECONDS)

@@ -55,6 +55,7 @@ class CommitReader:
         self._unread: dict[int, int | None] = {}  # the partitions of which a past is left, and where that ends
         self._settle_until_ms = 0
         self.trouble = ""
+        self.is_refused = False  # this login may not read commits (any more): those that are known say nothing
 
     def is_new(self, partitions: int) -> bool:
         """Whether there are partitions that are not followed yet."""
@@ -91,6 +92,7 @@ class CommitReader:
             if error is not None:
                 self._note(item, error)
                 continue
+            self.is_refused = False
             if self._unread:
                 self._note_place(item.partition(), item.offset())
             change = read_change(item.key(), item.value(), item.offset())
@@ -114,7 +116,10 @@ class CommitReader:
     def _note(self, item: Any, error: Any) -> None:
         if error.name() == "_PARTITION_EOF":
             self._unread.pop(item.partition(), None)
-        elif error.str() != self.trouble:
+            self.is_refused = False
+            return
+        self.is_refused = self.is_refused or error.name() == "TOPIC_AUTHORIZATION_FAILED"
+        if error.str() != self.trouble:
             self.trouble = error.str()
             logger.warning("%s: %s; trying again", TOPIC, self.trouble)
 

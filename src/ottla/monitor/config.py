@@ -6,11 +6,9 @@ no anchors, so that nobody can make it grow while it is read; unknown names are 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import re2
@@ -18,8 +16,17 @@ import yaml
 
 from ottla.base.value_references import ProviderError, fill_in
 from ottla.monitor.alerts.alerting import AlertSettings
-from ottla.monitor.alerts.delivery import Channel, DeliveryError, Mail, Webhook, check_url
-from ottla.monitor.alerts.rules import Kind, Rule, Silence
+from ottla.monitor.alerts.entries import (
+    ChannelEntry,
+    ConfigError,
+    RuleEntry,
+    SilenceEntry,
+    channel_of,
+    duration_ms,
+    rule_of,
+    silence_of,
+)
+from ottla.monitor.alerts.rules import Kind
 from ottla.monitor.cluster_monitor import ClusterSettings, Pattern
 from ottla.monitor.store import Limits
 
@@ -27,10 +34,6 @@ FILE_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 20
 PORT: Final = 8000  # Burrow's
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]i?B|B)?")
-_SIZES: Final = {"B": 1, **{f"{letter}{i}B": 1024**n for n, letter in enumerate("KMGT", 1) for i in ("", "i")}}
 _OPENING: Final = (
     yaml.FlowSequenceStartToken,
     yaml.FlowMappingStartToken,
@@ -38,11 +41,6 @@ _OPENING: Final = (
     yaml.BlockMappingStartToken,
 )
 _CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
-_MAIL_PORTS: Final = {"tls": 465, "starttls": 587, "none": 25}
-
-
-class ConfigError(Exception):
-    """What is wrong with the file: one sentence."""
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
@@ -60,43 +58,6 @@ class HttpEntry(_Entry):
     port: int = PORT
     allow_hosts: list[str] = []
     insecure: bool = False
-
-
-class RuleEntry(_Entry):
-    name: str
-    when: Kind
-    to: list[str] = []
-    for_: str | int = msgspec.field(name="for", default="0s")
-    cluster: str = "*"
-    group: str = "*"
-    topic: str = ""
-    pipeline: str = "*"
-    status: tuple[Literal["WARN", "ERR"], ...] = ("ERR",)
-    above: float = 0.0
-    below: str = "10 %"
-    within: str | int = "5m"
-
-
-class SilenceEntry(_Entry):
-    alert: str = "*"
-    cluster: str = "*"
-    subject: str = "*"
-    from_: datetime | None = msgspec.field(name="from", default=None)
-    until: datetime | None = None
-
-
-class ChannelEntry(_Entry):
-    type: Literal["slack", "dingtalk", "feishu", "wecom", "webhook", "mail"]
-    url: str = ""
-    secret: str = ""
-    allow_private: bool = False
-    server: str = ""
-    port: int = 0
-    from_: str = msgspec.field(name="from", default="")
-    to: list[str] = []
-    security: Literal["tls", "starttls", "none"] = "starttls"
-    username: str = ""
-    password: str = ""
 
 
 class FileEntry(_Entry):
@@ -165,7 +126,10 @@ def settings_of(
     entry: FileEntry, clusters: Mapping[str, ClusterEntry], load_properties: LoadProperties
 ) -> MonitorConfig:
     """The settings that a file and the command line stand for. Raises ConfigError."""
-    rules = tuple(_rule(item, entry) for item in entry.alerts)
+    rules = tuple(
+        rule_of(item.name, item.cluster, item, entry.channels, has_pipelines=bool(entry.pipelines))
+        for item in entry.alerts
+    )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise ConfigError(f"two alerts are called {next(name for name in names if names.count(name) > 1)}")
@@ -198,8 +162,8 @@ def settings_of(
     )
     alerts = AlertSettings(
         rules,
-        {name: _channel(name, item) for name, item in entry.channels.items()},
-        tuple(_silence(item) for item in entry.silences),
+        {name: channel_of(name, item) for name, item in entry.channels.items()},
+        tuple(silence_of(item) for item in entry.silences),
         tuple(Path(folder).expanduser() for folder in entry.pipelines),
         {name: item.brokers for name, item in clusters.items()},
     )
@@ -209,80 +173,11 @@ def settings_of(
     return MonitorConfig(entry.http, made, alerts, state)
 
 
-def duration_ms(name: str, text: str | int) -> int:
-    """`30s`, `5m`, `1h`, `250ms`; a bare number is seconds."""
-    match = _DURATION.fullmatch(str(text).strip())
-    if match is None:
-        raise ConfigError(f"{name}: {text!r} is no duration: write 30s, 5m or 1h")
-    return int(float(match[1]) * _UNITS_MS[match[2] or "s"])
-
-
 def _refresh(name: str, text: str | int) -> int:
     found = duration_ms(name, text)
     if not 100 <= found <= 3_600_000:
         raise ConfigError(f"{name} must be between 100ms and 1h")
     return found
-
-
-def _rule(entry: RuleEntry, file: FileEntry) -> Rule:
-    where = f"alert {entry.name}"
-    for channel in entry.to:
-        if channel not in file.channels:
-            raise ConfigError(f"{where}: there is no channel {channel}")
-    if entry.when is Kind.PIPELINE and not file.pipelines:
-        raise ConfigError(f"{where}: name the state folders of the pipelines, pipelines: [/var/lib/ottla/pipelines]")
-    match = _BYTES.fullmatch(entry.below.strip())
-    if match is None:
-        raise ConfigError(f"{where}: below: {entry.below!r} is neither a share (10 %) nor a size (5 GiB)")
-    is_share = match[2] == "%"
-    return Rule(
-        entry.name,
-        entry.when,
-        tuple(entry.to),
-        duration_ms(f"{where}: for", entry.for_),
-        entry.cluster,
-        entry.group,
-        entry.topic or ("*-dead-letters" if entry.when is Kind.DEAD_LETTERS else "*"),
-        entry.pipeline,
-        entry.status,
-        entry.above,
-        float(match[1]) / 100 if is_share else 0.0,
-        0 if is_share else int(float(match[1]) * _SIZES[match[2] or "B"]),
-        duration_ms(f"{where}: within", entry.within),
-    )
-
-
-def _silence(entry: SilenceEntry) -> Silence:
-    def aware(time: datetime | None) -> datetime | None:
-        return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
-
-    return Silence(entry.alert, entry.cluster, entry.subject, aware(entry.from_), aware(entry.until))
-
-
-def _channel(name: str, entry: ChannelEntry) -> Channel:
-    if entry.type == "mail":
-        if not entry.server or not entry.from_ or not entry.to:
-            raise ConfigError(f"channel {name}: mail needs server, from and to")
-        if any(character in "\r\n" for address in (entry.from_, *entry.to) for character in address):
-            raise ConfigError(f"channel {name}: an address holds the end of a line")
-        if entry.username and entry.security == "none":
-            raise ConfigError(f"channel {name}: a password is sent over tls or starttls only")
-        port = entry.port or _MAIL_PORTS[entry.security]
-        return Mail(
-            entry.server,
-            port,
-            entry.from_,
-            tuple(entry.to),
-            entry.security,
-            entry.username,
-            entry.password,
-            entry.allow_private,
-        )
-    try:
-        check_url(entry.url)
-    except DeliveryError as problem:
-        raise ConfigError(f"channel {name}: {problem}") from None
-    return Webhook(entry.type, entry.url, entry.secret, entry.allow_private)
 
 
 def _expression(name: str, entry: FileEntry) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import deque
 from typing import Final
 
 from ottla.monitor.evaluation import Commit
@@ -57,30 +56,30 @@ class CommitRing:
         return f"<CommitRing {len(self.commits)}/{self.intervals}: {self.commits[-1] if self.commits else 'empty'}>"
 
 
-class EndHistory:
-    """Where one log ended when: the last few looks for the rules, a longer and thinner past for lag in time."""
+class EndTimes:
+    """Where one log ended when: a past whose older half gets thinner."""
 
-    __slots__ = ("_ends", "_times_ms", "recent")
+    __slots__ = ("_ends", "_times_ms")
 
-    def __init__(self, intervals: int) -> None:
-        self.recent: deque[int] = deque(maxlen=intervals)
+    def __init__(self) -> None:
         self._ends = array("q")
         self._times_ms = array("q")
 
-    def add(self, end: int, now_ms: int) -> None:
+    def add(self, end: int, now_ms: int) -> bool:
+        """Whether it goes on from what was known; False: another log, or a clock that was set back."""
         ends, times = self._ends, self._times_ms
-        if ends and (end < ends[-1] or now_ms < times[-1]):  # another log, or a clock that was set back
+        goes_on = not ends or (end >= ends[-1] and now_ms >= times[-1])
+        if not goes_on:
             del ends[:], times[:]
-            self.recent.clear()
-        self.recent.append(end)
         if len(ends) >= 2 and ends[-1] == end == ends[-2]:
             times[-1] = now_ms  # nothing came since: only the first and the last moment of that count
-            return
+            return goes_on
         ends.append(end)
         times.append(now_ms)
         if len(ends) > SAMPLES_MAX:
             half = SAMPLES_MAX // 2
             del ends[1:half:2], times[1:half:2]
+        return goes_on
 
     @property
     def end(self) -> int:
@@ -116,4 +115,23 @@ class EndHistory:
         return self.end - self._ends[at]
 
     def __repr__(self) -> str:
-        return f"<EndHistory {self.end if self._ends else 'empty'}, {len(self._ends)} samples>"
+        return f"<{type(self).__name__} {self.end if self._ends else 'empty'}, {len(self._ends)} samples>"
+
+
+class EndHistory(EndTimes):
+    """The same, and the last few looks for the rules."""
+
+    __slots__ = ("_intervals", "recent")
+
+    def __init__(self, intervals: int) -> None:
+        super().__init__()
+        self._intervals = intervals
+        self.recent: list[int] = []  # there are thousands of them: a deque takes six times as much
+
+    def add(self, end: int, now_ms: int) -> bool:
+        goes_on = super().add(end, now_ms)
+        if not goes_on:
+            self.recent.clear()
+        self.recent.append(end)
+        del self.recent[: -self._intervals]
+        return goes_on

@@ -15,7 +15,8 @@ from ottla.monitor.alerts.ledger import Ledger
 from ottla.monitor.cluster_monitor import ClusterMonitor
 from ottla.monitor.config import MonitorConfig
 from ottla.monitor.http.app import LOCAL_HOSTS, MonitorApp
-from ottla.monitor.http.limits import REQUEST_SECONDS_MAX, make_server
+from ottla.monitor.http.limits import make_server
+from ottla.operations.http_connections import REQUEST_SECONDS_MAX
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -10,12 +10,13 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.unit.console.test_api import FixedClock, Place, run
+from tests.unit.console.test_api import SNAPSHOT, FixedClock, Place, run
 
 from ottla.base.passwords import hash_password
 from ottla.console.people.rights import Grant
 from ottla.console.store import Person, Tables
 from ottla.operations.pipeline_runs import stopping
+from ottla.operations.pipeline_runs.places import Places
 from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
 from ottla.operations.pipeline_runs.statuses import Status, process_start, run_folder
 
@@ -76,6 +77,79 @@ def test_runs_are_listed_and_one_is_shown_with_its_steps(place: Place) -> None:
             assert step["came"] == step["kept"] + step["filtered"] + step["late"] + step["dead"]
         assert (await place.ask("GET", f"{PIPELINES}/none"))[0] == 404
         assert (await place.ask("GET", f"{PIPELINES}/..%2Fpage-views"))[0] == 404
+
+    run(place, ask)
+
+
+def test_rows_that_do_not_add_up_are_told_and_places_have_links_where_they_are(place: Place) -> None:
+    async def ask() -> None:
+        lost = (
+            StepCount("views", 1, "parse", 100, 90, 0, 4, 5, 90),
+            StepCount("views", 2, "rule", 90, 91, 0, 0, 0, 91),
+        )
+        places = Places("a:9092", ("orders",), ("x.*",), ("none",), ("far (b:1)",), ("readers",), "orders-dead")
+        keep(place, RUN._replace(queries=(QUERIES[0]._replace(steps=lost),), places=places))
+        _, answer, _ = await place.ask("GET", f"{PIPELINES}/page-views")
+        assert [step["astray"] for step in answer["queries"][0]["steps"]] == [1, -1]
+        assert [tuple(each.values()) for each in answer["places"]["named"]] == [
+            ("reads", "orders", "orders" in SNAPSHOT.topics),
+            ("writes", "none", False),
+            ("dead letters", "orders-dead", False),
+            ("group", "readers", "readers" in SNAPSHOT.groups),
+        ]
+        assert (answer["places"]["patterns"], answer["places"]["elsewhere"]) == (["x.*"], ["far (b:1)"])
+        _, answer, _ = await place.ask("GET", f"{PIPELINES}/page-views/dead-letters")
+        assert (answer["topic"], answer["is_there"]) == ("orders-dead", False)
+        assert (await place.ask("GET", f"{PIPELINES}/page-views/dead-letters/letters"))[0] == 404
+
+    run(place, ask)
+
+
+def test_the_course_of_a_run_is_thinned_and_what_is_damaged_left_out(place: Place) -> None:
+    async def ask() -> None:
+        keep(place, RUN)
+        assert (await place.ask("GET", f"{PIPELINES}/page-views/course"))[1] == {"queries": [], "batches": 0}
+        points = [QUERIES[0]._replace(at_ms=number, lag=number).as_point() for number in range(1_200)]
+        file = run_folder(place.console.pipelines, "page-views") / "progress.jsonl"
+        lines = [json.dumps(point) for point in points]
+        lines += [
+            "{torn",
+            json.dumps({"query": "views", "at_ms": 1, "lag": "much"}),
+            json.dumps({"query": 7, "at_ms": 1}),
+        ]
+        file.write_text("\n".join(lines))
+        _, answer, _ = await place.ask("GET", f"{PIPELINES}/page-views/course")
+        [course] = answer["queries"]
+        assert (answer["batches"], course["query"]) == (1_200, "views")
+        assert 400 <= len(course["lag"]) <= 501
+        assert len({len(column) for name, column in course.items() if name != "query"}) == 1
+        assert (course["at_ms"][0], course["at_ms"][-1]) == (0, 1_199)
+        file.write_text(lines[0])
+        assert (await place.ask("GET", f"{PIPELINES}/page-views/course"))[1]["batches"] == 1, "it is a new run"
+
+    run(place, ask)
+
+
+def test_letters_are_for_those_who_may_read_their_topic_and_sent_by_operators(tmp_path: Path) -> None:
+    may_not = Person("vera", hash_password("secret-1"), [Grant("operator")])
+    may_read = Person("will", hash_password("secret-1"), [Grant("viewer", may_read_messages=True)])
+    place = Place(tmp_path, needs_sign_in=True, people=(may_not, may_read))
+    place.console.pipelines = tmp_path / "pipelines"
+
+    async def ask() -> None:
+        keep(place, RUN._replace(places=Places("a:9092", dead_letters="orders-dead")))
+        as_vera, as_will = (
+            {"authorization": "Basic " + base64.b64encode(f"{name}:secret-1".encode()).decode()}
+            for name in ("vera", "will")
+        )
+        letters = f"{PIPELINES}/page-views/dead-letters"
+        assert (await place.ask("GET", letters, **as_vera))[0] == 403
+        assert (await place.ask("GET", letters, **as_will))[0] == 200
+        everything = {"ends": {"0": 1}}
+        assert (await place.ask("POST", f"{letters}/resends", everything, **as_will))[0] == 403
+        assert (await place.ask("POST", f"{letters}/resends", everything, **as_vera))[0] == 403
+        for wrong in ({}, {"letters": [], "again": True}, {"letters": [], "token": "x" * 65}):
+            assert (await place.ask("POST", f"{letters}/resends", wrong, **as_vera))[0] == 400
 
     run(place, ask)
 

@@ -10,6 +10,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.security import Operation
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.console.clusters.shared_monitor import SharedMonitor
 from ottla.console.clusters.watching import (
     CHECK_MS,
     JUDGE_SECONDS,
@@ -35,7 +36,7 @@ class Scene:
         self.refusal = ""
         self.broken: ClientError | None = None
         self.made = self.started = self.stopped = self.judged = self.news = 0
-        self.watch = Watch("default", LoopClock(), self.ask, self.make, self.tell)  # type: ignore[arg-type,return-value]
+        self.watch = Watch("default", LoopClock(), self.ask, SharedMonitor(self.make), self.tell)  # type: ignore[arg-type,return-value]
 
     async def ask(self, question: Callable[[Client], str]) -> str:
         assert question is reading_problem

@@ -86,6 +86,7 @@ class Reader:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.is_refused = False
         self.is_new, self.follow, self.close = cluster.is_new, cluster.follow, cluster.close
 
     @property

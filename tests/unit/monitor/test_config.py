@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ottla.monitor.alerts.delivery import Mail, Webhook
+from ottla.monitor.alerts.entries import ConfigError, duration_ms
 from ottla.monitor.alerts.rules import Kind, Silence
-from ottla.monitor.config import ConfigError, MonitorConfig, duration_ms, read_config, settings_of
+from ottla.monitor.config import MonitorConfig, read_config, settings_of
 
 FILE = """
 intervals: 5

@@ -7,7 +7,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ottla.monitor.http.limits import REQUEST_SECONDS_MAX
+from ottla.operations.http_connections import REQUEST_SECONDS_MAX
 from ottla.registry.http.quick import QuickAnswers, quick_protocol, read_scope
 from unit.registry.nodes import Node, record
 from virtual_time import run
@@ -95,6 +95,9 @@ class Transport(asyncio.Transport):
         self.is_closed = True
 
     abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return self.is_closed

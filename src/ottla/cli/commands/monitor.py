@@ -86,7 +86,8 @@ def _config(options: Namespace) -> MonitorConfig:
     """The file, with what the command line says instead."""
     import msgspec  # noqa: PLC0415 (start-up of other commands)
 
-    from ottla.monitor.config import ConfigError, FileEntry, read_config, settings_of  # noqa: PLC0415
+    from ottla.monitor.alerts.entries import ConfigError  # noqa: PLC0415
+    from ottla.monitor.config import FileEntry, read_config, settings_of  # noqa: PLC0415
 
     place = f"{options.config}: " if options.config else ""
     try:

@@ -18,6 +18,7 @@ from ottla.cli.pipelines.screen import Display
 from ottla.cli.terminal import EXIT_FAILED, EXIT_USAGE, ToolError, UsageError
 from ottla.client.errors import ClientError
 from ottla.operations.pipeline_runs import requests
+from ottla.operations.pipeline_runs.progress_text import letters
 from ottla.operations.pipeline_runs.requests import Answer, Request
 from ottla.operations.pipeline_runs.snapshots import Snapshot
 from ottla.operations.pipeline_runs.statuses import State, Status
@@ -27,7 +28,6 @@ from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.failures import first_cause
 from ottla.pipelines.running.following import Following
 from ottla.pipelines.running.loading import Loaded
-from ottla.pipelines.running.owed import letters
 from ottla.pipelines.running.restarting import Restarts
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.running.savepoint import take_savepoint

@@ -35,7 +35,7 @@ from ottla.pipelines.running.restarting import Policy, Restarts
 from ottla.pipelines.running.runner import RunOptions
 from ottla.pipelines.running.sink_factory import check_places
 from ottla.pipelines.running.source_options import starting_options
-from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
+from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status, places_of
 from ottla.pipelines.running.topic_check import check_topics
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.source.losses import SourceError
@@ -62,7 +62,9 @@ def run_run(options: argparse.Namespace) -> int:
         folders: list[RunFolder] = []
         for each, loaded in zip(named, loads, strict=True):
             status = new_status(loaded.pipeline.name, str(Path(each.file).resolve()), _master(options))
-            status = status._replace(metrics_port=options.metrics_port, is_shared=len(named) > 1)
+            status = status._replace(
+                metrics_port=options.metrics_port, is_shared=len(named) > 1, places=places_of(loaded.pipeline)
+            )
             folders.append(RunFolder(state_of(options), status))
             held.callback(folders[-1].close)
         try:

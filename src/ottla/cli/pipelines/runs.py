@@ -12,10 +12,7 @@ from ottla.cli.pipelines.files import known_run, state_of
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, UsageError, say
 from ottla.cli.top.screen import duration
-from ottla.operations.pipeline_runs.snapshots import total_rows
-from ottla.operations.pipeline_runs.statuses import Status, list_runs, now_ms, read_points
-from ottla.operations.pipeline_runs.stopping import ask_to_stop, kill
-from ottla.pipelines.running.progress_text import (
+from ottla.operations.pipeline_runs.progress_text import (
     batch_line,
     cost_line,
     count,
@@ -24,6 +21,9 @@ from ottla.pipelines.running.progress_text import (
     step_table,
     waiting_words,
 )
+from ottla.operations.pipeline_runs.snapshots import total_rows
+from ottla.operations.pipeline_runs.statuses import Status, list_runs, now_ms, read_points
+from ottla.operations.pipeline_runs.stopping import ask_to_stop, kill
 
 COLUMNS = ("PIPELINE", "STATE", "PID", "SINCE", "ROWS", "LAG", "REASON")
 NUMBERS = ("PID", "ROWS", "LAG")
@@ -79,7 +79,7 @@ def run_report(options: argparse.Namespace) -> int:
     if not points:
         raise ToolError(f"{run.name} has not done a batch: there is nothing to draw")
     try:
-        from ottla.pipelines.running.report import write_report  # noqa: PLC0415 (half a second)
+        from ottla.operations.pipeline_runs.report import write_report  # noqa: PLC0415 (half a second)
     except ModuleNotFoundError:
         raise ToolError("a report needs matplotlib: pip install 'ottla[pipelines]'") from None
     write_report(run, points, output)

@@ -17,10 +17,10 @@ from ottla.cli.pipelines.runs import run_stop, wait_for
 from ottla.cli.tables import print_table
 from ottla.cli.terminal import ToolError, say
 from ottla.operations.pipeline_runs import requests
+from ottla.operations.pipeline_runs.progress_text import size
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, read_status, run_folder
 from ottla.pipelines.model.problems import PipelineError
 from ottla.pipelines.running.loading import Loaded
-from ottla.pipelines.running.progress_text import size
 from ottla.pipelines.running.savepoint import Savepoint, default_target, list_savepoints, take_savepoint
 from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
 from ottla.pipelines.sinks.batch import SinkError

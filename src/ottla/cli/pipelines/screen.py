@@ -12,9 +12,7 @@ from ottla.cli.pipelines.fitting import Cell, FittingTable, Layout
 from ottla.cli.terminal import escape, say, warn
 from ottla.cli.top.history import History
 from ottla.cli.top.screen import duration, short
-from ottla.operations.pipeline_runs.snapshots import Snapshot
-from ottla.operations.pipeline_runs.statuses import now_ms
-from ottla.pipelines.running.progress_text import (
+from ottla.operations.pipeline_runs.progress_text import (
     age,
     batch_line,
     count,
@@ -26,6 +24,8 @@ from ottla.pipelines.running.progress_text import (
     step_table,
     waiting_words,
 )
+from ottla.operations.pipeline_runs.snapshots import Snapshot
+from ottla.operations.pipeline_runs.statuses import now_ms
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

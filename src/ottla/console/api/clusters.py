@@ -98,6 +98,7 @@ async def forget_cluster(call: Call) -> None:
         raise ApiError(409, "RUN_UNDER_WAY", words)
     await call.console.store.run(Tables.drop_cluster, old.name)
     call.console.runner.runs.pop(old.name, None)
+    await call.console.alerts.forget(old.name)
     call.console.remove(old.name)
 
 

@@ -123,7 +123,7 @@ class MaskRules(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_messages(call: Call) -> Response:
     topic = topic_of(call)
-    cursor = _positions(call.query("cursor"))
+    cursor = positions_in(call.query("cursor"))
     request = PageRequest(
         topic,
         max(1, call.number("limit", LIMIT, LIMIT_MAX)),
@@ -153,7 +153,10 @@ async def list_messages(call: Call) -> Response:
 
 async def show_message(call: Call) -> Response:
     topic = topic_of(call)
-    partition, offset = _place(call.parameters["partition"], "partition"), _place(call.parameters["offset"], "offset")
+    partition, offset = (
+        place_of(call.parameters["partition"], "partition"),
+        place_of(call.parameters["offset"], "offset"),
+    )
     address, masks = call.cluster.address, await masks_of(call, topic)
     decoder = Decoder(topic, call.console.message_workers.schemas(address))
 
@@ -219,7 +222,7 @@ def topic_of(call: Call) -> str:
 def partitions_of(call: Call) -> frozenset[int]:
     """`partition=0,3`; nothing: all."""
     text = call.query("partition")
-    return frozenset(_place(part, "partition") for part in text.split(",")) if text else frozenset()
+    return frozenset(place_of(part, "partition") for part in text.split(",")) if text else frozenset()
 
 
 def unread_row(item: Any) -> dict[str, Any]:
@@ -252,7 +255,8 @@ def _start(call: Call, cursor: dict[int, int] | None) -> Bound | None:
     raise bad_request("from is newest, oldest, end, offset or time")
 
 
-def _positions(text: str) -> dict[int, int] | None:
+def positions_in(text: str) -> dict[int, int] | None:
+    """Those of a cursor; None: there is none."""
     if not text:
         return None
     if len(text) > CURSOR_MAX:
@@ -260,11 +264,12 @@ def _positions(text: str) -> dict[int, int] | None:
     found = {}
     for part in text.split(","):
         partition, _, offset = part.partition(":")
-        found[_place(partition, "cursor")] = _place(offset, "cursor")
+        found[place_of(partition, "cursor")] = place_of(offset, "cursor")
     return found
 
 
-def _place(text: str, name: str) -> int:
+def place_of(text: str, name: str) -> int:
+    """The number of a partition or an offset, as addresses have it."""
     if not is_whole_number(text) or int(text) > OFFSET_MAX:
         raise bad_request("{0} {1} is not a whole number", name, repr(text[:30]))
     return int(text)

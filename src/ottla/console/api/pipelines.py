@@ -26,7 +26,7 @@ Number = TypeVar("Number", int, float)
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """Rows of one step: came = kept + filtered + late + dead."""
+    """Rows of one step: came = kept + filtered + late + dead; `astray` is by how much it is not."""
 
     stream: str
     number: int
@@ -37,6 +37,7 @@ class StepRow(msgspec.Struct, frozen=True):
     late: int
     dead: int
     made: int
+    astray: int = 0
 
 
 class QueryRow(msgspec.Struct, frozen=True):
@@ -98,10 +99,30 @@ class PipelineList(msgspec.Struct, frozen=True):
     is_here: bool
 
 
+class NamedPlace(msgspec.Struct, frozen=True):
+    """A topic or group by what it is for: reads, writes, dead letters, late rows, group; `is_here`: in this cluster."""
+
+    use: str
+    name: str
+    is_here: bool
+
+
+class PlacesRow(msgspec.Struct, frozen=True):
+    """What a pipeline reads and writes; `elsewhere` are topics of other clusters."""
+
+    bootstrap: str
+    named: list[NamedPlace]
+    patterns: list[str]
+    elsewhere: list[str]
+
+
 class PipelineAnswer(msgspec.Struct, frozen=True):
+    """`places` is None where the run was one of an older version, which did not tell."""
+
     pipeline: PipelineRow
     queries: list[QueryRow]
     at_ms: int
+    places: PlacesRow | None = None
 
 
 def list_pipelines(call: Call) -> PipelineList:
@@ -112,12 +133,13 @@ def list_pipelines(call: Call) -> PipelineList:
 
 
 def show_pipeline(call: Call) -> PipelineAnswer:
-    return _answer(call, _status(call))
+    status = status_of(call)
+    return msgspec.structs.replace(_answer(call, status), places=_places(call, status))
 
 
 async def stop_pipeline(call: Call) -> None:
     """It ends when its batch is done; its state tells."""
-    status = await asyncio.to_thread(_status, call)
+    status = await asyncio.to_thread(status_of, call)
     call.note(f"pipeline {status.name}", before={"state": status.state, "host": status.host, "process": status.pid})
     if not status.is_live:
         raise ApiError(409, "NOT_RUNNING", f"{status.name} does not run: it is {status.state}")
@@ -128,7 +150,8 @@ def _is_here(call: Call) -> bool:
     return call.parameters["cluster"] == call.console.pipelines_cluster
 
 
-def _status(call: Call) -> Status:
+def status_of(call: Call) -> Status:
+    """The last run of the pipeline in the path."""
     name = call.parameters["pipeline"]
     found = read_status(call.console.pipelines, name) if _is_here(call) else None
     if found is None:
@@ -141,9 +164,29 @@ def _answer(call: Call, status: Status) -> PipelineAnswer:
     try:
         status = status._replace(queries=tuple(_without_old_rates(status, query, now_ms) for query in status.queries))
         queries = msgspec.convert([query.as_json() for query in status.queries], list[QueryRow])
-        return PipelineAnswer(pipeline_row(status), queries, now_ms)
+        return PipelineAnswer(pipeline_row(status), [_reckoned(query) for query in queries], now_ms)
     except (msgspec.ValidationError, TypeError):
         return PipelineAnswer(PipelineRow(str(status.name), UNREADABLE), [], now_ms)
+
+
+def _reckoned(query: QueryRow) -> QueryRow:
+    """With what does not add up told as such."""
+    steps = [
+        msgspec.structs.replace(step, astray=step.came - step.kept - step.filtered - step.late - step.dead)
+        for step in query.steps
+    ]
+    return msgspec.structs.replace(query, steps=steps)
+
+
+def _places(call: Call, status: Status) -> PlacesRow | None:
+    places = status.places
+    if places is None:
+        return None
+    topics = [("reads", name) for name in places.reads] + [("writes", name) for name in places.writes]
+    topics += [("dead letters", places.dead_letters), ("late rows", places.late_rows)]
+    named = [NamedPlace(use, name, name in call.snapshot.topics and call.sees(name)) for use, name in topics if name]
+    named += [NamedPlace("group", name, name in call.snapshot.groups and call.sees(name)) for name in places.groups]
+    return PlacesRow(places.bootstrap, named, list(places.patterns), list(places.elsewhere))
 
 
 def _without_old_rates(status: Status, query: Snapshot, now_ms: int) -> Snapshot:

@@ -1,19 +1,21 @@
-"""The whole API: one row a route. A new page's routes are added here, and nowhere else."""
+"""The whole API: one row a route. Those of pipelines stand in pipeline_table.py, all others here."""
 
 from __future__ import annotations
 
 from ottla.console.api import (
+    alert_routes,
     brokers,
     clusters,
     events,
     examining,
+    group_history,
     group_offsets,
     groups,
     message_search,
     messages,
     openapi,
     people,
-    pipelines,
+    pipeline_table,
     reassignments,
     topics,
     transactions,
@@ -273,6 +275,15 @@ ROUTES = [
         topics.Names,
     ),
     Route(GET, f"{CLUSTER}/groups/{{group}}", groups.show_group, VIEWER, "a group", groups.GroupAnswer),
+    Route(
+        GET,
+        f"{CLUSTER}/groups/{{group}}/history",
+        group_history.show_history,
+        VIEWER,
+        "lag and rate of the last `hours` (1 to 24)",
+        group_history.GroupHistory,
+        is_shared=False,
+    ),
     Route(DELETE, f"{CLUSTER}/groups/{{group}}", groups.delete_group, OPERATOR, "delete a group"),
     Route(
         POST,
@@ -334,30 +345,7 @@ ROUTES = [
         None,
         transactions.HangingAbort,
     ),
-    Route(
-        GET,
-        f"{CLUSTER}/pipelines",
-        pipelines.list_pipelines,
-        VIEWER,
-        "the last run of each pipeline",
-        pipelines.PipelineList,
-        is_shared=False,
-    ),
-    Route(
-        GET,
-        f"{CLUSTER}/pipelines/{{pipeline}}",
-        pipelines.show_pipeline,
-        VIEWER,
-        "a pipeline: its queries, and the rows at each step",
-        pipelines.PipelineAnswer,
-        is_shared=False,
-    ),
-    Route(
-        POST,
-        f"{CLUSTER}/pipelines/{{pipeline}}/stops",
-        pipelines.stop_pipeline,
-        OPERATOR,
-        "let it end its batch, then stop",
-    ),
+    *pipeline_table.ROUTES,
     *CLUSTER_ROUTES,
+    *alert_routes.ROUTES,
 ]

@@ -16,6 +16,7 @@ from ottla.client.client import Client
 from ottla.client.errors import BadPropertyError, ClientError
 from ottla.client.opening import open_client
 from ottla.console.clusters.reader import Reader
+from ottla.console.clusters.shared_monitor import SharedMonitor
 from ottla.console.clusters.snapshot import Part, Snapshot
 from ottla.console.clusters.watching import Watch
 from ottla.operations.public_addresses import check_public, connect_public
@@ -116,7 +117,8 @@ class Cluster:
         self.changes = 0  # made through this console
         self.kept: dict[tuple[Any, ...], tuple[int, Any]] = {}
         self.task: asyncio.Task[None] | None = None
-        self.watch = Watch(address.name, clock, self.ask, lambda: open_monitor(address, clock), on_news)
+        self.monitor = SharedMonitor(lambda: open_monitor(address, clock))
+        self.watch = Watch(address.name, clock, self.ask, self.monitor, on_news)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.address.name} {self.reader}>"

@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 
 class History:
-    """Points of the last day; older ones make room. Kept in memory: it begins anew with the process."""
+    """Points of the last day; older ones make room. What a process knew is given to the next (history/recorder.py)."""
 
     INTERVAL_MS = 10_000
     POINTS_MAX = 24 * 3600 * 1000 // INTERVAL_MS

@@ -20,6 +20,7 @@ from ottla.base.names import TopicPartition
 from ottla.base.security import Operation
 from ottla.client.client import Client
 from ottla.client.errors import ClientError
+from ottla.console.clusters.shared_monitor import SharedMonitor
 
 if TYPE_CHECKING:
     from ottla.monitor.cluster_monitor import ClusterMonitor
@@ -72,14 +73,14 @@ class Watch:
         name: str,
         clock: Clock,
         ask: Callable[[Callable[[Client], str]], Awaitable[str]],
-        make_monitor: Callable[[], ClusterMonitor],
+        monitor: SharedMonitor,
         on_news: Callable[[], None],
     ) -> None:
         self.name = name
         self.clock = clock
         self.seen = Watched()
         self._ask = ask
-        self._make_monitor = make_monitor  # blocking; raises ClientError
+        self._monitor = monitor
         self._on_news = on_news
         self._wanted_ms = 0
         self._task: asyncio.Task[None] | None = None
@@ -114,11 +115,10 @@ class Watch:
     async def _follow(self) -> bool:
         """Returns when commits may not be read any more, or, False, if they cannot be read at all."""
         try:
-            monitor = await asyncio.to_thread(self._make_monitor)
+            monitor = await self._monitor.open()
         except ClientError as refused:  # a package or a login that the library lacks: nothing will change that
             self._publish(Watched(problem=str(refused)))
             return False
-        monitor.start()
         checked_ms = self.clock.monotonic_ms()
         try:
             while True:
@@ -133,7 +133,7 @@ class Watch:
                 pause = JUDGE_SECONDS if self.seen.is_ready else LOOK_SECONDS
                 await asyncio.sleep(min(max(pause, took * SHARE), PAUSE_SECONDS_MAX))
         finally:
-            await monitor.stop()
+            await self._monitor.close()
 
     async def _problem(self) -> str:
         """Why commits cannot be read; empty if they can."""

@@ -8,6 +8,7 @@ import { Link, go, match, useLocation } from "./core/router.js";
 import { LANGUAGES, choose, language, t } from "./core/texts.js";
 import { Button, Empty, Note, Toasts } from "./core/widgets.js";
 import { NAVIGATION, ROUTES } from "./routes.js";
+import { AlertBadge } from "./views/alert-words.js";
 
 const STALE_MS = 15_000;
 const Session = createContext(null);
@@ -67,7 +68,7 @@ function Side({ cluster, pathname, clusters, session }) {
   </aside>`;
 }
 
-function Top({ cluster, session }) {
+function Top({ cluster, clusters, session }) {
   const [theme, turn] = useTheme();
   const signOut = async () => {
     await remove("/api/session");
@@ -77,6 +78,7 @@ function Top({ cluster, session }) {
   const other = language === "en" ? "zh" : "en";
   return html`<header class="top">
     ${cluster ? html`<${Freshness} cluster=${cluster} />` : null}
+    ${(cluster ? clusters.filter((each) => each.name === cluster) : clusters).map((each) => html`<${AlertBadge} key=${each.name} cluster=${each.name} isNamed=${!cluster} />`)}
     <span class="space"></span>
     <${Button} kind="quiet" onClick=${() => choose(other)} lang=${other}>${LANGUAGES[other]}</${Button}>
     <${Button} kind="quiet" onClick=${turn} aria-label=${theme === "dark" ? t("Light") : t("Dark")}
@@ -126,7 +128,7 @@ function Shell({ session }) {
   return html`<a class="skip" href="#content">${t("Skip to the content")}</a>
     <${Side} cluster=${cluster} pathname=${decodeURIComponent(pathname)} clusters=${clusters} session=${session} />
     <div class="main">
-      <${Top} cluster=${cluster} session=${session} />
+      <${Top} cluster=${cluster} clusters=${clusters} session=${session} />
       <main id="content" tabindex="-1">
         ${found?.parameters.cluster ? html`<${Trouble} cluster=${cluster} />` : null}
         <${Inside} found=${found} session=${session} clusters=${clusters} reloadClusters=${reload} />

@@ -9,6 +9,7 @@ const pipelines = () => import("./views/pipelines.js");
 const pipeline = () => import("./views/pipeline.js");
 const brokers = () => import("./views/brokers.js");
 const broker = () => import("./views/broker.js");
+const alerts = () => import("./views/alerts.js");
 const reassignments = () => import("./views/reassignments.js");
 
 export const ROUTES = [
@@ -32,10 +33,13 @@ export const ROUTES = [
   { path: "/c/{cluster}/broker-settings", load: () => import("./views/broker-settings.js") },
   { path: "/c/{cluster}/pipelines", load: pipelines },
   { path: "/c/{cluster}/pipelines/{pipeline}", load: pipeline },
+  { path: "/c/{cluster}/pipelines/{pipeline}/{view}", load: pipeline },
   { path: "/c/{cluster}/brokers", load: brokers },
   { path: "/c/{cluster}/brokers/{broker}", load: broker },
   { path: "/c/{cluster}/brokers/{broker}/{view}", load: broker },
   { path: "/c/{cluster}/reassignments", load: reassignments },
+  { path: "/c/{cluster}/alerts", load: alerts },
+  { path: "/c/{cluster}/alerts/{view}", load: alerts },
 ];
 
 // What stands in the bar at the side.
@@ -47,6 +51,7 @@ export const NAVIGATION = [
   { path: "/pipelines", title: "Pipelines", sign: "⇶", needsCluster: true },
   { path: "/brokers", title: "Brokers", sign: "▤", needsCluster: true },
   { path: "/reassignments", title: "Assignments", sign: "⇄", needsCluster: true },
+  { path: "/alerts", title: "Alerts", sign: "!", needsCluster: true },
   { path: "/acls", title: "ACLs", sign: "✓", needsCluster: true, needsRole: "admin" },
   { path: "/users", title: "Users", sign: "⚇", needsCluster: true, needsRole: "admin" },
   { path: "/quotas", title: "Quotas", sign: "◔", needsCluster: true },

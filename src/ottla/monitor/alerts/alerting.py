@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -58,19 +58,22 @@ class Alerting:
     def __init__(
         self,
         settings: AlertSettings,
-        clusters: Mapping[str, ClusterMonitor],
+        clusters: Mapping[str, ClusterMonitor | None],
         ledger: Ledger,
         clock: Clock | None = None,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
+        """Settings and clusters may change while it runs; a cluster that is None cannot be seen yet."""
         self.settings = settings
         self.clusters = clusters
+        self.on_news = on_news
         self.clock = clock or SystemClock()
         self.machine = AlertMachine(ledger.open_alerts())
-        self._ledger = ledger
+        self.ledger = ledger
         self._disk = ThreadPoolExecutor(1, "alert-ledger")
         self._senders = ThreadPoolExecutor(SENDERS, "alert-sender")
+        self._judged: dict[str, dict[str, tuple[object, GroupVerdict]]] = {}  # by cluster and group, and when
         self._busy: set[str] = set()  # channels to which something is on its way
-        self._rules = {rule.name: rule for rule in settings.rules}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -83,14 +86,14 @@ class Alerting:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.get_running_loop().run_in_executor(self._disk, self._ledger.close)
+        await asyncio.get_running_loop().run_in_executor(self._disk, self.ledger.close)
         self._disk.shutdown(wait=False)
         self._senders.shutdown(wait=False, cancel_futures=True)
 
     async def told(self) -> dict[str, object]:
         """Open alerts, the newest of the past, and messages that could not be sent: for whoever asks."""
-        history = await self._on_disk(self._ledger.history, HISTORY_MAX)
-        problems = await self._on_disk(self._ledger.problems, HISTORY_MAX)
+        history = await self.on_disk(self.ledger.history, HISTORY_MAX)
+        problems = await self.on_disk(self.ledger.problems, HISTORY_MAX)
         return {
             "open": [alert._asdict() for alert in self.machine.open.values()],
             "history": history,
@@ -100,36 +103,45 @@ class Alerting:
     async def look(self) -> list[Event]:
         """One look of all rules at everything; what happened is written down when this returns."""
         now_ms = self.clock.now_ms()
-        views = {name: await self._view(monitor) for name, monitor in self.clusters.items()}
-        events = self.machine.forget_rules(self._rules, now_ms)
-        for rule in self.settings.rules:
-            if rule.kind is Kind.PIPELINE:
-                found = await self._on_disk(observe_pipelines, rule, self.settings.pipeline_folders)
-                events += self._decide(rule, NO_CLUSTER, found, now_ms)
-                continue
-            for name, view in views.items():
-                if fnmatchcase(name, rule.cluster):
-                    events += self._decide(rule, name, observe(rule, view, now_ms), now_ms)
+        before = dict(self.machine.open)
+        pairs = [(rule, name) for rule in self.settings.rules for name in self._seen_by(rule)]
+        monitors = {name: monitor for name, monitor in self.clusters.items() if monitor is not None}
+        views = {name: await self._view(monitor) for name, monitor in monitors.items()}
+        self._judged = {name: judged for name, judged in self._judged.items() if name in monitors}
+        events = self.machine.forget_others({(rule.name, name) for rule, name in pairs}, now_ms)
+        for rule, name in pairs:
+            if name == NO_CLUSTER:
+                found = await self.on_disk(observe_pipelines, rule, self.settings.pipeline_folders)
+            else:
+                found = observe(rule, views[name], now_ms) if name in views else None
+            events += self._decide(rule, name, found, now_ms)
+        if self.machine.open != before:
+            self.on_news()
         if events:
             for event in events:
                 logger.warning(
                     "alert %s: %s %s: %s", event.step, event.alert.rule, event.alert.subject, event.alert.text
                 )
-            await self._on_disk(self._ledger.record, events, self._messages(events), now_ms)
+            await self.on_disk(self.ledger.record, events, self._messages(events), now_ms)
         return events
+
+    def _seen_by(self, rule: Rule) -> list[str]:
+        if rule.kind is Kind.PIPELINE:
+            return [NO_CLUSTER]
+        return [name for name in self.clusters if fnmatchcase(name, rule.cluster)]
 
     async def _look_always(self) -> None:
         looks = 0
         while True:
             await self.look()
             if looks % PRUNE_LOOKS == 0:
-                await self._on_disk(self._ledger.prune)
+                await self.on_disk(self.ledger.prune)
             looks += 1
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _send_always(self) -> None:
         while True:
-            for message in await self._on_disk(self._ledger.due, self.clock.now_ms()):
+            for message in await self.on_disk(self.ledger.due, self.clock.now_ms()):
                 if message.channel not in self._busy:  # in order, one after the other
                     self._busy.add(message.channel)
                     start(self._send(message), f"alert message to {message.channel}")
@@ -147,14 +159,14 @@ class Alerting:
             except DeliveryError as problem:
                 await self._note_failure(message, str(problem), self._next_ms(message))
             else:
-                await self._on_disk(self._ledger.sent, message, self.clock.now_ms())
+                await self.on_disk(self.ledger.sent, message, self.clock.now_ms())
         finally:
             self._busy.discard(message.channel)
 
     async def _note_failure(self, message: Message, problem: str, next_ms: int | None) -> None:
         what = "given up" if next_ms is None else "tried again"
         logger.warning("a message to %s was not taken and is %s: %s", message.channel, what, problem)
-        await self._on_disk(self._ledger.failed, message, problem, next_ms, self.clock.now_ms())
+        await self.on_disk(self.ledger.failed, message, problem, next_ms, self.clock.now_ms())
 
     def _next_ms(self, message: Message) -> int | None:
         now_ms = self.clock.now_ms()
@@ -171,24 +183,17 @@ class Alerting:
         return self.machine.decide(rule, cluster, found, now_ms, is_silenced)
 
     def _messages(self, events: Sequence[Event]) -> list[tuple[str, list[Event]]]:
-        """By channel; an alert of a rule that is gone is closed everywhere."""
+        """By channel: of a closing those hear who were told of the opening, whatever the rule says by now."""
         found: dict[str, list[Event]] = {}
         for event in events:
-            rule = self._rules.get(event.alert.rule)
-            for channel in rule.channels if rule is not None else self.settings.channels:
-                if event.is_message:
+            channels = event.alert.channels if event.alert.channels is not None else self.settings.channels
+            for channel in channels if event.is_message else ():
+                if channel in self.settings.channels:
                     found.setdefault(channel, []).append(event)
         return list(found.items())
 
     async def _view(self, monitor: ClusterMonitor) -> View:
-        verdicts: dict[str, GroupVerdict] = {}
-        patterns = [rule.group for rule in self.settings.rules if rule.kind in OF_GROUPS]
-        if patterns and monitor.is_ready:
-            for group in monitor.groups():
-                if any(fnmatchcase(group, pattern) for pattern in patterns):
-                    verdict = await monitor.verdict_in_slices(group)
-                    verdicts |= {group: verdict} if verdict is not None else {}
-                    await asyncio.sleep(0)
+        verdicts = await self._verdicts(monitor) if monitor.is_ready else {}
         return View(
             facts=monitor.facts,
             is_stale=monitor.is_lost,
@@ -202,8 +207,30 @@ class Alerting:
             brokers_wanted=self.settings.brokers_wanted.get(monitor.name, ()),
         )
 
-    async def _on_disk(self, work: Any, *arguments: object) -> Any:
+    async def _verdicts(self, monitor: ClusterMonitor) -> dict[str, GroupVerdict]:
+        """Of the groups that rules are about. Who has not committed since the ends of the logs were looked at last is
+        not judged again: with thousands of groups that is most of the work.
+        """
+        patterns = {rule.group for rule in self.settings.rules if rule.kind in OF_GROUPS}
+        before = self._judged.get(monitor.name, {})
+        judged: dict[str, tuple[object, GroupVerdict]] = {}
+        for group in monitor.groups() if patterns else ():
+            if not any(fnmatchcase(group, pattern) for pattern in patterns):
+                continue
+            news = monitor.news_of(group)
+            if group in before and before[group][0] == news:
+                judged[group] = before[group]
+                continue
+            verdict = await monitor.verdict_in_slices(group)
+            if verdict is not None:
+                judged[group] = news, verdict
+            await asyncio.sleep(0)
+        self._judged[monitor.name] = judged
+        return {group: verdict for group, (_, verdict) in judged.items()}
+
+    async def on_disk(self, work: Any, *arguments: object) -> Any:
+        """In the thread to which the ledger belongs."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, work, *arguments)
 
     def __repr__(self) -> str:
-        return f"<Alerting {len(self._rules)} rules, {self.machine!r}>"
+        return f"<Alerting {len(self.settings.rules)} rules, {self.machine!r}>"

@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 from ottla.monitor.alerts.machine import Alert, Event, Step
 
 KEPT_MAX: Final = 10_000
-VERSION: Final = 1
+VERSION: Final = 2
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS alerts (
     id INTEGER PRIMARY KEY, rule TEXT NOT NULL, cluster TEXT NOT NULL, subject TEXT NOT NULL, text TEXT NOT NULL,
-    since_ms INTEGER NOT NULL, opened_ms INTEGER NOT NULL, closed_ms INTEGER, is_told INTEGER NOT NULL
+    since_ms INTEGER NOT NULL, opened_ms INTEGER NOT NULL, closed_ms INTEGER, is_told INTEGER NOT NULL, channels TEXT
 );
 CREATE UNIQUE INDEX IF NOT EXISTS open_alerts ON alerts (rule, cluster, subject) WHERE closed_ms IS NULL;
 CREATE TABLE IF NOT EXISTS messages (
@@ -32,7 +32,11 @@ CREATE TABLE IF NOT EXISTS messages (
     attempts INTEGER NOT NULL DEFAULT 0, next_ms INTEGER NOT NULL, done_ms INTEGER, problem TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS waiting_messages ON messages (next_ms) WHERE done_ms IS NULL;
+CREATE TABLE IF NOT EXISTS entries (
+    kind TEXT NOT NULL, name TEXT NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (kind, name)
+);
 """
+_FROM_VERSION_1: Final = "ALTER TABLE alerts ADD COLUMN channels TEXT;"
 
 
 class LedgerError(Exception):
@@ -59,8 +63,10 @@ class Ledger:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
+            if version > VERSION:
                 raise LedgerError(f"{path} was written by another version of ottla ({version})")
+            if version == 1:
+                self._database.executescript(_FROM_VERSION_1)
             self._database.executescript(f"{_TABLES}PRAGMA user_version = {VERSION};")
         except OSError as problem:
             raise LedgerError(f"{path}: {(problem.strerror or str(problem)).lower()}") from None
@@ -69,9 +75,10 @@ class Ledger:
 
     def open_alerts(self) -> list[Alert]:
         rows = self._database.execute(
-            "SELECT rule, cluster, subject, text, since_ms, opened_ms, is_told FROM alerts WHERE closed_ms IS NULL"
+            "SELECT rule, cluster, subject, text, since_ms, opened_ms, is_told, channels "
+            "FROM alerts WHERE closed_ms IS NULL"
         )
-        return [Alert(*row)._replace(is_told=bool(row[-1])) for row in rows]
+        return [Alert._make((*row[:6], bool(row[6]), _channels(row[7]))) for row in rows]
 
     def record(self, events: Iterable[Event], messages: Iterable[tuple[str, Sequence[Event]]], now_ms: int) -> None:
         """Steps of alerts, and which channels are to be told which of them."""
@@ -107,11 +114,12 @@ class Ledger:
             (problem, next_ms or now_ms, None if next_ms is not None else now_ms, message.id),
         )
 
-    def history(self, limit: int) -> list[dict[str, Any]]:
-        """The newest alerts, open ones included."""
+    def history(self, limit: int, clusters: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """The newest alerts, open ones included; of these clusters, or of all."""
         names = ("rule", "cluster", "subject", "text", "since_ms", "opened_ms", "closed_ms", "is_told")
-        query = f"SELECT {', '.join(names)} FROM alerts ORDER BY id DESC LIMIT ?"  # noqa: S608 (our own names)
-        rows = self._database.execute(query, (limit,))
+        where = f"WHERE cluster IN ({', '.join('?' * len(clusters))})" if clusters else ""
+        query = f"SELECT {', '.join(names)} FROM alerts {where} ORDER BY id DESC LIMIT ?"  # noqa: S608 (our own names)
+        rows = self._database.execute(query, (*clusters, limit))
         return [{**dict(zip(names, row, strict=True)), "is_told": bool(row[7])} for row in rows]
 
     def problems(self, limit: int) -> list[dict[str, Any]]:
@@ -128,6 +136,16 @@ class Ledger:
                 (KEPT_MAX,),
             )
 
+    def entries(self, kind: str) -> dict[str, str]:
+        """Rules, silences or channels that were written in a page, by name."""
+        return dict(self._database.execute("SELECT name, entry FROM entries WHERE kind = ? ORDER BY name", (kind,)))
+
+    def put_entry(self, kind: str, name: str, entry: str) -> None:
+        self._database.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (kind, name, entry))
+
+    def drop_entry(self, kind: str, name: str) -> None:
+        self._database.execute("DELETE FROM entries WHERE kind = ? AND name = ?", (kind, name))
+
     def close(self) -> None:
         self._database.close()
 
@@ -136,22 +154,28 @@ def _write(cursor: sqlite3.Cursor, event: Event) -> None:
     alert = event.alert
     if event.step is Step.OPENED:
         cursor.execute(
-            "INSERT OR REPLACE INTO alerts (rule, cluster, subject, text, since_ms, opened_ms, is_told) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            alert,
+            "INSERT OR REPLACE INTO alerts (rule, cluster, subject, text, since_ms, opened_ms, is_told, channels) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*alert[:7], json.dumps(alert.channels)),
         )
         return
     closed_ms = event.at_ms if event.step is Step.CLOSED else None
     cursor.execute(
-        "UPDATE alerts SET closed_ms = ?, is_told = ?, text = ? "
+        "UPDATE alerts SET closed_ms = ?, is_told = ?, text = ?, channels = ? "
         "WHERE rule = ? AND cluster = ? AND subject = ? AND closed_ms IS NULL",
-        (closed_ms, alert.is_told, alert.text, *alert.place),
+        (closed_ms, alert.is_told, alert.text, json.dumps(alert.channels), *alert.place),
     )
 
 
 def _as_json(events: Sequence[Event]) -> str:
-    return json.dumps([[event.step, list(event.alert), event.at_ms] for event in events], ensure_ascii=False)
+    return json.dumps([[event.step, list(event.alert[:7]), event.at_ms] for event in events], ensure_ascii=False)
 
 
 def _from_json(text: str) -> tuple[Event, ...]:
-    return tuple(Event(Step(step), Alert(*alert), at_ms, True) for step, alert, at_ms in json.loads(text))
+    # What is told needs no channels: the message has one.
+    return tuple(Event(Step(step), Alert(*alert[:7]), at_ms, True) for step, alert, at_ms in json.loads(text))
+
+
+def _channels(text: str | None) -> tuple[str, ...] | None:
+    found = json.loads(text) if text else None
+    return tuple(found) if found is not None else None

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -42,6 +42,7 @@ class Alert(NamedTuple):
     since_ms: int
     opened_ms: int
     is_told: bool
+    channels: tuple[str, ...] | None = None  # who was told; None: written before that was noted
 
     @property
     def place(self) -> Place:
@@ -83,11 +84,12 @@ class AlertMachine:
                 events.append(event)
         return events + self._close_others(rule.name, cluster, found, now_ms)
 
-    def forget_rules(self, names: Iterable[str], now_ms: int) -> list[Event]:
-        """Close what belongs to rules that are not there any more."""
-        known = set(names)
-        gone = [alert for alert in self.open.values() if alert.rule not in known]
-        return [self._close(alert._replace(text="the rule was removed"), now_ms) for alert in gone]
+    def forget_others(self, watched: Collection[tuple[str, str]], now_ms: int) -> list[Event]:
+        """Close what belongs to no rule and cluster that is still looked at."""
+        for place in [place for place in self.waiting if place[:2] not in watched]:
+            del self.waiting[place]
+        gone = [alert for alert in self.open.values() if alert.place[:2] not in watched]
+        return [self._close(alert._replace(text="nobody looks at it any more"), now_ms) for alert in gone]
 
     def _see(
         self, rule: Rule, place: Place, text: str, now_ms: int, is_silenced: Callable[[str], bool]
@@ -95,7 +97,9 @@ class AlertMachine:
         alert = self.open.get(place)
         if alert is not None:
             is_news = not alert.is_told and not is_silenced(place[2])
-            self.open[place] = alert = alert._replace(text=text, is_told=alert.is_told or is_news)
+            channels = rule.channels if is_news or alert.channels is None else alert.channels
+            alert = alert._replace(text=text, is_told=alert.is_told or is_news, channels=channels)
+            self.open[place] = alert
             return Event(Step.TOLD, alert, now_ms, True) if is_news else None
         if place not in self.waiting and len(self.waiting) + len(self.open) >= OPEN_MAX:
             self.left_out += 1
@@ -105,7 +109,9 @@ class AlertMachine:
             return None
         del self.waiting[place]
         is_message = not is_silenced(place[2])
-        self.open[place] = alert = Alert(*place, text, since_ms, now_ms, is_message)
+        self.open[place] = alert = Alert(
+            *place, text, since_ms, now_ms, is_message, rule.channels if is_message else ()
+        )
         return Event(Step.OPENED, alert, now_ms, is_message)
 
     def _close_others(self, rule: str, cluster: str, found: Mapping[str, str], now_ms: int) -> list[Event]:

@@ -39,6 +39,11 @@ MOVED = frozenset({Error.NOT_LEADER_OR_FOLLOWER, Error.LEADER_NOT_AVAILABLE, Err
 UNSURE = "the message may have been written"
 
 
+def is_unsure(problem: ClientError) -> bool:
+    """Whether what was to be written may have been written."""
+    return UNSURE in str(problem)
+
+
 class NewMessage(NamedTuple):
     """None: no partition was chosen, the time is now."""
 
@@ -62,18 +67,43 @@ def produce(
     choose: Callable[[Sequence[int]], int] = random.choice,
 ) -> Written:
     """Raises ClientError."""
-    timestamp = now_ms() if message.timestamp_ms is None else message.timestamp_ms
-    batch = bytes(build_batch([Record(-1, timestamp, message.key, message.value, tuple(message.headers))]))
     numbers = partitions_of(client, topic)
     if message.partition is not None and message.partition not in numbers:
         raise ClientError(
             f"{topic} has no partition {message.partition}: it has {len(numbers)}, from 0 on",
             Error.UNKNOWN_TOPIC_OR_PARTITION,
         )
+    return _deliver(
+        client, topic, numbers, lambda leaders: _partition(message, numbers, leaders, choose), [message], now_ms
+    )
+
+
+def produce_batch(
+    client: Client,
+    topic: str,
+    partition: int,
+    messages: Sequence[NewMessage],
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+) -> Written:
+    """All of them, in this order, or none; the offset is that of the first. Raises ClientError."""
+    return _deliver(client, topic, [partition], lambda _: partition, messages, now_ms)
+
+
+def _deliver(
+    client: Client,
+    topic: str,
+    numbers: Sequence[int],
+    choose: Callable[[dict[int, int]], int],
+    messages: Sequence[NewMessage],
+    now_ms: Callable[[], int],
+) -> Written:
+    """One batch, to the partition that is chosen when the leaders are known."""
+    now = now_ms()
+    batch = bytes(build_batch(_record(message, now) for message in messages))
     for tries_left in reversed(range(TRIES)):
         by_leader, failures = partitions_by_leader(client, [TopicPartition(topic, number) for number in numbers])
         leaders = {item.partition: leader for leader, items in by_leader.items() for item in items}
-        partition = _partition(message, numbers, leaders, choose)
+        partition = choose(leaders)
         try:
             if partition not in leaders:
                 raise next(iter(failures.values()), refusal(Error.LEADER_NOT_AVAILABLE))
@@ -86,13 +116,23 @@ def produce(
     raise AssertionError("the last try returns or raises")
 
 
+def _record(message: NewMessage, now_ms: int) -> Record:
+    timestamp = now_ms if message.timestamp_ms is None else message.timestamp_ms
+    return Record(-1, timestamp, message.key, message.value, tuple(message.headers))
+
+
+def partition_of_key(key: bytes, partitions: Sequence[int]) -> int:
+    """Where Kafka's producers put a key."""
+    return partitions[(murmur2(key) & 0x7FFFFFFF) % len(partitions)]
+
+
 def _partition(
     message: NewMessage, numbers: Sequence[int], leaders: dict[int, int], choose: Callable[[Sequence[int]], int]
 ) -> int:
     if message.partition is not None:
         return message.partition
     if message.key is not None:
-        return numbers[(murmur2(message.key) & 0x7FFFFFFF) % len(numbers)]
+        return partition_of_key(message.key, numbers)
     return choose(sorted(leaders) or numbers)
 
 

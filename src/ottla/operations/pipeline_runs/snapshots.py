@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
+T = TypeVar("T")
 QUIET_MS = 10_000  # without a batch for so long a query is idle, and its last rates say nothing any more
 
 
@@ -105,6 +106,12 @@ def total_of(steps: Iterable[StepCount], fate: Literal["dead", "late"]) -> int:
         key = step.stream, step.number
         found[key] = max(found.get(key, 0), getattr(step, fate))
     return sum(found.values())
+
+
+def thinned(points: Sequence[T], most: int) -> Sequence[T]:
+    """About so many at most, evenly taken, the last one always among them."""
+    stride = -(-len(points) // most)
+    return [*points[:-1:stride], points[-1]] if stride > 1 else points
 
 
 def read_snapshot(value: object) -> Snapshot:

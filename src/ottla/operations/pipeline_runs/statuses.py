@@ -25,11 +25,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+from ottla.operations.pipeline_runs.places import Places, read_places
 from ottla.operations.pipeline_runs.snapshots import Snapshot, read_snapshot
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # of a pipeline, or of a stream in it
 RUN_FOLDER = "_run"
 KILLED: Final = "killed"
+STATUS_BYTES_MAX: Final = 4 << 20  # ours have some kB
+RUNS_MAX: Final = 1_000  # of one state folder
 LIVE_STATES = ("starting", "running", "restarting", "stopping")
 
 State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed", "killed"]
@@ -75,6 +78,7 @@ class Status(NamedTuple):
     last_failure: str = ""  # the newest of those
     is_shared: bool = False  # other pipelines run in the same process
     cost: Cost | None = None
+    places: Places | None = None  # None: the run was one of an older version
 
     @property
     def is_live(self) -> bool:
@@ -86,7 +90,9 @@ class Status(NamedTuple):
 
     def as_json(self) -> dict[str, object]:
         cost = None if self.cost is None else self.cost._asdict()
-        return {**self._asdict(), "queries": [query.as_json() for query in self.queries], "cost": cost}
+        places = None if self.places is None else self.places._asdict()
+        queries = [query.as_json() for query in self.queries]
+        return {**self._asdict(), "queries": queries, "cost": cost, "places": places}
 
 
 def state_folder() -> Path:
@@ -99,10 +105,9 @@ def run_folder(state_folder: Path, name: str) -> Path:
 
 
 def list_runs(state_folder: Path) -> list[Status]:
-    """The last run of every pipeline, by name."""
-    found = (
-        read_status(state_folder, path.parent.parent.name) for path in state_folder.glob(f"*/{RUN_FOLDER}/status.json")
-    )
+    """The last run of every pipeline, by name; the first RUNS_MAX of them."""
+    names = sorted(path.parent.parent.name for path in state_folder.glob(f"*/{RUN_FOLDER}/status.json"))
+    found = (read_status(state_folder, name) for name in names[:RUNS_MAX])
     return sorted((status for status in found if status is not None), key=lambda status: status.name)
 
 
@@ -111,15 +116,19 @@ def read_status(state_folder: Path, name: str) -> Status | None:
     if not NAME.fullmatch(name):
         return None
     try:
-        given = json.loads((run_folder(state_folder, name) / "status.json").read_text(encoding="utf-8"))
+        with (run_folder(state_folder, name) / "status.json").open("rb") as file:
+            text = file.read(STATUS_BYTES_MAX + 1)
+        if len(text) > STATUS_BYTES_MAX:
+            return None
+        given = json.loads(text)
         known: dict[str, Any] = {key: given[key] for key in Status._fields if key in given}
         known["name"] = name  # that of the folder, whatever the file says
         known["queries"] = tuple(read_snapshot(query) for query in known.get("queries", ()))
         known["cost"] = read_cost(known.get("cost"))
-        status = Status(**known)
-    except (OSError, ValueError, TypeError):
+        known["places"] = read_places(known.get("places"))
+        return judged(Status(**known))
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None
-    return judged(status)
 
 
 def judged(status: Status) -> Status:

@@ -12,6 +12,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ottla.operations.pipeline_runs.progress_text import letters
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.builder import Builder, Choices
@@ -20,7 +21,7 @@ from ottla.pipelines.running.delivery import for_frame, make_delivery
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.followed_query import FAILURES
 from ottla.pipelines.running.laid_aside import aside_folder
-from ottla.pipelines.running.owed import Owed, letters
+from ottla.pipelines.running.owed import Owed
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.starting import find_ranges
 from ottla.pipelines.sinks.batch import Batch, SinkError

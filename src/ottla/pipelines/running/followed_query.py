@@ -17,13 +17,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ottla.client.errors import ClientError
+from ottla.operations.pipeline_runs.progress_text import letters
 from ottla.pipelines.model.pipeline import Pipeline, Stream
 from ottla.pipelines.running.accounting import Account, letters_in
 from ottla.pipelines.running.checkpoint import Ends, parse_ends
 from ottla.pipelines.running.dead_letters import DeadLetters, loss_folder
 from ottla.pipelines.running.failures import first_cause, plain_failure
 from ottla.pipelines.running.late_letters import LateLetters
-from ottla.pipelines.running.owed import Owed, letters
+from ottla.pipelines.running.owed import Owed
 from ottla.pipelines.running.query_state import Progress, QueryState
 from ottla.pipelines.running.waiting import AWAY, Waiting, takes_connections
 from ottla.pipelines.sinks.batch import SinkError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.dead_letters.letter import PREFIX, TOLD
 from ottla.pipelines.steps.frame import FATE, REASON, Passage
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def letters_from(rows: DataFrame, steps: Sequence[Passage], pipeline: str) -> Da
         "offset": F.col("_offset"),
         "timestamp": F.date_format("_timestamp", TIMESTAMP),
     }
-    added = F.array(*(_header(name, value) for name, value in told.items())).cast(HEADERS)
+    added = F.array(*(_header(name, told[name]) for name in TOLD)).cast(HEADERS)
     headers = F.concat(F.coalesce(F.col("_headers"), F.array().cast(HEADERS)), added)
     dead = rows.filter(F.col(FATE).isin([-step.mark for step in steps]))
     named = dead.withColumn("_step", told["step"])
@@ -38,7 +39,7 @@ def letters_from(rows: DataFrame, steps: Sequence[Passage], pipeline: str) -> Da
 
 
 def _header(name: str, value: Column) -> Column:
-    return F.struct(F.lit(f"ottla.{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
+    return F.struct(F.lit(f"{PREFIX}{name}").alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def _step_name(passage: Passage) -> str:

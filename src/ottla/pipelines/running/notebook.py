@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ottla.operations.pipeline_runs.progress_text import batch_line, end_line, step_table
 from ottla.operations.pipeline_runs.statuses import state_folder
 from ottla.pipelines.model.pipeline import Pipeline
 from ottla.pipelines.model.problems import PipelineError, Problem, did_you_mean
 from ottla.pipelines.running.builder import Builder, Choices
 from ottla.pipelines.running.dead_limit import DeadLimit
 from ottla.pipelines.running.following import Following
-from ottla.pipelines.running.progress_text import batch_line, end_line, step_table
 from ottla.pipelines.running.runner import Runner, RunOptions
 from ottla.pipelines.spark.session import start_session
 

@@ -60,7 +60,3 @@ class Owed:
         if self._is_hurried:
             return not self._tried_since_end
         return now_s - self._ended_s < PATIENCE_S
-
-
-def letters(count: int) -> str:
-    return f"{count:,} dead {'letter is' if count == 1 else 'letters are'}"

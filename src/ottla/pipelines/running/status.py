@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from ottla.operations.pipeline_runs.places import Places
 from ottla.operations.pipeline_runs.requests import forget
 from ottla.operations.pipeline_runs.snapshots import Snapshot
 from ottla.operations.pipeline_runs.statuses import State, Status, now_ms, process_start, run_folder
+from ottla.pipelines.model.pipeline import Pipeline
+from ottla.pipelines.model.sinks import TopicSink
 from ottla.pipelines.running.cost import CostMeter
 
 PROGRESS_BYTES_MAX = 4 << 20
@@ -107,6 +110,29 @@ def new_status(name: str, file: str, master: str, metrics_port: int | None = Non
         started_ms=now_ms(),
         metrics_port=metrics_port,
     )
+
+
+def places_of(pipeline: Pipeline) -> Places:
+    """What whoever looks at the run may want to look at, too."""
+    own, queries = pipeline.head.bootstrap_servers, pipeline.queries()
+    sources = [source for query in queries for source in pipeline.sources_of(query)]
+    sinks = [sink for query in queries for sink in query.sinks if isinstance(sink, TopicSink)]
+    read = [(source.bootstrap_servers or own, topic) for source in sources for topic in source.topic]
+    written = [(sink.bootstrap_servers or own, sink.topic) for sink in sinks]
+    return Places(
+        own,
+        reads=_once(topic for servers, topic in read if servers == own),
+        patterns=_once(source.pattern for source in sources if source.pattern),
+        writes=_once(topic for servers, topic in written if servers == own),
+        elsewhere=_once(f"{topic} ({servers})" for servers, topic in [*read, *written] if servers != own),
+        groups=_once(pipeline.group_of(query) for query in queries),
+        dead_letters=pipeline.dead_letter_topic or "",
+        late_rows=pipeline.head.late_rows or "",
+    )
+
+
+def _once(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _who_runs(folder: Path, name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import h11
 
-from ottla.monitor.http.limits import LimitedProtocol
+from ottla.operations.http_connections import LimitedProtocol
 from ottla.registry.http.app import RegistryApp, Reply
 from ottla.registry.subjects.state import State
 
@@ -93,6 +93,7 @@ def quick_protocol(answers: QuickAnswers) -> type[LimitedProtocol]:
         def _answer(self, found: bytes) -> None:
             self._unset_keepalive_if_required()
             self._stop_clock()
+            self._since = self.loop.time()
             head = b"".join(b"%b: %b\r\n" % header for header in self.server_state.default_headers)
             self.transport.write(found.replace(b"\0", head, 1))
             self.timeout_keep_alive_task = self.loop.call_later(

@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from ottla.base.names import TopicPartition
 from ottla.base.tasks import keep_running
 from ottla.monitor.alerts import alerting as alerting_module
 from ottla.monitor.alerts.alerting import Alerting, AlertSettings
@@ -15,7 +17,9 @@ from ottla.monitor.alerts.delivery import Webhook
 from ottla.monitor.alerts.ledger import Ledger
 from ottla.monitor.alerts.rules import Kind, Rule, Silence
 from ottla.monitor.cluster_monitor import ClusterMonitor, ClusterSettings
+from ottla.monitor.evaluation import Commit, GroupVerdict
 from ottla.monitor.facts import ClusterFacts
+from ottla.monitor.store import TopicFacts
 from unit.monitor.alerts.servers import HttpInbox, http_inbox
 from virtual_time import LoopClock, run
 
@@ -148,6 +152,42 @@ def test_a_cluster_that_goes_is_one_alert_and_ends_no_other(inbox: HttpInbox, tm
         await scene.is_so(10)
         assert [text.split()[0] for text in scene.texts[2:]] == ["CLOSED"]  # one message for both
         assert len(scene.texts[2].splitlines()) == 2
+        await scene.alerting.stop()
+
+    run(main())
+
+
+def test_a_group_is_judged_again_when_there_is_something_new(inbox: HttpInbox, tmp_path: Path) -> None:
+    async def main() -> None:
+        scene = Scene(inbox, tmp_path / "a.db")
+        store, place = scene.monitor.store, TopicPartition("orders", 0)
+        scene.alerting.settings = AlertSettings((Rule("late", Kind.LAG, above=3),))
+        store.set_topics({"orders": TopicFacts(UUID(int=1), 1)})
+        scene.monitor.has_read_past = True
+        judged = []
+
+        async def judge(group: str) -> GroupVerdict | None:
+            judged.append(group)
+            return store.verdict(group, scene.clock.now_ms())
+
+        scene.monitor.verdict_in_slices = judge  # type: ignore[method-assign]
+        await scene.is_so(1)
+
+        def commit(offset: int) -> None:
+            now_ms = scene.clock.now_ms()
+            store.add_commit("g", place, Commit(offset, now_ms, None, offset), now_ms)
+
+        commit(0)
+        store.add_end(place, 10, scene.clock.now_ms())
+        assert [event.step for event in await scene.alerting.look()] == ["opened"]
+        assert await scene.alerting.look() == []
+        assert judged == ["g"]
+        await asyncio.sleep(2)
+        commit(9)  # the consumer has caught up, and nobody has looked at the log since
+        assert [event.step for event in await scene.alerting.look()] == ["closed"]
+        await scene.is_so(1)
+        await scene.alerting.look()
+        assert judged == ["g"] * 3
         await scene.alerting.stop()
 
     run(main())

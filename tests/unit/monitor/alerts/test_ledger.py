@@ -91,3 +91,27 @@ def test_files_of_others_are_refused(path: Path, tmp_path: Path) -> None:
     database.close()
     with pytest.raises(LedgerError, match="another version"):
         Ledger(newer)
+
+
+def test_who_was_told_survives_and_a_file_from_before_that_was_noted_is_read(path: Path) -> None:
+    told = ALERT._replace(channels=("ops", "night"))
+    ledger = Ledger(path)
+    ledger.record([OPENED._replace(alert=told)], [], 2_000)
+    assert ledger.open_alerts() == [told]
+    ledger.close()
+    database = sqlite3.connect(path)  # as version 1 wrote it
+    database.executescript("ALTER TABLE alerts DROP COLUMN channels; DROP TABLE entries; PRAGMA user_version = 1;")
+    database.close()
+    ledger = Ledger(path)
+    assert ledger.open_alerts() == [ALERT]
+    ledger.put_entry("rule", "default/r", "{}")
+    ledger.close()
+    assert Ledger(path).entries("rule") == {"default/r": "{}"}
+
+
+def test_the_past_of_one_cluster(path: Path) -> None:
+    ledger = Ledger(path)
+    others = [OPENED._replace(alert=ALERT._replace(cluster=name)) for name in ("a", "b", "-")]
+    ledger.record([OPENED, *others], [], 2_000)
+    assert [row["cluster"] for row in ledger.history(10, ("b", "-"))] == ["-", "b"]
+    assert len(ledger.history(3)) == 3

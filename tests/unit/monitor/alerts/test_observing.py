@@ -15,6 +15,7 @@ from ottla.monitor.alerts.rules import Kind, Rule
 from ottla.monitor.evaluation import GroupVerdict, PartitionVerdict, Status
 from ottla.monitor.facts import ClusterFacts, FolderFacts, PartitionFacts
 from ottla.monitor.rings import EndHistory
+from ottla.operations.pipeline_runs.statuses import STATUS_BYTES_MAX
 
 NOW_MS = 1_700_000_000_000
 GIB = 2**30
@@ -159,12 +160,15 @@ def test_dead_letters() -> None:
 
 def test_pipelines(tmp_path: Path) -> None:
     here = {"host": socket.gethostname(), "pid": os.getpid(), "process_start": 1}
+    there = {"host": "elsewhere", "pid": 1, "process_start": 1}
     runs: dict[str, object] = {
-        "failed": {"state": "failed", "reason": "no Java"},
-        "stopped": {"state": "stopped"},
+        "failed": {"state": "failed", "reason": "no Java", **there},
+        "stopped": {"state": "stopped", **there},
         "killed": {"state": "running", **here},
-        "late": {"state": "running", "host": "elsewhere", "queries": [{"query": "q", "lag": 500}, 7]},
-        "broken": {"state": "running", "host": "elsewhere", "queries": [{"query": "q", "error": "division by zero"}]},
+        "huge": {"state": "failed", "reason": "x" * STATUS_BYTES_MAX, **there},
+        "odd-process": {"state": "running", "host": socket.gethostname(), "pid": "x", "process_start": 0},
+        "late": {"state": "running", **there, "queries": [{"query": "q", "lag": 500}, 7]},
+        "broken": {"state": "running", **there, "queries": [{"query": "q", "error": "division by zero"}]},
         "odd": [1, 2],
     }
     for name, status in runs.items():

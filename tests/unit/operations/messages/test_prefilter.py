@@ -273,3 +273,79 @@ def test_spellings_that_are_the_same(expression: str, value: str) -> None:
 )
 def test_what_is_not_the_same(expression: str, value: str) -> None:
     assert found(expression, [Plain(None, value.encode())]) == ([], [])
+
+
+LIMITS = [
+    "0", "-0", "0.0", "0.5", "-0.5", "1", "-1", "9", "-9", "9.9", "10", "-10", "19", "99", "99.9", "-99.9", "100",
+    "101", "-100", "109", "110", "190", "209", "999", "1000", "1e3", "-1e-3", "123456", "-123456",
+    "99999999999999999", "1e17", "1e18", "-1e18", "1e400", "-1e400", "1e-400", "88", "180",
+]  # fmt: skip
+WRITTEN = [
+    *LIMITS,
+    "Infinity", "-Infinity", "NaN", "1E3", "-0.0", "0e0", "0e9", "1e0", "9.99", "10.0", "-1E-3",
+    "12345678901234567890", "1e99999999999", "89",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_each_number_is_found_beyond_each_limit(operator: str) -> None:
+    rows = [Plain(None, b'{"id":%s}' % number.encode()) for number in WRITTEN]
+    rows += [Plain(None, b'{"id": "%s"}' % number.encode()) for number in WRITTEN]
+    for limit in LIMITS:
+        slow, fast = found(f"value.id {operator} {limit}", rows)
+        assert fast == slow, limit
+
+
+limits = st.one_of(
+    st.integers(-2_000, 2_000).map(str),
+    st.integers(-(10**21), 10**21).map(str),
+    st.decimals(-1_000, 1_000, places=3).map(str),
+    st.sampled_from(
+        ["0", "-0", "0.0", "1e3", "-1e-3", "9", "10", "99.9", "100", "-99", "1e17", "1e18", "1e400", "0.5"]
+    ),
+)
+near = st.one_of(
+    limits, numbers, st.sampled_from(["Infinity", "-Infinity", "1E3", "-0.0", "0e0", "12345678901234567890"])
+)
+
+
+@st.composite
+def nearby(draw: st.DrawFn) -> str:
+    """A document with numbers at the name that is asked for: once, twice, in arrays, as text, deeper."""
+    number = draw(near)
+    item = draw(
+        st.sampled_from([number, f"[{number}]", f'[1,"{number}"]', f'{{"id":{number}}}', f"[[{number}], null]", "null"])
+    )
+    text = draw(spelled(number))
+    pairs = draw(st.lists(st.sampled_from([item, text, number, '""', '"x1"', "{}"]), min_size=1, max_size=3))
+    names = [draw(spelled(draw(st.sampled_from(["id", "id", "ix", "user"])))) for _ in pairs]
+    blank = draw(st.sampled_from(["", " ", "\n"]))
+    inside = ",".join(f"{name}{blank}:{blank}{value}" for name, value in zip(names, pairs, strict=True))
+    return draw(st.sampled_from([f"{{{inside}}}", f'{{"user":{{{inside}}}}}', f"[{{{inside}}}]"]))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.builds(Plain, st.none(), nearby().map(str.encode)), min_size=1, max_size=5),
+    st.sampled_from(["<", "<=", ">", ">="]),
+    limits,
+    st.sampled_from(["value.id", "value.user.id"]),
+)
+def test_numbers_beyond_a_limit_are_never_lost(rows: list[Plain], operator: str, limit: str, field: str) -> None:
+    slow, fast = found(f"{field} {operator} {limit}", rows)
+    assert fast == slow
+
+
+@pytest.mark.parametrize(
+    ("expression", "left"),
+    [("value.id > 41", [2, 3]), ("value.id >= 100", [2]), ("value.id < 0", [4]), ("value.id <= -7", [4])],
+)
+def test_numbers_within_a_limit_are_ruled_out_without_decoding(expression: str, left: list[int]) -> None:
+    values = [b'{"id": 7}', b'{"id": "no number"}', b'{"id": 1000}', b'{"id": 42.5}', b'{"id": -8}', b'{"id": null}']
+    data, starts = bytearray(), []
+    for value in values:
+        starts.append(len(data))
+        data += value
+    prefilter = prefilter_of(parse(expression))
+    assert prefilter is not None
+    assert list(prefilter.candidates(bytes(data), starts, len(data))) == left

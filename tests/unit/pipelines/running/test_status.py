@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ottla.operations.pipeline_runs.places import Places, read_places
 from ottla.operations.pipeline_runs.snapshots import Snapshot
 from ottla.operations.pipeline_runs.statuses import Status, list_runs, process_start, read_points, read_status
+from ottla.pipelines.model.pipeline import read_pipeline
 from ottla.pipelines.running import status as files
-from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status
+from ottla.pipelines.running.status import AlreadyRunningError, RunFolder, new_status, places_of
 
 
 @pytest.fixture
@@ -108,3 +110,42 @@ def test_a_status_of_a_later_version_is_read(tmp_path: Path, folder: RunFolder) 
     path = folder.folder / "status.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "more": 1}))
     assert isinstance(read_status(tmp_path, "views"), Status)
+
+
+def test_a_run_tells_where_it_reads_and_writes(tmp_path: Path, folder: RunFolder) -> None:
+    streams = {
+        "orders": {"from": {"topic": ["orders", "more"]}},
+        "far": {"from": {"pattern": "log-.*"}, "to": {"topic": "copy", "bootstrap_servers": "far:9092"}},
+        "totals": {"from": "orders", "to": [{"topic": "totals"}, {"sqlite": "x.db", "table": "t"}]},
+        "same": {"from": "orders", "to": {"topic": "totals"}},
+    }
+    described = {"name": "shop", "bootstrap_servers": "near:9092", "late_rows": "late", "streams": streams}
+    places = places_of(read_pipeline(described, {}))
+    assert places == Places(
+        "near:9092",
+        ("orders", "more"),
+        ("log-.*",),
+        ("totals",),
+        ("copy (far:9092)",),
+        tuple(f"ottla-pipeline-shop.{name}" for name in ("far", "totals", "same")),
+        "shop-dead-letters",
+        "late",
+    )
+    folder.status = folder.status._replace(places=places)
+    folder.change("running")
+    seen = read_status(tmp_path, "views")
+    assert seen is not None
+    assert seen.places == places
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (None, None),
+        ("near:9092", None),
+        ({}, Places()),
+        ({"reads": "orders", "groups": ["a", 7], "bootstrap": 5, "newer": 1}, Places(groups=("a",))),
+    ],
+)
+def test_places_of_another_version_or_damaged_ones_are_no_reason_to_fail(written: object, read: Places | None) -> None:
+    assert read_places(written) == read

@@ -8,6 +8,7 @@ import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
 import { Button, Empty, Figure, Note, Page, Problem, Tabs, TypeTheName, toast } from "../core/widgets.js";
 import { stateBadge } from "./group-state.js";
+import { Trend } from "./group-trend.js";
 import { VerdictNote, lagTime, verdictBadge, verdictRank } from "./group-verdict.js";
 import { Reset } from "./reset.js";
 
@@ -46,6 +47,7 @@ function Members({ answer }) {
 // A view of a group: its word in the address, its title, its component.
 export const VIEWS = [
   { key: "lag", title: "Lag", View: Lag },
+  { key: "trend", title: "Trend", View: Trend },
   { key: "members", title: "Members", View: Members },
 ];
 

@@ -12,7 +12,7 @@ const STATES = { aborted: "bad", open: "warn", committed: "good" };
 export const stateOf = (message) =>
   message.state === "committed" ? null : html`<${Badge} kind=${STATES[message.state] ?? "info"}>${message.state}</${Badge}>`;
 
-function Content({ title, part }) {
+export function Content({ title, part }) {
   const [form, setForm] = useQuery("show", "");
   if (part.format === "null") return html`<section><h2>${title} <${Badge}>null</${Badge}></h2></section>`;
   const forms = [

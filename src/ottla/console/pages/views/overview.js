@@ -7,6 +7,7 @@ import { Link, useQuery } from "../core/router.js";
 import { t } from "../core/texts.js";
 import { Badge, Button, Empty, Figure, Note, Page, Problem } from "../core/widgets.js";
 import { Plot } from "../core/plot.js";
+import { OpenAlerts } from "./alert-words.js";
 import { brokerState } from "./brokers.js";
 import { stateBadge } from "./group-state.js";
 
@@ -94,7 +95,7 @@ export default function Overview({ cluster }) {
         </${Empty}>`
       : null}
     ${isRead
-      ? html`<${Attention} data=${data} cluster=${cluster} />
+      ? html`<${OpenAlerts} cluster=${cluster} /><${Attention} data=${data} cluster=${cluster} />
           <div class="figures">
             <${Figure} label=${t("Brokers")} value=${count(data.brokers.filter((each) => each.is_alive).length)} />
             <${Figure} label=${t("Topics")} value=${count(data.topics)} />

@@ -1,60 +1,46 @@
-// One pipeline: each of its queries, the rows at each step; stop it.
+// One pipeline: how it does, its dead letters; stop it.
 import { path, post } from "../core/api.js";
 import { age, bytes, count, rate, span, time } from "../core/format.js";
-import { html, useMemo, useState } from "../core/html.js";
+import { html, useState } from "../core/html.js";
 import { useLive } from "../core/live.js";
 import { Link } from "../core/router.js";
-import { Table } from "../core/table.js";
 import { t } from "../core/texts.js";
-import { Badge, Button, Dialog, Empty, Figure, Note, Page, Problem, toast } from "../core/widgets.js";
+import { Button, Dialog, Empty, Figure, Note, Page, Problem, Tabs, toast } from "../core/widgets.js";
+import { DeadLetters } from "./dead-letters.js";
+import { Course, Places, Queries, Steps } from "./pipeline-figures.js";
 import { stateBadge, useAgain } from "./pipeline-state.js";
 
-function Queries({ rows }) {
-  const columns = useMemo(() => [
-    { key: "query", title: t("Query"), sort: (row) => row.query, cell: (row) => html`<bdi>${row.query}</bdi>` },
-    { key: "rows", title: t("Rows read"), isNumber: true, sort: (row) => row.rows, cell: (row) => count(row.rows) },
-    { key: "in", title: t("Rows in/s"), isNumber: true, sort: (row) => row.rows_in_per_s, cell: (row) => rate(row.rows_in_per_s) },
-    { key: "done", title: t("Rows done/s"), isNumber: true, sort: (row) => row.rows_done_per_s, cell: (row) => rate(row.rows_done_per_s) },
-    { key: "lag", title: t("Lag"), isNumber: true, sort: (row) => row.lag, cell: (row) => count(row.lag) },
-    { key: "batches", title: t("Batches"), isNumber: true, isOptional: false, sort: (row) => row.batches, cell: (row) => count(row.batches) },
-    { key: "batch", title: t("Batch time"), isNumber: true, sort: (row) => row.batch_ms, cell: (row) => span(row.batch_ms) },
-    { key: "watermark", title: t("Watermark"), isOptional: false, sort: (row) => row.watermark_ms, cell: (row) => time(row.watermark_ms) },
-    { key: "state-rows", title: t("State rows"), isNumber: true, isOptional: false, sort: (row) => row.state_rows, cell: (row) => count(row.state_rows) },
-    { key: "size", title: t("State size"), isNumber: true, isOptional: false, sort: (row) => row.state_bytes, cell: (row) => bytes(row.state_bytes) },
-    { key: "at", title: t("Last batch"), isOptional: false, sort: (row) => row.at_ms, cell: (row) => time(row.at_ms) },
-    { key: "doing", title: t("Doing"), isOptional: false, sort: (row) => row.doing, cell: (row) => (row.error ? html`<${Badge} kind="bad" title=${row.error}>${t("failed")}</${Badge}>` : row.doing || "–") },
-  ], []);
-  return html`<h2>${t("Queries")}</h2>
-    <${Table} id="pipeline-queries" label=${t("Queries")} columns=${columns} rows=${rows} rowKey=${(row) => row.query} order="query" isShort />`;
+const REPORTS = ["png", "svg", "html"];
+
+function Report({ address }) {
+  return html`<h2>${t("Report")}</h2>
+    <div class="bar"><span class="counted">${t("A picture of this run with all its plots, as ottla pipeline report draws it:")}</span>
+      ${REPORTS.map((form) => html`<a class="button" key=${form} href=${`${address}/report?format=${form}`} download>${form.toUpperCase()}</a>`)}</div>`;
 }
 
-const stepKey = (row) => `${row.query} ${row.stream} ${row.number}`;
-
-function Steps({ queries }) {
-  const rows = useMemo(() => queries.flatMap((query) => query.steps.map((step) => ({ ...step, query: query.query }))), [queries]);
-  const columns = useMemo(() => [
-    { key: "query", title: t("Query"), isOptional: false, sort: (row) => row.query, cell: (row) => html`<bdi>${row.query}</bdi>` },
-    { key: "stream", title: t("Stream"), sort: (row) => row.stream, cell: (row) => html`<bdi>${row.stream}</bdi>` },
-    { key: "number", title: t("Step"), sort: (row) => row.number, cell: (row) => html`${row.number} <bdi>${row.step}</bdi>` },
-    { key: "came", title: t("Rows in"), isNumber: true, sort: (row) => row.came, cell: (row) => count(row.came) },
-    { key: "kept", title: t("Kept"), isNumber: true, sort: (row) => row.kept, cell: (row) => count(row.kept) },
-    { key: "filtered", title: t("Filtered"), isNumber: true, sort: (row) => row.filtered, cell: (row) => count(row.filtered) },
-    { key: "late", title: t("Late"), isNumber: true, sort: (row) => row.late, cell: (row) => count(row.late) },
-    { key: "dead", title: t("Dead letters"), isNumber: true, sort: (row) => row.dead, cell: (row) => (row.dead ? html`<${Badge} kind="warn">${count(row.dead)}</${Badge}>` : "0") },
-    { key: "made", title: t("Rows out"), isNumber: true, isOptional: false, sort: (row) => row.made, cell: (row) => count(row.made) },
-  ], []);
-  if (!rows.length) return null;
-  return html`<h2>${t("Rows at each step")}</h2>
-    <p class="counted">${t("Rows in = kept + filtered + late + dead letters, since this run began")}</p>
-    <${Table} id="pipeline-steps" label=${t("Rows at each step")} columns=${columns} rows=${rows} rowKey=${stepKey} order="stream" />`;
+function Run({ data, cluster, name, address }) {
+  const hasBatch = data.queries.some((query) => query.batches);
+  return html`${data.queries.length ? html`<${Queries} rows=${data.queries} />` : null}
+    <${Steps} queries=${data.queries} />
+    <${Course} cluster=${cluster} name=${name} />
+    <${Places} cluster=${cluster} places=${data.places} />
+    ${hasBatch ? html`<${Report} address=${address} />` : null}`;
 }
 
-export default function Pipeline({ cluster, pipeline: name, may }) {
+// A view of a pipeline: its word in the address, its title, its component.
+export const VIEWS = [
+  { key: "run", title: "Run", View: Run },
+  { key: "letters", title: "Dead letters", View: DeadLetters },
+];
+
+export default function Pipeline({ cluster, pipeline: name, view = "run", may, session }) {
   const address = path`/api/clusters/${cluster}/pipelines/${name}`;
   const { data, error, reload } = useLive(address);
   useAgain(reload);
   const [isAsked, setAsked] = useState(false);
   const row = data?.pipeline;
+  const { View } = VIEWS.find((each) => each.key === view) ?? VIEWS[0];
+  const tabs = VIEWS.map(({ key, title }) => ({ key, text: t(title), to: path`/c/${cluster}/pipelines/${name}` + (key === VIEWS[0].key ? "" : `/${key}`) }));
   const stop = async () => {
     await post(`${address}/stops`);
     toast(t("{0} stops when its batch is done", name));
@@ -72,18 +58,20 @@ export default function Pipeline({ cluster, pipeline: name, may }) {
     ${row
       ? html`${row.reason ? html`<${Note} kind=${row.state === "failed" || row.state === "killed" ? "bad" : "info"}>${row.reason}</${Note}>` : null}
           ${row.restarts ? html`<${Note} kind="warn">${t("Started again {0} times, last after: {1}", row.restarts, row.last_failure)}</${Note}>` : null}
-          <div class="figures">
+          <div class="figures five">
             <${Figure} label=${t("State")} value=${stateBadge(row.state)} />
             <${Figure} label=${t("Rows read")} value=${count(row.rows)} />
             <${Figure} label=${t("Rows in/s")} value=${rate(row.rows_in_per_s)} />
+            <${Figure} label=${t("Rows done/s")} value=${rate(row.rows_done_per_s)} />
             <${Figure} label=${t("Lag")} value=${count(row.lag)} unit=${t("records")} />
+            <${Figure} label=${t("Batch time")} value=${span(row.batch_ms)} />
             <${Figure} label=${t("State size")} value=${bytes(row.state_bytes)} />
             <${Figure} label=${t("Dead letters")} value=${count(row.dead)} kind=${row.dead ? "warn" : ""} />
             <${Figure} label=${t("Started")} value=${row.started_ms ? t("{0} ago", age(data.at_ms - row.started_ms)) : "–"} title=${time(row.started_ms)} />
             <${Figure} label=${t("Host")} value=${row.host || "–"} title=${row.file} />
           </div>
-          ${data.queries.length ? html`<${Queries} rows=${data.queries} />` : null}
-          <${Steps} queries=${data.queries} />`
+          <${Tabs} items=${tabs} current=${view} />
+          <${View} data=${data} cluster=${cluster} name=${name} address=${address} may=${may} session=${session} />`
       : null}
     ${isAsked
       ? html`<${Dialog} title=${t("Stop pipeline {0}?", name)} submit=${t("Stop")} kind="danger" onSubmit=${stop} onClose=${() => setAsked(false)}>

@@ -37,6 +37,7 @@ from ottla.operations.messages.expressions.syntax import (
 
 Headers = Sequence[tuple[str, bytes | None]]
 Matcher = Callable[["Searched"], bool]
+BOM = b"\xef\xbb\xbf"
 NO_DOCUMENT: Any = object()  # neither null nor anything else that a document can be
 _ESCAPE = re.compile(
     rb"""\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(["\\/bfnrt]))"""
@@ -122,7 +123,7 @@ def unescaped(data: bytes) -> bytes:
 def read_json(data: bytes) -> Any:
     """The document that some bytes are, its numbers exact; NO_DOCUMENT if they are no JSON."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.removeprefix(BOM).decode()  # the codec for it, utf-8-sig, takes ten times as long
         try:
             return _DECODER.decode(text)
         except InvalidOperation:  # an exponent beyond all bounds

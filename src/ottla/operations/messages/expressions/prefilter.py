@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import re2
 
+from ottla.operations.messages.expressions.number_ranges import numbers_beyond
 from ottla.operations.messages.expressions.parser import compile_pattern
 from ottla.operations.messages.expressions.syntax import (
     HEADER,
@@ -166,7 +167,7 @@ def _comparison(comparison: Compare) -> Needle | None:
         is_text = comparison.operator == "=" and literal.kind is Kind.STRING and literal.text
         return _text(literal.text) if is_text else _text(field.path[0], False)
     if comparison.operator != "=":
-        return _name(field.path)
+        return _beyond(comparison) or _name(field.path)
     if not field.path:
         if literal.kind is Kind.NULL or not literal.text:
             return None
@@ -180,6 +181,21 @@ def _comparison(comparison: Compare) -> Needle | None:
         for is_tolerant in (False, True)
     )
     return Needle(None, strict, tolerant, len(field.path[-1]) + len(literal.text))
+
+
+def _beyond(comparison: Compare) -> Needle | None:
+    """A name and a number that is large or small enough, or an array, or a text that may be such a number."""
+    field, literal = comparison.field, comparison.literal
+    if literal.number is None or not field.path or not _is_telling(field.path[-1]):
+        return None
+    numbers = numbers_beyond(comparison.operator, literal.number)
+    if numbers is None:
+        return None
+    strict, tolerant = (
+        f'"{_spelled(field.path[-1], is_tolerant)}"{BLANK}:{BLANK}(?:\\[|{text}|{numbers})'
+        for is_tolerant, text in ((False, f'"{numbers}'), (True, '"[-0-9\\\\]'))
+    )
+    return Needle(None, strict, tolerant, len(field.path[-1]) + 1)
 
 
 def _name(path: Sequence[str]) -> Needle | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,9 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ottla.operations.pipeline_runs.snapshots import StepCount
-from ottla.operations.pipeline_runs.statuses import Status
-from ottla.pipelines.running.progress_text import cost_line, end_line, growth_line, size, step_table
+from ottla.operations.pipeline_runs.progress_text import cost_line, end_line, growth_line, size, step_table
+from ottla.operations.pipeline_runs.snapshots import StepCount, thinned
+from ottla.operations.pipeline_runs.statuses import Status, read_points, read_status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def write_report(run: Status, points: Sequence[Point], output: Path) -> None:
 
 def draw(run: Status, points: Sequence[Point]) -> Figure:
     """Two columns of small plots over time, and the steps below them."""
-    curves = {name: thinned([p for p in points if p["query"] == name]) for name in _queries(points)}
+    curves = {name: thinned([p for p in points if p["query"] == name], POINTS_MAX) for name in _queries(points)}
     steps = [(step_name(run, query.query, step), step) for query in run.queries for step in query.steps][:STEPS_MAX]
     steps_height = 0.32 * len(steps) + 1.2 if steps else 0.0
     figure = Figure(figsize=(13, 8.4 + steps_height), layout="constrained")
@@ -68,12 +69,6 @@ def draw(run: Status, points: Sequence[Point]) -> Figure:
     if steps:
         _plot_steps(figure.add_subplot(grid[3, :]), steps)
     return figure
-
-
-def thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """At most POINTS_MAX, evenly taken, the last one always among them."""
-    stride = -(-len(points) // POINTS_MAX)
-    return [*points[:-1:stride], points[-1]] if stride > 1 else points
 
 
 def html_page(run: Status, figure: Figure) -> str:
@@ -190,3 +185,19 @@ def _plot_steps(axes: Axes, named: Sequence[tuple[str, StepCount]]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """STATE_FOLDER PIPELINE FILE: for whoever does not want to hold matplotlib in a process that lives for long."""
+    folder, name, output = arguments
+    run = read_status(Path(folder), name)
+    points = read_points(Path(folder), name)
+    if run is None or not points:
+        sys.stderr.write(f"{name} has not done a batch: there is nothing to draw\n")
+        return 1
+    write_report(run, points, Path(output))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

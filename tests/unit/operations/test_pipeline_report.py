@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.report import POINTS_MAX, draw, write_report
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount, thinned
 from ottla.operations.pipeline_runs.statuses import Status
-from ottla.pipelines.running.report import POINTS_MAX, draw, thinned, write_report
 
 STEP = StepCount("main", 1, "filter", 10, 7, 2, 0, 1, 7)
 QUERY = Snapshot("main", rows=10, batches=3, steps=(STEP,))
@@ -46,6 +46,6 @@ def test_a_run_without_steps_and_with_one_batch_can_be_drawn(tmp_path: Path) -> 
 
 def test_a_long_run_is_thinned_and_keeps_its_end() -> None:
     points = [{"n": number} for number in range(POINTS_MAX * 3 + 1)]
-    kept = thinned(points)
+    kept = thinned(points, POINTS_MAX)
     assert len(kept) <= POINTS_MAX + 1
     assert kept[-1] == points[-1]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ottla.operations.pipeline_runs.snapshots import Snapshot, total_of, total_rows
 from ottla.operations.pipeline_runs.statuses import Cost
-from ottla.pipelines.running.owed import letters
 
 STEP_COLUMNS = ("stream", "step", "in", "kept", "filtered", "late", "dead", "rows made")
 UNKNOWN = "?"
@@ -102,6 +101,10 @@ def end_line(snapshots: Sequence[Snapshot]) -> str:
     unsent = sum(each.unsent for each in snapshots)
     words += [f"{letters(unsent)} not sent"] if unsent else []
     return ", ".join(words)
+
+
+def letters(number: int) -> str:
+    return f"{number:,} dead {'letter is' if number == 1 else 'letters are'}"
 
 
 def rate(per_s: float | None) -> str:

@@ -1,15 +1,17 @@
 """Requests that never end, in virtual time: uvicorn's protocol on a transport of our own."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from ottla.monitor.http.limits import ANSWER_SECONDS_MAX, KEEP_ALIVE_SECONDS, REQUEST_SECONDS_MAX, LimitedProtocol
+from ottla.operations.http_connections import LATE_ANSWER, REQUEST_SECONDS_MAX, TAKING_SECONDS, LimitedProtocol
 from virtual_time import run
 
+KEEP_ALIVE_SECONDS = 30
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n"
 
@@ -19,7 +21,11 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.closed_at: float | None = None
+        self.waiting_bytes = 0
         self.protocol: LimitedProtocol | None = None
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting_bytes
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
@@ -50,23 +56,38 @@ async def answering(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def never_answering(scope: Any, receive: Any, send: Any) -> None:
-    await asyncio.sleep(10_000)
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    """Answers slowly, which is nobody's fault but ours."""
+    await asyncio.sleep(10 * REQUEST_SECONDS_MAX)
+    await answering(scope, receive, send)
+
+
+def connect(
+    app: Any = answering, state: ServerState | None = None, limit: int | None = None
+) -> tuple[LimitedProtocol, Transport]:
+    config = Config(
+        app,
+        http=LimitedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        limit_concurrency=limit,
+    )
+    config.load()
+    protocol = LimitedProtocol(config=config, server_state=state or ServerState(), app_state={})
+    transport = Transport()
+    transport.protocol = protocol
+    protocol.connection_made(transport)
+    return protocol, transport
 
 
 def play(scene: Callable[[LimitedProtocol, Transport], Any], app: Any = answering) -> tuple[float | None, bytes]:
     """Seconds until the connection ended, None if it is still open, and what was written."""
 
     async def main() -> tuple[float | None, bytes]:
-        config = Config(
-            app, http=LimitedProtocol, ws="none", lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_SECONDS
-        )
-        config.load()
-        protocol = LimitedProtocol(config=config, server_state=ServerState(), app_state={})
-        transport = Transport()
-        transport.protocol = protocol
         begin = asyncio.get_running_loop().time()
-        protocol.connection_made(transport)
+        protocol, transport = connect(app)
         await scene(protocol, transport)
         return (None if transport.closed_at is None else transport.closed_at - begin), transport.written
 
@@ -154,9 +175,78 @@ def test_the_rest_of_a_body_that_nobody_wants_has_an_end_too() -> None:
     assert written.startswith(b"HTTP/1.1 413")
 
 
-def test_an_answer_that_does_not_come_ends_the_connection() -> None:
+def test_our_own_slowness_is_not_the_callers() -> None:
     async def scene(protocol: LimitedProtocol, transport: Transport) -> None:
         protocol.data_received(GET)
-        await asyncio.sleep(200)
+        await asyncio.sleep(9 * REQUEST_SECONDS_MAX)
+        assert transport.written == b""
+        assert not transport.is_closing()
+        await asyncio.sleep(2 * REQUEST_SECONDS_MAX)
 
-    assert play(scene, never_answering)[0] == ANSWER_SECONDS_MAX
+    assert play(scene, slow)[1].startswith(b"HTTP/1.1 200")
+
+
+def test_who_takes_nothing_of_an_answer_is_closed_and_who_is_slow_is_not() -> None:
+    async def scene(protocol: LimitedProtocol, transport: Transport) -> None:
+        protocol.data_received(GET)
+        transport.waiting_bytes = 1_000_000
+        protocol.pause_writing()
+        for _ in range(5):
+            transport.waiting_bytes -= 10
+            await asyncio.sleep(TAKING_SECONDS)
+            assert not transport.is_closing()
+        protocol.resume_writing()
+        protocol.pause_writing()
+        await asyncio.sleep(1.1 * TAKING_SECONDS)
+        assert transport.is_closing()
+
+    play(scene, slow)
+
+
+def test_the_end_of_an_answer_that_nobody_takes_is_not_waited_for() -> None:
+    async def scene(protocol: LimitedProtocol, transport: Transport) -> None:
+        transport.waiting_bytes = 1_000
+        protocol.data_received(GET)
+        await asyncio.sleep(60)
+
+    assert play(scene)[0] == TAKING_SECONDS
+
+
+def test_half_open_connections_keep_nobody_out_and_the_oldest_goes_first() -> None:
+    async def main() -> None:
+        state = ServerState()
+        silent = []
+        for number in range(30):
+            silent.append(connect(state=state, limit=20))
+            if number % 2:
+                silent[-1][0].data_received(POST)  # of some half a request has come
+            await asyncio.sleep(0.01)
+        gone = [transport.is_closing() for _, transport in silent]
+        assert gone == [True] * 20 + [False] * 10
+        assert all(b" 408 " in transport.written for _, transport in silent[:20])
+        protocol, transport = connect(state=state, limit=20)
+        protocol.data_received(GET)
+        await asyncio.sleep(0.01)
+        assert transport.written.startswith(b"HTTP/1.1 200")
+
+    run(main())
+
+
+def test_when_hardly_any_is_left_the_longest_idle_connection_gives_way() -> None:
+    async def main() -> None:
+        state = ServerState()
+        idle = []
+        for _ in range(25):
+            idle.append(connect(state=state, limit=20))
+            idle[-1][0].data_received(GET)
+            await asyncio.sleep(0.01)
+        assert [transport.is_closing() for _, transport in idle] == [True] * 7 + [False] * 18
+        assert all(transport.written.startswith(b"HTTP/1.1 200") for _, transport in idle)
+
+    run(main())
+
+
+def test_the_words_are_as_long_as_they_say() -> None:
+    head, _, body = LATE_ANSWER.partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+    assert json.loads(body)["error"] == "TOO_LATE"

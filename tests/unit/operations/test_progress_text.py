@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
-from ottla.operations.pipeline_runs.statuses import Cost
-from ottla.pipelines.running.progress_text import (
+from ottla.operations.pipeline_runs.progress_text import (
     age,
     batch_line,
     cost_line,
@@ -15,6 +13,8 @@ from ottla.pipelines.running.progress_text import (
     size,
     step_table,
 )
+from ottla.operations.pipeline_runs.snapshots import Snapshot, StepCount
+from ottla.operations.pipeline_runs.statuses import Cost
 
 FULL = Snapshot(
     "views", batch=4, batches=5, rows=12_000, batch_rows=1234, rows_in_per_s=100.4, rows_done_per_s=2000.0,
