@@ -99,12 +99,14 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 def _candidate(words: object) -> Candidate | None:
-    match words:
-        case {"host": str(host), "port": int(port)} if host and 0 < port < 65536:
-            scheme = "https" if words.get("scheme") == "https" else "http"
-            is_eligible = words.get("master_eligibility") is not False
-            return Candidate(host, port, is_eligible, scheme, str(words.get("topic", TOPIC)))
-    return None
+    if not isinstance(words, dict):
+        return None
+    host, port = words.get("host"), words.get("port")
+    if not isinstance(host, str) or not isinstance(port, int) or not host or not 0 < port < 65536:
+        return None
+    scheme = "https" if words.get("scheme") == "https" else "http"
+    is_eligible = words.get("master_eligibility") is not False
+    return Candidate(host, port, is_eligible, scheme, str(words.get("topic", TOPIC)))
 
 
 def _encode(words: Mapping[str, Any]) -> bytes:
