@@ -42,13 +42,21 @@ class Descriptors:
             found = self.cached.get(source)
             if found is None:
                 try:
-                    found = await self.parser.in_thread(lambda: _compile(text, references))
+                    found = await self._compiled(text, references)
                 except (ProtocError, OSError) as problem:
                     raise RegistryError(500, f"The schema cannot be compiled: {problem}") from None
                 self.cached[source] = found
                 if len(self.cached) > CACHED_MAX:
                     self.cached.popitem(last=False)
         return found
+
+    async def _compiled(self, text: str, references: Mapping[str, str]) -> str:
+        try:
+            return await self.parser.in_thread(lambda: _compile(text, references))
+        except ProtocError:
+            # Maps of a schema that came compiled are written as messages, which protoc takes only in the normal form.
+            parsed = await self.parser.parse("PROTOBUF", text, references)
+            return await self.parser.in_thread(lambda: _compile(parsed.normalized(), references))
 
 
 def _compile(text: str, references: Mapping[str, str]) -> str:
