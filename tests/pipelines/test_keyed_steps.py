@@ -117,6 +117,47 @@ def test_what_dies_in_code_of_the_user_is_a_letter_and_restarts_change_nothing(
     assert (figures["stateful"], figures["rule"][2], figures["pattern"]) == ([14, 1, 2], 6, [14, 8, 0])
 
 
+MINUTES = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}", max_per_batch: 7}
+steps:
+  - parse: {format: json, schema: {n: int, user: string, page: string, second: int}}
+  - derive: {at: timestamp_seconds(1767225600 + second)}
+  - watermark: {time: at, delay: 5 seconds}
+  - stateful: {code: "sessions:Sessions", by: [user], state: {pages: array<string>}, schema: {what: string, pages: array<string>}}
+  - rule: {few: "size(pages) < 4"}
+  - window: {size: 1 minute, by: [user, what], count: rows}
+to: {sqlite: out.db, table: minutes, columns: [user, what, rows]}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("runs", [run_once, run_batch])
+def test_what_dies_in_code_of_the_user_before_a_window_is_a_letter_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, runs: Any
+) -> None:
+    name = f"minutes-{uuid.uuid4().hex[:8]}"
+    (tmp_path / "sessions.py").write_text(CODE)
+    pipeline = pipeline_of(MINUTES.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
+    produce(bootstrap, name, ROWS, partition=0)
+    counts = runs(spark, pipeline, tmp_path / "state")
+    assert [count.dead for count in counts] == [0, 0, 0, 2, 6, 0]
+    if runs is run_once:  # as if it had died before the batch was committed whose rows have died in their window
+        checkpoint = tmp_path / "state" / name / "main" / "checkpoint"
+        last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
+        (checkpoint / "commits" / str(last)).unlink()
+        (checkpoint / "commits" / f".{last}.crc").unlink()
+        runs(spark, pipeline, tmp_path / "state")
+    ends = [("end", "begin", 1), ("end", "timer", 2)] if runs is run_batch else []
+    found = rows_of(tmp_path / "out.db", "SELECT user, what, rows FROM minutes")
+    assert found == [("ann", "begin", 1), ("bob", "begin", 1), ("bob", "timer", 3), *ends]
+    letters = [
+        (each.headers["ottla.offset"], each.headers["ottla.step"])
+        for each in read_all(bootstrap, f"{name}-dead-letters")
+    ]
+    assert sorted(letters) == [("3", "main 4 stateful"), ("7", "main 4 stateful")]
+
+
 CASES = """\
 cases:
   sessions and pairs:
