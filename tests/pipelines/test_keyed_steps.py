@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from tests.pipelines.frames import living, table, through, utc
 from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.cli.main import main
+from ottla.pipelines.running.builder import Builder
+from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
@@ -156,6 +159,24 @@ def test_what_dies_in_code_of_the_user_before_a_window_is_a_letter_once(
         for each in read_all(bootstrap, f"{name}-dead-letters")
     ]
     assert sorted(letters) == [("3", "main 4 stateful"), ("7", "main 4 stateful")]
+
+
+def test_a_checkpoint_of_a_version_that_counted_elsewhere_goes_on(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted, and where letters leave, is no part of the state: another version may do it otherwise."""
+    name = f"older-{uuid.uuid4().hex[:8]}"
+    (tmp_path / "sessions.py").write_text(CODE)
+    pipeline = pipeline_of(MINUTES.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
+    produce(bootstrap, name, ROWS[:6], partition=0)
+    with monkeypatch.context() as older:
+        older.setattr(Frame, "taking_part", lambda frame, known: replace(frame, rows=frame.rows.filter(known)))
+        older.setattr(Builder, "lay_aside", lambda _self, rows, _passages: rows)
+        run_once(spark, pipeline, tmp_path / "state")
+    produce(bootstrap, name, ROWS[6:], partition=0)
+    run_once(spark, pipeline, tmp_path / "state")
+    found = rows_of(tmp_path / "out.db", "SELECT user, what, rows FROM minutes")
+    assert found == [("ann", "begin", 1), ("bob", "begin", 1), ("bob", "timer", 3)]
 
 
 CASES = """\
