@@ -250,6 +250,8 @@ class Maker:
             for _ in range(amount):
                 each.records += self.records.some(case.partitions)
                 self.add_others(each, case)
+            if number == last and chance.random() < 0.75:
+                self.close(each, case)
             each.dice = chance.randrange(1 << 30)
             was_left = bool(rounds) and rounds[-1].is_left
             if number and case.has_cities and not was_left:  # a batch that is done again reads the table again
@@ -263,6 +265,12 @@ class Maker:
                 each.is_left = number < last and chance.random() < 0.5
             rounds.append(each)
         return rounds
+
+    def close(self, each: Round, case: Case) -> None:
+        """Steps that wait for the watermark have their say: else most of them would be compared with nothing."""
+        each.records.append(self.records.closing(case.partitions))
+        for name, side in case.sides.items():
+            each.others.setdefault(name, []).append(self.records.closing(side.partitions))
 
     def add_others(self, each: Round, case: Case) -> None:
         for name, side in case.sides.items():
