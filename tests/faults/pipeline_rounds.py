@@ -41,6 +41,7 @@ WINDOW_S = 60
 PARTITIONS = 2
 RUN_SECONDS_MAX = 300.0
 BATCHES_SECONDS_MAX = 90.0
+QUIET_SECONDS_MAX = 15.0  # after a batch: then all that was fed is done
 
 FILE = """\
 name: {name}
@@ -178,8 +179,10 @@ class PipelineRound:
 
     def kill(self, process: subprocess.Popen[bytes], victim: Victim, batches: int, delay_s: float) -> bool:
         """Kill -9 after so many batches and seconds, or when no more come; False if the run ended before."""
-        deadline = time.monotonic() + BATCHES_SECONDS_MAX
-        while self.batches() < batches and process.poll() is None and time.monotonic() < deadline:
+        deadline, seen = time.monotonic() + BATCHES_SECONDS_MAX, 0
+        while (done := self.batches()) < batches and process.poll() is None and time.monotonic() < deadline:
+            if done > seen:
+                deadline, seen = time.monotonic() + QUIET_SECONDS_MAX, done
             time.sleep(0.01)
         time.sleep(delay_s)
         if process.poll() is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from ottla.pipelines.spark.gateway import NO_DRIVER_PYTHON
 from pipelines.sink_helpers import committed, new_topic
 
 PROGRAM = Path(__file__).parent / "sink_driver.py"
@@ -75,7 +76,7 @@ class Round:
 
     def start(self, plan: Path) -> subprocess.Popen[bytes]:
         self.starts += 1
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+        environment = {**os.environ, **NO_DRIVER_PYTHON, "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
         with (self.folder / f"driver-{self.starts}.log").open("wb") as log:
             return subprocess.Popen([sys.executable, str(PROGRAM), str(plan)], stdout=log, stderr=log, env=environment)
 

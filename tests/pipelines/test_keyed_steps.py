@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from tests.pipelines.frames import living, table, through, utc
 from tests.pipelines.streams import END, at, run, streaming
 
 from ottla.cli.main import main
+from ottla.pipelines.running.builder import Builder
+from ottla.pipelines.steps.frame import Frame
 from ottla.pipelines.steps.step import StepError
 from pipelines.running import pipeline_of, produce, read_all, run_batch, run_once
 
@@ -115,6 +118,65 @@ def test_what_dies_in_code_of_the_user_is_a_letter_and_restarts_change_nothing(
         each = figures.setdefault(count.step, [0, 0, 0])
         each[:] = [a + b for a, b in zip(each, (count.came, count.filtered, count.dead), strict=True)]
     assert (figures["stateful"], figures["rule"][2], figures["pattern"]) == ([14, 1, 2], 6, [14, 8, 0])
+
+
+MINUTES = """\
+name: {name}
+bootstrap.servers: {bootstrap}
+from: {topic: "{name}", max_per_batch: 7}
+steps:
+  - parse: {format: json, schema: {n: int, user: string, page: string, second: int}}
+  - derive: {at: timestamp_seconds(1767225600 + second)}
+  - watermark: {time: at, delay: 5 seconds}
+  - stateful: {code: "sessions:Sessions", by: [user], state: {pages: array<string>}, schema: {what: string, pages: array<string>}}
+  - rule: {few: "size(pages) < 4"}
+  - window: {size: 1 minute, by: [user, what], count: rows}
+to: {sqlite: out.db, table: minutes, columns: [user, what, rows]}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("runs", [run_once, run_batch])
+def test_what_dies_in_code_of_the_user_before_a_window_is_a_letter_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, runs: Any
+) -> None:
+    name = f"minutes-{uuid.uuid4().hex[:8]}"
+    (tmp_path / "sessions.py").write_text(CODE)
+    pipeline = pipeline_of(MINUTES.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
+    produce(bootstrap, name, ROWS, partition=0)
+    counts = runs(spark, pipeline, tmp_path / "state")
+    assert [count.dead for count in counts] == [0, 0, 0, 2, 6, 0]
+    if runs is run_once:  # as if it had died before the batch was committed whose rows have died in their window
+        checkpoint = tmp_path / "state" / name / "main" / "checkpoint"
+        last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
+        (checkpoint / "commits" / str(last)).unlink()
+        (checkpoint / "commits" / f".{last}.crc").unlink()
+        runs(spark, pipeline, tmp_path / "state")
+    ends = [("end", "begin", 1), ("end", "timer", 2)] if runs is run_batch else []
+    found = rows_of(tmp_path / "out.db", "SELECT user, what, rows FROM minutes")
+    assert found == [("ann", "begin", 1), ("bob", "begin", 1), ("bob", "timer", 3), *ends]
+    letters = [
+        (each.headers["ottla.offset"], each.headers["ottla.step"])
+        for each in read_all(bootstrap, f"{name}-dead-letters")
+    ]
+    assert sorted(letters) == [("3", "main 4 stateful"), ("7", "main 4 stateful")]
+
+
+def test_a_checkpoint_of_a_version_that_counted_elsewhere_goes_on(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted, and where letters leave, is no part of the state: another version may do it otherwise."""
+    name = f"older-{uuid.uuid4().hex[:8]}"
+    (tmp_path / "sessions.py").write_text(CODE)
+    pipeline = pipeline_of(MINUTES.replace("{name}", name).replace("{bootstrap}", bootstrap), tmp_path)
+    produce(bootstrap, name, ROWS[:6], partition=0)
+    with monkeypatch.context() as older:
+        older.setattr(Frame, "taking_part", lambda frame, known: replace(frame, rows=frame.rows.filter(known)))
+        older.setattr(Builder, "lay_aside", lambda _self, rows, _passages: rows)
+        run_once(spark, pipeline, tmp_path / "state")
+    produce(bootstrap, name, ROWS[6:], partition=0)
+    run_once(spark, pipeline, tmp_path / "state")
+    found = rows_of(tmp_path / "out.db", "SELECT user, what, rows FROM minutes")
+    assert found == [("ann", "begin", 1), ("bob", "begin", 1), ("bob", "timer", 3)]
 
 
 CASES = """\

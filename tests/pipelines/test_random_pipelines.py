@@ -25,7 +25,7 @@ from pipelines.random.playing import Player, WrongError
 from pipelines.random.records import Record
 from pipelines.random.steps import Parse
 
-FEW = (57, 61)
+FEW = (97, 179)
 MANY = 300
 SECONDS_MAX = float(os.environ.get("OTTLA_RANDOM_SECONDS", "3600"))
 KILLED = range(10)

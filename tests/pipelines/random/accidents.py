@@ -216,7 +216,8 @@ def topic_made_anew(site: Site) -> str | None:
     if done is None:
         return None
     name = done.split()[1]
-    AdminClient({"bootstrap.servers": site.bootstrap}).create_topics([NewTopic(name, 2, -1)])[name].result()
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})  # one without a name would end before it has answered
+    admin.create_topics([NewTopic(name, 2, -1)])[name].result()
     return f"topic {name} is made anew, empty"
 
 

@@ -137,7 +137,8 @@ class Associations(InWindows):
     name = "associations"
 
     def written(self) -> dict[str, Any]:
-        limits = {"support": self.support, "confidence": self.confidence}
+        limits: dict[str, Any] = {"support": self.support, "confidence": self.confidence}
+        limits |= {"slide": f"{self.slide_s} seconds"} if self.slide_s != self.size_s else {}
         return {"basket": "k", "item": "tag", "size": f"{self.size_s} seconds", **limits}
 
     def takes_part(self, row: Row) -> bool:

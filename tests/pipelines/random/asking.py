@@ -22,7 +22,7 @@ class Seen:
             raise RuntimeError("six")
         if row["n"] == 5:
             return None
-        return {"seen": state["seen"]}
+        return {"seen": state["seen"], "n": row["n"]}
 """
 
 
@@ -65,7 +65,7 @@ class Stateful(Timed):
     name = "stateful"
 
     def written(self) -> dict[str, Any]:
-        return {"code": "functions:Seen", "by": ["k"], "state": {"seen": "int"}, "schema": {"seen": "int"}}
+        return {"code": "functions:Seen", "by": ["k"], "state": {"seen": "int"}, "schema": {"seen": "int", "n": "long"}}
 
     def apply(self, rows: list[Row], moment: Moment, label: str) -> tuple[list[Row], Count]:
         known = [row for row in rows if row.values["k"] is not None]
@@ -84,7 +84,7 @@ class Stateful(Timed):
                 continue
             self.seen[key] = self.seen.get(key, 0) + 1
             if row.values["n"] != 5:
-                values = {"k": key, "seen": self.seen[key], "at": row.values["at"]}
+                values = {"k": key, "seen": self.seen[key], "n": row.values["n"], "at": row.values["at"]}
                 made.append(Row(values, None, (row.values["at"],)))  # code has made it: it is no record any more
         late, filtered = len(known) - len(timely), len(rows) - len(known)
         return made, Count(len(rows), len(timely) - dead, filtered, late, dead, len(made))

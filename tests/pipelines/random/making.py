@@ -29,19 +29,23 @@ TYPES |= {"m": "long", "tag": "string", "city": "string", "plan": "string"}
 IN_TIME = (
     "dedup",
     "window",
-    "window",
     "sliding",
     "order",
     "session",
+    "top",
     "top",
     "anomalies",
     "join",
     "join",
     "as_of",
+    "as_of",
+    "associations",
+    "associations",
     "stateful",
+    "stateful window",
 )
-KINDS = ("none", "none", "total", "sql total", "sql window", "associations", *IN_TIME)
-LATE_KINDS = ("stateful", "window", "sliding", "order", "session", "top", "anomalies", "join", "as_of")
+KINDS = ("none", "total", "sql total", "sql window", *IN_TIME)
+LATE_KINDS = tuple(kind for kind in IN_TIME if kind != "dedup")
 GROUPS = (step.Window, analysis.Sessions, analysis.Top, analysis.Associations)
 
 
@@ -168,7 +172,7 @@ class Maker:
         for each in steps[has(steps, step.Explode) :]:
             columns = columns_after(each, columns)
         if kind not in ("none", "dedup", "order") and self.placing.has_condition(columns) and chance.random() < 0.3:
-            made = step.Rule if has(steps, asking.Stateful) else step.Filter
+            made = step.Rule if isinstance(steps[-1], asking.Stateful) else step.Filter
             steps.append(made(self.condition(columns)))
         order = order_behind([*before, *steps])
         return Query(name, steps, output, self.placing.places(name, columns, output, order))
@@ -190,16 +194,20 @@ class Maker:
             steps.append(step.Deduplicate(delay))
         if kind in ("join", "as_of"):
             return [*steps, self.put_together(kind, columns)]
+        if kind == "stateful window":
+            steps.append(asking.Stateful())
+            steps += [step.Rule(self.condition(["k", "seen", "n"]))] if chance.random() < 0.5 else []
         makers: dict[str, Callable[[], step.Step]] = {
             "window": lambda: step.Window(size, slide, self.by(columns)),
             "sliding": lambda: step.Window(size, slide, self.by(columns)),
             "order": lambda: step.Order(chance.choice(([], ["k"]))),
             "stateful": asking.Stateful,
+            "stateful window": lambda: step.Window(size, slide, chance.choice(([], ["k"]))),
             "session": lambda: analysis.Sessions(chance.choice((3, 10, 60)), self.keys(columns)),
             "top": lambda: self.top(size, columns),
             "anomalies": lambda: analysis.Anomalies(chance.choice(([], ["k"])), *chance.choice(((2, 2), (5, 3)))),
             "associations": lambda: analysis.Associations(
-                size, size, chance.choice((0.01, 0.3, 0.5)), chance.choice((0.1, 0.5, 1.0))
+                size, chance.choice((size, size, size // 2)), chance.choice((0.01, 0.3)), chance.choice((0.1, 0.5, 1.0))
             ),
             "sql window": lambda: analysis.SqlTotals(size, size, self.keys(columns)),
         }
@@ -242,6 +250,8 @@ class Maker:
             for _ in range(amount):
                 each.records += self.records.some(case.partitions)
                 self.add_others(each, case)
+            if number == last and chance.random() < 0.75:
+                self.close(each, case)
             each.dice = chance.randrange(1 << 30)
             was_left = bool(rounds) and rounds[-1].is_left
             if number and case.has_cities and not was_left:  # a batch that is done again reads the table again
@@ -255,6 +265,12 @@ class Maker:
                 each.is_left = number < last and chance.random() < 0.5
             rounds.append(each)
         return rounds
+
+    def close(self, each: Round, case: Case) -> None:
+        """Steps that wait for the watermark have their say: else most of them would be compared with nothing."""
+        each.records.append(self.records.closing(case.partitions))
+        for name, side in case.sides.items():
+            each.others.setdefault(name, []).append(self.records.closing(side.partitions))
 
     def add_others(self, each: Round, case: Case) -> None:
         for name, side in case.sides.items():
@@ -296,7 +312,7 @@ def columns_after(made: step.Step, columns: list[str]) -> list[str]:
         figures = ["together", "support", "confidence", "lift", "baskets", "sampled"]
         return ["window_start", "window_end", "when", "then", *figures]
     if isinstance(made, asking.Stateful):
-        return ["k", "seen", "at"]
+        return ["k", "seen", "n", "at"]
     if isinstance(made, asking.Enrich):
         return [*columns, "plan"]
     if isinstance(made, analysis.Anomalies):

@@ -98,6 +98,16 @@ class Player:
             self.tally["refused for good"] += 1
         except (WrongError, TimeoutError) as wrong:
             raise WrongError(self.told(str(wrong))) from None
+        finally:
+            self._tally_rows()
+
+    def _tally_rows(self) -> None:
+        """What steps with state have made: one that never makes anything is not tested."""
+        for each in self.evaluated:
+            for stream, number, step in self.case.way(each.query):
+                if step.has_state:
+                    label = f"{stream} {number} {step.name}"
+                    self.tally[f"rows of {type(step).__name__}"] += sum(counts[label].made for counts in each.counts)
 
     def told(self, wrong: str) -> str:
         text = yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=110)

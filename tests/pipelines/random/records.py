@@ -10,6 +10,7 @@ from random import Random
 from pipelines.random.rows import Values
 
 START_MS = 1_767_225_600_000  # 2026-01-01
+CLOSING_MS = 600_000  # no window is so long, and no watermark waits so long
 KEYS = ("a", "b", "c", "d", "ä☃", 'q"u,o')
 TAGS = ("red", "green", "blue")
 
@@ -68,6 +69,13 @@ class RecordMaker:
         key = chance.choice((*KEYS, None))
         value: Values = {"k": key, "w": chance.choice((None, *range(10))), "since": since and written_time(since)}
         return Record(partition_of(key, partitions), key, json.dumps(value))
+
+    def closing(self, partitions: int) -> Record:
+        """So far ahead of all others that every window before it is over; fit for both streams."""
+        self.id += 1
+        at = written_time(self.now_ms + CLOSING_MS)
+        value: Values = {"id": self.id, "k": "a", "n": 1, "tags": ["red"], "at": at, "w": 1, "since": at}
+        return Record(partition_of("a", partitions), "a", json.dumps(value))
 
     def city(self) -> Record:
         """For the stream that is a table: another city, none, or what is no city at all."""

@@ -47,12 +47,17 @@ def check_shape(
     pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str, is_new: bool
 ) -> list[str]:
     """What has changed and may, in words. Raises PipelineError, CheckpointError; notes what a new query is made of."""
+    passages = list(passages)
     now: Shape = [step_shape(pipeline, passage) for passage in passages if passage.keeps_state]
     plan = plan_of(pipeline, stream)
     changes: list[str] = []
     if not is_new:
         before = _parsed(read_note(folder, NOTE) or "", folder)
-        _check_steps(before, now, pipeline, stream)
+        started = read_note(folder, ALL)
+        if started is None:
+            _check_noted(before, now, pipeline, stream)
+        if started != _all_steps(pipeline, passages):  # else they are those of the last run
+            _check_steps(before, now, pipeline, stream)
         known = _parsed_plan(read_note(folder, PLAN), folder)
         changes = _changes(known, plan, pipeline, stream, has_state=bool(now)) if known is not None else []
     else:
@@ -79,18 +84,24 @@ def shown_sink(sink: Sink) -> str:
 
 
 def note_steps(pipeline: Pipeline, passages: Iterable[Passage], folder: str) -> None:
-    """Of a run that begins."""
-    steps = json.dumps([step_shape(pipeline, passage) for passage in passages])
-    if read_note(folder, ALL) != steps:
-        write_note(folder, ALL, steps)
+    """Of a run that begins. Another version may have taken other steps for such with state."""
+    passages = list(passages)
+    with_state = [step_shape(pipeline, passage) for passage in passages if passage.keeps_state]
+    for name, steps in ((NOTE, json.dumps(with_state)), (ALL, _all_steps(pipeline, passages))):
+        if read_note(folder, name) != steps:
+            write_note(folder, name, steps)
 
 
 def check_unsent(pipeline: Pipeline, stream: Stream, passages: Iterable[Passage], folder: str) -> None:
     """Called where letters of earlier batches are not sent yet. Raises PipelineError if they would be others now."""
     before = read_note(folder, ALL)
-    if before is not None and before != json.dumps([step_shape(pipeline, passage) for passage in passages]):
+    if before is not None and before != _all_steps(pipeline, passages):
         cause = "dead letters or late rows of the last batches are not sent yet, and steps have changed since"
         raise PipelineError([Problem(stream.path, cause, "run it once as it was, then with the change")])
+
+
+def _all_steps(pipeline: Pipeline, passages: Iterable[Passage]) -> str:
+    return json.dumps([step_shape(pipeline, passage) for passage in passages])
 
 
 def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
@@ -102,6 +113,15 @@ def step_shape(pipeline: Pipeline, passage: Passage) -> list[Any]:
         if each.init and getattr(spec, each.name) != _default(each)
     }
     return [passage.step, given]
+
+
+def _check_noted(before: Shape, now: Shape, pipeline: Pipeline, stream: Stream) -> None:
+    """Of a query of a version that knew of no state in SQL. Raises PipelineError."""
+    if before != now and before == [each for each in now if each[0] != "sql"]:
+        cause = (
+            "the checkpoint is that of an earlier version, which has not noted sql: nobody knows whether it has changed"
+        )
+        _refuse(cause, pipeline, stream)
 
 
 def _check_steps(before: Shape, now: Shape, pipeline: Pipeline, stream: Stream) -> None:

@@ -29,6 +29,9 @@ LOOK_SECONDS = 0.01
 PORT_VARIABLE, SECRET_VARIABLE = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 # The program that makes Java's command line is a Java as well, and needs none of what long runs need.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# With the Python of this name Spark looks for data sources in all installed packages: once for each session, and each
+# query, and each batch that goes to a function, has a session of its own. Ours is registered: so there is no such name.
+NO_DRIVER_PYTHON = {"PYSPARK_DRIVER_PYTHON": "/nonexistent/python"}
 
 
 class StartingJava:
@@ -43,7 +46,8 @@ class StartingJava:
         self._told = self._folder / "port"
         words = [word for key, value in self.settings.items() for word in ("--conf", f"{key}={value}")]
         environment = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS, **os.environ}
-        environment |= {**more, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
+        environment |= {**more, **NO_DRIVER_PYTHON}
+        environment |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._told)}
         with ExitStack() as open_files:
             output = None if errors is None else open_files.enter_context(errors.open("ab"))
             self.process = subprocess.Popen(  # noqa: S603 (Spark's own script)

@@ -44,9 +44,13 @@ if TYPE_CHECKING:
 REACH_SECONDS_MAX = 5.0
 IMAGE = "spark.kubernetes.container.image"
 EXTENSIONS = "spark.sql.extensions"
-# Java's second compiler takes a third of all processor time of a start, mostly for code that runs a few thousand times.
-# So it waits twenty times as long as usual; what a stream does all day reaches these numbers within the first batches.
-PATIENT_COMPILER = (
+# Java's compilers take more than a third of all processor time of a start, mostly for code that runs a few thousand
+# times. So the second one waits twenty times as long as usual, the first one, whose numbers are those of tier 3, two to
+# five times; what a stream does all day reaches these numbers within the first batches.
+PATIENT_COMPILERS = (
+    "-XX:Tier3InvocationThreshold=1000",
+    "-XX:Tier3MinInvocationThreshold=500",
+    "-XX:Tier3CompileThreshold=4000",
     "-XX:Tier4InvocationThreshold=100000",
     "-XX:Tier4MinInvocationThreshold=40000",
     "-XX:Tier4CompileThreshold=250000",
@@ -232,7 +236,7 @@ def _java_settings(
 ) -> dict[str, str]:
     """Jars go on the class path where that is enough, and are shipped where it is not."""
     near = list(jars) if master.kind is Kind.LOCAL else []
-    options = [*log_options(log), *PATIENT_COMPILER, *archive_options(java, spark, near)]
+    options = [*log_options(log), *PATIENT_COMPILERS, *archive_options(java, spark, near)]
     if master.cores is not None and master.cores <= SMALL_CORES and "GC" not in extra:
         options.append(SMALL_COLLECTOR)
     found = {"spark.driver.defaultJavaOptions": option_text(options)}

@@ -39,6 +39,9 @@ STARTING = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.ui.explainMode": "simple",  # every batch of a stream is described, for nobody: there is no UI
     "spark.python.worker.reuse": "true",
+    # Where in Python each column was made would be told to Java in a dozen calls for every one of them: two thirds of
+    # all calls while a plan is made. Nobody sees it: steps are named by their place in the file.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.structuredLogging.enabled": "false",
     "spark.log.level": "INFO",  # to a file; without it Spark would set WARN, and say so
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from ottla.pipelines.running.checkpoint import Checkpoint, CheckpointError
 from ottla.pipelines.running.checkpoints import check_names, put_aside
 from ottla.pipelines.running.dead_letters import NOTE, NOTHING, DeadLetters, noted
 from ottla.pipelines.running.late_letters import LateLetters
-from ottla.pipelines.running.shape import check_shape
+from ottla.pipelines.running.shape import check_shape, note_steps
 from ottla.pipelines.sinks.batch import SinkError
 from ottla.pipelines.steps.frame import Passage
 from ottla.pipelines.steps.table import STEPS
@@ -171,6 +172,31 @@ def test_a_damaged_plan_is_told_and_an_older_query_has_none(tmp_path: Path) -> N
         check_shape(found, stream, passages_of(found), str(tmp_path), is_new=False)
     (tmp_path / "plan").unlink()
     assert check_shape(found, stream, passages_of(found), str(tmp_path), is_new=False) == []
+
+
+GROUPING = FILE.replace(
+    "window: {size: 1 minute, by: [page], count: views}",
+    'sql: "SELECT page, count(*) AS views FROM stream GROUP BY page"',
+)
+
+
+def test_a_checkpoint_of_a_version_that_took_fewer_steps_for_such_with_state(tmp_path: Path) -> None:
+    """It goes on if the last run had the very same steps, and is refused if nobody has noted them."""
+    found = pipeline(GROUPING)
+    stream, passages = found.streams["pages"], passages_of(found)
+    passages[-1] = replace(passages[-1], has_state=True)
+    check_shape(found, stream, passages, str(tmp_path), is_new=True)
+    (tmp_path / "state-steps").write_text("[]")
+    with pytest.raises(PipelineError, match="an earlier version, which has not noted sql"):
+        check_shape(found, stream, passages, str(tmp_path), is_new=False)
+    note_steps(found, passages, str(tmp_path))
+    (tmp_path / "state-steps").write_text("[]")
+    assert check_shape(found, stream, passages, str(tmp_path), is_new=False) == []
+    note_steps(found, passages, str(tmp_path))  # from here on it is noted
+    assert "GROUP BY page" in (tmp_path / "state-steps").read_text()
+    changed = pipeline(GROUPING.replace("GROUP BY page", "GROUP BY page, at"))
+    with pytest.raises(PipelineError, match="the checkpoint was made with sql"):
+        check_shape(changed, changed.streams["pages"], passages, str(tmp_path), is_new=False)
 
 
 def test_a_renamed_stream_is_told_and_fresh_takes_the_old_one_along(tmp_path: Path) -> None:
