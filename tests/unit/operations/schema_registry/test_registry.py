@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ottla.operations.messages.decoding import SchemaError
-from ottla.operations.messages.registry import MISSING_S, REST_S, Registry, RegistryAddress, checked_address
+from ottla.operations.schema_registry.addresses import RegistryAddress, checked_address
+from ottla.operations.schema_registry.errors import SchemaError
+from ottla.operations.schema_registry.registry import MISSING_S, REST_S, Registry
 
 ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "to", "type": "shop.Address"}]}
@@ -21,7 +22,7 @@ ANSWERS: dict[str, Any] = {
         "schema": json.dumps(ORDER),
         "references": [{"name": "shop.Address", "subject": "a/b", "version": 3}],
     },
-    "/subjects/a%2Fb/versions/3": {"schema": json.dumps(ADDRESS)},
+    "/subjects/a%2Fb/versions/3?deleted=true": {"schema": json.dumps(ADDRESS)},
     "/schemas/ids/3": {"schemaType": "JSON", "schema": "{}"},
     "/schemas/ids/4": {"schemaType": "XML", "schema": "<x/>"},
     "/schemas/ids/5": ["no registry"],
@@ -77,7 +78,12 @@ def test_schemas_are_asked_for_once(server: Server) -> None:
     assert known.decode(1, b"\x02x") == ("avro", "x")
     assert known.decode(2, b"\x08Rome") == ("avro", {"to": {"city": "Rome"}})
     assert known.decode(3, b"[1]") == ("json schema", [1])
-    assert server.asked == ["/schemas/ids/1", "/schemas/ids/2", "/subjects/a%2Fb/versions/3", "/schemas/ids/3"]
+    assert server.asked == [
+        "/schemas/ids/1",
+        "/schemas/ids/2",
+        "/subjects/a%2Fb/versions/3?deleted=true",
+        "/schemas/ids/3",
+    ]
     with pytest.raises(SchemaError, match="the bytes do not fit schema 1"):
         known.decode(1, b"\x06a")
     with pytest.raises(SchemaError, match="1 bytes follow"):
