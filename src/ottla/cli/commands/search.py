@@ -21,6 +21,7 @@ from ottla.cli.meter import ByteMeter
 from ottla.cli.records.formatters import COLOURS, DefaultFormatter
 from ottla.cli.records.formatters import Message as Shown
 from ottla.cli.records.partition_choice import parse_moment
+from ottla.cli.records.schema_records import open_registry
 from ottla.cli.terminal import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, escape_bytes, is_terminal, warn
 from ottla.operations.messages.decoding import Decoder
 from ottla.operations.messages.expressions.parser import ExpressionError, parse
@@ -31,7 +32,6 @@ from ottla.operations.messages.message import Message
 from ottla.operations.messages.searching import Progress, Search, SearchLimits, Summary
 from ottla.operations.messages.windows import Bound, Window
 from ottla.operations.schema_registry.addresses import URL, address_of
-from ottla.operations.schema_registry.errors import SchemaError
 from ottla.operations.schema_registry.registry import Registry
 
 EXAMPLES = """
@@ -135,12 +135,7 @@ def _bound(text: str | None, offset: int | None, now_ms: int) -> Bound:
 def _registry(options: argparse.Namespace) -> Registry | None:
     properties = command_properties(getattr(options, "command_config", None))
     address = address_of(properties, options.registry)  # who may start programs here may reach every address anyway
-    if address is None:
-        return None
-    try:
-        return Registry(address)
-    except SchemaError as problem:
-        raise UsageError(str(problem)) from None
+    return None if address is None else open_registry(address)
 
 
 def _masks(options: argparse.Namespace) -> Masks:
