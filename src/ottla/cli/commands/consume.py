@@ -25,7 +25,7 @@ from ottla.cli.records.ordered import SortingSink, TopicWriter
 from ottla.cli.records.schema_records import PartReader, SchemaFormatter, SchemaJsonFormatter, open_registry
 from ottla.cli.terminal import UsageError, escape_bytes, is_terminal, warn
 from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
-from ottla.operations.schema_registry.addresses import URL, address_of
+from ottla.operations.schema_registry.addresses import URL, address_of, without_registry
 
 COLUMNS = ("timestamp", "partition", "offset", "headers", "key")
 ISOLATION = {"committed": "read_committed", "uncommitted": "read_uncommitted"}
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     bootstrap = bootstrap_of(options)
     own = {"client.id": "ottla-consume", "isolation.level": ISOLATION[options.isolation]}
-    settings = consumer_settings(bootstrap, plan, own, properties)
+    settings = consumer_settings(bootstrap, plan, own, without_registry(properties))
     if is_terminal(sys.stderr) and plan.offset == LATEST and plan.group is None:
         warn(f"Waiting for new records in {plan.topic}. Ctrl-C stops; --from-beginning shows the old ones.")
     with ExitStack() as stack:

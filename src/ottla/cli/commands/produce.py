@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ottla.cli.arguments import Parser, add_bootstrap, bootstrap_of, not_negative
 from ottla.cli.client_settings import command_properties, parse_pairs
@@ -26,7 +27,7 @@ from ottla.cli.records.schema_records import field_format, open_registry
 from ottla.cli.terminal import ToolError, UsageError, is_terminal, stdin_bytes, warn
 from ottla.operations.records.deserializers import DeserializationError
 from ottla.operations.records.field_formats import HELP, FieldError, FieldFormat, make_format
-from ottla.operations.schema_registry.addresses import address_of
+from ottla.operations.schema_registry.addresses import address_of, without_registry
 from ottla.operations.schema_registry.client import RegistryClient
 from ottla.operations.schema_registry.folders import read_draft_file
 from ottla.operations.schema_registry.serializing import Choice, Serializer
@@ -52,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     bootstrap = bootstrap_of(options)
     try:
         lines = _lines(options, properties)
+        properties = without_registry(properties)
         wait_for_topic(bootstrap, options.topic, properties, MAX_BLOCK_MS)
         own = {
             "client.id": "ottla-produce",
@@ -101,7 +103,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _lines(options: argparse.Namespace, properties: dict[str, str]) -> Iterator[Line]:
+def _lines(options: argparse.Namespace, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[Line]:
     """The records; a fixed key and fixed headers are added to each."""
     if options.key is not None and options.key_separator is not None:
         raise UsageError("--key and --key-separator exclude each other")
@@ -124,7 +126,7 @@ def _lines(options: argparse.Namespace, properties: dict[str, str]) -> Iterator[
 
 
 def _serializers(
-    options: argparse.Namespace, properties: dict[str, str]
+    options: argparse.Namespace, properties: Mapping[str, str]
 ) -> tuple[Serializer | None, Serializer] | None:
     """Of keys and values, if a registry is named; asks it."""
     named = [

@@ -21,6 +21,7 @@ from ottla.operations.schema_registry.errors import SchemaError
 URL, LOGIN, TOKEN = "schema.registry.url", "basic.auth.user.info", "bearer.auth.token"
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"
 PREFIX = "schema.registry."  # of properties that are meant for the registry's connection only
+OWN_PREFIXES = (PREFIX, "basic.auth.", "bearer.auth.")
 
 
 class RegistryAddress(NamedTuple):
@@ -85,6 +86,11 @@ def address_of(properties: Mapping[str, str], url: str | None = None, *, inside:
         certificate_file=properties.get(PREFIX + CERTIFICATE_FILE),
         key_file=properties.get(PREFIX + KEY_FILE),
     )
+
+
+def without_registry(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that are not of a registry, for clients of brokers, which would complain about the others."""
+    return {name: value for name, value in properties.items() if not name.startswith(OWN_PREFIXES)}
 
 
 def checked_address(host: str, port: int, is_inside_allowed: bool) -> tuple[str, int]:
