@@ -38,7 +38,7 @@ class Framed(NamedTuple):
 def read_frame(data: bytes, header: bytes | None = None) -> Framed | None:
     """None if nothing says which schema it is. Raises SchemaError for a header that says it wrongly."""
     if header is not None:
-        name, start = _read_name(header)
+        name, start = read_name(header)
         return Framed(name, header[start:] + data)
     if len(data) < PREFIX_BYTES or data[0] != ID_MAGIC:
         return None
@@ -87,7 +87,8 @@ def write_indexes(path: Sequence[int]) -> bytes:
     return bytes(out)
 
 
-def _read_name(header: bytes) -> tuple[SchemaName, int]:
+def read_name(header: bytes) -> tuple[SchemaName, int]:
+    """The id or GUID at the beginning, and where it ends. Raises SchemaError."""
     if header[:1] == b"\0" and len(header) >= PREFIX_BYTES:
         return int.from_bytes(header[1:PREFIX_BYTES], "big"), PREFIX_BYTES
     if header[:1] == b"\1" and len(header) >= GUID_PREFIX_BYTES:

@@ -53,6 +53,52 @@ def parse(schema: Schema) -> tuple[Any, list[Any]]:
     return parsed, references
 
 
+def flat(schema: Schema) -> str:
+    """The schema as one text: what it refers to stands where it is used first. Raises SchemaError."""
+    if not schema.references:
+        return schema.text
+    _, references = parse(schema)
+    known: dict[str, Any] = {}
+    for reference in references:
+        _note(reference, "", known)
+    return json.dumps(_inlined(json.loads(schema.text), "", known))
+
+
+def _note(schema: Any, space: str, known: dict[str, Any]) -> None:
+    """Remember a definition under its full name."""
+    if isinstance(schema, dict) and "name" in schema:
+        full = _full_name(schema, space)
+        known[full] = {**schema, "name": full}
+    elif isinstance(schema, list):
+        for branch in schema:
+            _note(branch, space, known)
+
+
+def _inlined(schema: Any, space: str, known: dict[str, Any]) -> Any:
+    if isinstance(schema, str):
+        full = schema if "." in schema or not space else f"{space}.{schema}"
+        found = known.pop(full, None) or known.pop(schema, None)
+        return schema if found is None else _inlined(found, "", known)
+    if isinstance(schema, list):
+        return [_inlined(branch, space, known) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "name" in schema:
+        space = _full_name(schema, space).rpartition(".")[0]
+    made = dict(schema)
+    for part in ("type", "items", "values"):
+        if part in made:
+            made[part] = _inlined(made[part], space, known)
+    if isinstance(made.get("fields"), list):
+        made["fields"] = [{**each, "type": _inlined(each["type"], space, known)} for each in made["fields"]]
+    return made
+
+
+def _full_name(schema: dict[str, Any], space: str) -> str:
+    name, outer = str(schema["name"]), schema.get("namespace", space)
+    return name if "." in name or not outer else f"{outer}.{name}"
+
+
 def refuse_bombs(schema: Any) -> None:
     """Items of arrays must need at least a byte each."""
     if isinstance(schema, list):

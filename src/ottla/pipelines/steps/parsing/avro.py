@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import types as T  # noqa: N812 (everybody's name for it)
 
+from ottla.operations.schema_registry.errors import SchemaError as NoNameError
+from ottla.operations.schema_registry.framing import SchemaName, read_name
 from ottla.pipelines.steps.parsing.binaries import DecodeError, Row, timestamp_micros
 from ottla.pipelines.steps.parsing.lookup import SchemaLookup
 from ottla.pipelines.steps.parsing.schemas import DEPTH_MAX, SchemaError
@@ -70,11 +72,13 @@ class AvroDecoder:
             if value[:2] != SINGLE_OBJECT or len(value) < 10:
                 raise DecodeError("does not begin with C3 01 and a fingerprint")
             return self._parsed(value[2:10]), 10
-        if value[:1] != b"\x00" or len(value) < 5:
-            raise DecodeError("does not begin with a zero byte and a schema id")
-        return self._parsed(int.from_bytes(value[1:5], "big")), 5
+        try:
+            name, start = read_name(value)
+        except NoNameError:
+            raise DecodeError("does not begin with a zero byte and a schema id") from None
+        return self._parsed(name), start
 
-    def _parsed(self, name: bytes | int | None) -> Any:
+    def _parsed(self, name: bytes | SchemaName | None) -> Any:
         """The schema that wrote the record, each parsed once."""
         if name not in self._writers:
             self._writers[name] = self._found(name)
@@ -83,13 +87,13 @@ class AvroDecoder:
             raise DecodeError(f"unknown schema {name.hex() if isinstance(name, bytes) else f'id {name}'}")
         return found
 
-    def _found(self, name: bytes | int | None) -> Any:
+    def _found(self, name: bytes | SchemaName | None) -> Any:
         if name is None:
             return self._reader.avro
-        text = self.lookup.by_id(name) if isinstance(name, int) else self.lookup.by_fingerprint(name)
-        if text is None:
-            return None
         try:
+            text = self.lookup.by_fingerprint(name) if isinstance(name, bytes) else self.lookup.by_id(name)
+            if text is None:
+                return None
             return parse_avro(text, is_writer=True).avro
         except SchemaError as error:
             raise DecodeError(f"the schema that wrote it is of no use: {error}") from None
@@ -99,7 +103,7 @@ class AvroDecoder:
         return parse_avro(self.schema)
 
     @cached_property
-    def _writers(self) -> dict[bytes | int | None, Any]:
+    def _writers(self) -> dict[bytes | SchemaName | None, Any]:
         return {}
 
     @cached_property
