@@ -36,6 +36,9 @@ COMMANDS = {
     "security": Command("ottla.cli.commands.security", "users, rights and quotas as a file: export, apply"),
     "audit": Command("ottla.cli.commands.audit", "who logged in, what was denied, what was changed"),
     "console": Command("ottla.cli.commands.console", "see and steer clusters in the browser"),
+    "registry": Command(
+        "ottla.cli.commands.registry", "schemas for every client, with the API of Confluent's registry"
+    ),
     "monitor": Command("ottla.cli.commands.monitor", "watch consumer groups: verdicts, lag, alerts, Burrow's HTTP API"),
     "top": Command("ottla.cli.commands.top", "watch what a broker is doing, live"),
     "produce": Command("ottla.cli.commands.produce", "write records to a topic"),

@@ -41,7 +41,11 @@ def make_demo(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) 
     folder.mkdir(exist_ok=True)
     place.prepare(is_fresh=False)
     given = argparse.Namespace(
-        **({"data": str(folder), "rate": 100, "install": False, "no_console": True, "console_port": None} | options)
+        **(
+            {"data": str(folder), "rate": 100, "install": False, "no_console": True, "console_port": None}
+            | {"no_registry": True, "registry_port": None}
+            | options
+        )
     )
     heard, started = Heard(), []
     made = Demo(given, place, heard, {})

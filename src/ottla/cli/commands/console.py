@@ -32,6 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     from ottla.console.serving import Options, serve  # noqa: PLC0415
 
     properties = command_properties(getattr(options, "command_config", None))
+    if options.schema_registry:
+        properties.setdefault("schema.registry.url", options.schema_registry)
     bootstrap = bootstrap_of(options)
     make_client(bootstrap, properties).close()  # a wrong address or property is told here, before anything starts
     wanted = Options(
@@ -70,6 +72,7 @@ def _parser() -> Parser:
     parser.add_argument("--cluster", default="default", metavar="NAME", help="what to call this cluster (default)")
     parser.add_argument("--host", default=HOST, help=f"where to listen (default: {HOST}); beyond it people sign in")
     parser.add_argument("--port", type=port_number, default=PORT, metavar="N", help=f"default: {PORT}; 0: any free one")
+    parser.add_argument("--schema-registry", metavar="URL", help="of this cluster: messages are shown by its schemas")
     parser.add_argument("--data", metavar="DIR", help="folder for clusters and people (default: ~/.local/state/ottla)")
     parser.add_argument(
         "--pipelines", metavar="DIR", help="state folder of pipelines (default: ~/.local/state/ottla/pipelines)"

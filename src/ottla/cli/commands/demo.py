@@ -24,7 +24,9 @@ from ottla.cli.commands.up import (
     DATA,
     PORT,
     READY,
+    add_registry,
     banner,
+    begin_guests,
     broker_settings,
     check_port,
     metrics_address,
@@ -35,6 +37,8 @@ from ottla.cli.commands.up import (
 from ottla.cli.running.console_beside import NAME as CONSOLE
 from ottla.cli.running.console_beside import console_beside
 from ottla.cli.running.demo_screen import Scene, Screen, make_screen
+from ottla.cli.running.registry_beside import NAME as REGISTRY
+from ottla.cli.running.registry_beside import registry_beside
 from ottla.cli.running.secure_up import secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import broker_command
@@ -82,6 +86,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
     )
+    add_registry(parser)
     parser.set_defaults(no_auto_create=False, override=[])
     return parser
 
@@ -126,6 +131,7 @@ class Demo:
         self.metrics = metrics_address(settings)
         data, is_wanted = Path(options.data), not options.no_console
         self.console = console_beside(data, options.console_port, screen.say, is_wanted=is_wanted)
+        self.registry = registry_beside(options.registry_port, screen.say, is_wanted=not options.no_registry)
         self.generator: Child | None = None
         self.has_pipeline = False
         self.restarts = 0
@@ -139,7 +145,7 @@ class Demo:
     def on_line(self, child: Child, line: str) -> bool:
         if child.name == "broker":
             return self._broker_said(line)
-        if child.name == CONSOLE:
+        if child.name in (CONSOLE, REGISTRY):
             self.screen.say(line)
             return True
         if child.name == "generator":
@@ -163,10 +169,11 @@ class Demo:
             self.scene.address = ready.group(2)
             self.screen.say(line.strip())
             console = self.console.address if self.console is not None else None
-            text = banner(self.scene.address, Path(self.options.data), self.metrics, console=console, is_coloured=False)
+            registry = self.registry.address if self.registry is not None else None
+            data = Path(self.options.data)
+            text = banner(self.scene.address, data, self.metrics, console=console, registry=registry, is_coloured=False)
             self.screen.say(text)
-            if self.console is not None:
-                self.console.begin(self.supervisor, self.scene.address)
+            begin_guests(self.supervisor, self.scene.address, self.console, self.registry)
             self._broker_is_up()
         return ready is not None
 

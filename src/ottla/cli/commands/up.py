@@ -23,6 +23,8 @@ from ottla.cli.arguments import Parser
 from ottla.cli.client_settings import parse_pairs
 from ottla.cli.running.console_beside import NAME as CONSOLE
 from ottla.cli.running.console_beside import ConsoleBeside, console_beside
+from ottla.cli.running.registry_beside import NAME as REGISTRY
+from ottla.cli.running.registry_beside import RegistryBeside, registry_beside
 from ottla.cli.running.secure_up import ADMIN_FILE, LISTENER, client_lines, secure_config, secure_folder
 from ottla.cli.running.supervisor import Child, Supervisor
 from ottla.cli.running.up_cluster import (
@@ -47,7 +49,7 @@ DATA = "ottla-data"
 BROKER_FOLDER = "broker"
 FILES_NAMED_MAX = 3
 READY = re.compile(r"ottla broker (-?\d+) ready on (\S+)")
-CONSOLE_READY = re.compile(r"ottla console ready on (\S+)")
+GUEST_READY = re.compile(r"ottla (?:console|registry) ready on (\S+)")
 NO_METRICS = (
     f"No metrics endpoint: port {METRICS_PORT} is in use. Another one: ottla up --override ottla.metrics.port=PORT"
 )
@@ -57,7 +59,7 @@ ottla up --port 9192 --data /tmp/playground
 ottla up --no-auto-create --override num.partitions=3
 ottla up --brokers 3
 ottla up --secure
-ottla up --no-console
+ottla up --no-console --no-registry
 """
 
 
@@ -74,12 +76,12 @@ def run(arguments: Sequence[str]) -> int:
     if "ottla.metrics.port" not in overrides:
         _say(NO_METRICS)
     console = console_beside(Path(options.data), options.console_port, _say, is_wanted=not options.no_console)
-    screen = Screen(Path(options.data), metrics_address(overrides), security, console)
+    registry = registry_of(options)
+    screen = Screen(Path(options.data), metrics_address(overrides), security, console, registry)
     command = broker_command(overrides, secure_config(security, 1) if security is not None else None)
     supervisor = Supervisor([Child("broker", command)], screen.on_line, _say)
-    if console is not None:
-        config = security.path / ADMIN_FILE if security is not None else None
-        screen.on_ready = lambda address: console.begin(supervisor, address, config)
+    config = security.path / ADMIN_FILE if security is not None else None
+    screen.on_ready = lambda address: begin_guests(supervisor, address, console, registry, config)
     return supervisor.run()
 
 
@@ -92,11 +94,32 @@ def run_cluster(options: argparse.Namespace) -> int:
     console = console_beside(plan.data, options.console_port, _say, is_wanted=not options.no_console)
     screen = ClusterScreen(plan, shows_all=options.verbose)
     supervisor = Supervisor(children(plan), screen.on_line, _say)
-    if console is not None:
-        plan.console = console.address
-        config = plan.security.path / ADMIN_FILE if plan.security is not None else None
-        screen.on_ready = lambda: console.begin(supervisor, plan.bootstrap, config)
+    registry = registry_of(options)
+    plan.console = console.address if console is not None else None
+    plan.registry = registry.address if registry is not None else None
+    config = plan.security.path / ADMIN_FILE if plan.security is not None else None
+    screen.on_ready = lambda: begin_guests(supervisor, plan.bootstrap, console, registry, config)
     return supervisor.run()
+
+
+def registry_of(options: argparse.Namespace) -> RegistryBeside | None:
+    return registry_beside(
+        options.registry_port, _say, is_wanted=not options.no_registry, is_secure=getattr(options, "secure", False)
+    )
+
+
+def begin_guests(
+    supervisor: Supervisor,
+    bootstrap: str,
+    console: ConsoleBeside | None,
+    registry: RegistryBeside | None,
+    config: Path | None = None,
+) -> None:
+    """The registry first: the console is told where it is."""
+    if registry is not None:
+        registry.begin(supervisor, bootstrap)
+    if console is not None:
+        console.begin(supervisor, bootstrap, config, registry.address if registry is not None else None)
 
 
 def _parser() -> Parser:
@@ -124,12 +147,20 @@ def _parser() -> Parser:
     parser.add_argument(
         "--console-port", type=port_number, metavar="N", help="of the web console (default: 8080, or a free one)"
     )
+    add_registry(parser)
     parser.add_argument("--verbose", action="store_true", help="of a cluster: all that brokers log, not only warnings")
     parser.add_argument("--no-auto-create", action="store_true", help="no new topic just because a client names it")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker; can be repeated"
     )
     return parser
+
+
+def add_registry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-registry", action="store_true", help="without the schema registry")
+    parser.add_argument(
+        "--registry-port", type=port_number, metavar="N", help="of the schema registry (default: 8081, or a free one)"
+    )
 
 
 def broker_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -212,25 +243,34 @@ class Screen:
         metrics: str | None = None,
         security: SecureFolder | None = None,
         console: ConsoleBeside | None = None,
+        registry: RegistryBeside | None = None,
     ) -> None:
         self.data = data
         self.metrics = metrics
         self.security = security
         self.console = console
+        self.registry = registry
         self.on_ready: Callable[[str], None] | None = None
         self.is_greeted = False
 
     def on_line(self, child: Child, line: str) -> bool:
-        if child.name == CONSOLE:
-            return console_said(line)
+        if child.name in (CONSOLE, REGISTRY):
+            return guest_said(line)
         ready = READY.fullmatch(line.strip())
         if ready is None or not is_terminal(sys.stdout) or self.is_greeted:
             print(line, flush=True)
         if ready is not None and not self.is_greeted:
             self.is_greeted = True
             is_coloured = is_terminal(sys.stdout)
-            console = self.console.address if self.console is not None else None
-            text = banner(ready.group(2), self.data, self.metrics, self.security, console, is_coloured=is_coloured)
+            text = banner(
+                ready.group(2),
+                self.data,
+                self.metrics,
+                self.security,
+                self.console.address if self.console is not None else None,
+                self.registry.address if self.registry is not None else None,
+                is_coloured=is_coloured,
+            )
             print(text, flush=True)
             if self.on_ready is not None:
                 self.on_ready(ready.group(2))
@@ -240,9 +280,9 @@ class Screen:
         return f"<Screen {self.data} is_greeted={self.is_greeted}>"
 
 
-def console_said(line: str) -> bool:
-    """The banner has told a person where the console is; programs wait for its own line."""
-    is_ready = CONSOLE_READY.fullmatch(line.strip()) is not None
+def guest_said(line: str) -> bool:
+    """The banner has told a person where the console and the registry are; programs wait for their own lines."""
+    is_ready = GUEST_READY.fullmatch(line.strip()) is not None
     if not is_ready or not is_terminal(sys.stdout):
         print(line, flush=True)
     return is_ready
@@ -254,6 +294,7 @@ def banner(
     metrics: str | None = None,
     security: SecureFolder | None = None,
     console: str | None = None,
+    registry: str | None = None,
     *,
     is_coloured: bool,
 ) -> str:
@@ -264,6 +305,7 @@ def banner(
         "",
         f"  broker  {bold}{address}{plain}",
         *([f"  console {bold}{console}{plain}"] if console is not None else []),
+        *([f"  schemas {registry}"] if registry is not None else []),
         f"  data    {data.resolve()}",
         *([f"  metrics {metrics}"] if metrics is not None else []),
         "  stop    Ctrl-C",

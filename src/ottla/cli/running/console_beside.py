@@ -41,8 +41,12 @@ class ConsoleBeside:
     def address(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    def begin(self, supervisor: Supervisor, bootstrap: str, config: Path | None = None) -> None:
+    def begin(
+        self, supervisor: Supervisor, bootstrap: str, config: Path | None = None, registry: str | None = None
+    ) -> None:
         command = console_command(bootstrap, self.data, self.port, config)
+        if registry is not None:
+            command += ["--schema-registry", registry]
 
         def ended(code: int) -> None:
             if supervisor.is_ending:

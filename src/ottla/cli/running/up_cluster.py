@@ -54,6 +54,7 @@ class ClusterPlan:
         self.listener_name = LISTENER if options.secure else "PLAINTEXT"
         self.security: SecureFolder | None = None  # once the data folder is there
         self.console: str | None = None  # its address, if there is one
+        self.registry: str | None = None  # likewise
 
     @property
     def bootstrap(self) -> str:
@@ -238,6 +239,7 @@ def cluster_banner(plan: ClusterPlan, metrics: Mapping[str, str], *, is_coloured
             f"  brokers    {bold}{plan.bootstrap}{plain}",
             f"  zookeeper  {plan.zookeeper}",
             *([f"  console    {bold}{plan.console}{plain}"] if plan.console is not None else []),
+            *([f"  schemas    {plan.registry}"] if plan.registry is not None else []),
             f"  data       {plan.data.resolve()}",
             *(f"  {'' if index else 'metrics':9}  {address}" for index, address in enumerate(addresses)),
             f"  stop       Ctrl-C (one broker: {stop(plan.data)} --node-id 2)",

@@ -1,0 +1,48 @@
+"""The types of an Avro schema, as the tree that its text is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+NAMED = ("record", "enum", "fixed")
+TYPES = (*PRIMITIVES, *NAMED, "array", "map", "union")
+
+
+@dataclass(eq=False, slots=True)
+class Type:
+    """One type. What a kind of type does not have stays empty; a named one stands in the tree once for all its uses."""
+
+    type: str
+    name: str = ""  # without its namespace
+    namespace: str = ""
+    doc: str | None = None
+    aliases: list[str] = field(default_factory=list)  # full names
+    properties: dict[str, Any] = field(default_factory=dict)
+    fields: list[Field] = field(default_factory=list)
+    is_error: bool = False
+    symbols: list[str] = field(default_factory=list)
+    default: str | None = None  # of an enum
+    size: int = 0
+    items: Type | None = None  # of an array, or the values of a map
+    branches: list[Type] = field(default_factory=list)
+
+    @property
+    def full_name(self) -> str:
+        """With the namespace; types without a name are known by what they are."""
+        if not self.name:
+            return self.type
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+@dataclass(eq=False, slots=True)
+class Field:
+    name: str
+    type: Type
+    doc: str | None = None
+    has_default: bool = False
+    default: Any = None
+    order: str = "ascending"
+    aliases: list[str] = field(default_factory=list)
+    properties: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,171 @@
+"""Whether a reader with one Avro schema understands what was written with another: Avro's rules of resolution.
+
+The order of the checks, the paths and the words are those of Java's `SchemaCompatibility`, because the registry gives
+them to whoever asks verbosely. Each pair of types is looked at once, so types that contain themselves end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.registry.formats.avro.model import Field, Type
+from ottla.registry.formats.avro.printing import printed
+from ottla.registry.formats.parsed import Budget
+
+STEPS_MAX = 1_000_000
+# What a reader may take for its own type, because every value of the other one can be turned into it.
+PROMOTIONS = {
+    "long": ("int",),
+    "float": ("int", "long"),
+    "double": ("int", "long", "float"),
+    "bytes": ("string",),
+    "string": ("bytes",),
+}
+DESCRIPTIONS = {
+    "FIXED_SIZE_MISMATCH": (
+        "The size of FIXED type field at path '{path}' in the %s schema does not match with the %s schema"
+    ),
+    "TYPE_MISMATCH": "The type (path '{path}') of a field in the %s schema does not match with the %s schema",
+    "NAME_MISMATCH": "The name of the schema has changed (path '{path}')",
+    "MISSING_ENUM_SYMBOLS": ("The %s schema is missing enum symbols '{message}' at path '{path}' in the %s schema"),
+    "MISSING_UNION_BRANCH": ("The %s schema is missing a type inside a union field at path '{path}' in the %s schema"),
+    "READER_FIELD_MISSING_DEFAULT_VALUE": (
+        "The field '{message}' at path '{path}' in the %s schema has no default value and is missing in the %s schema"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    kind: str
+    path: str
+    message: str
+
+    def told(self) -> str:
+        # Two %s are left for whoever knows which of both is the new one.
+        description = DESCRIPTIONS[self.kind].format(path=self.path, message=self.message)
+        return f"{{errorType:'{self.kind}', description:'{description}', additionalInfo:'{self.message}'}}"
+
+
+class AmbiguousFieldError(Exception):
+    """A field of the reader is, by its name and its aliases, more than one of the writer's."""
+
+
+def problems(reader: Type, writer: Type) -> list[str]:
+    try:
+        return [each.told() for each in Comparison().compared(reader, writer, ())]
+    except AmbiguousFieldError as error:
+        return [f"Unexpected exception during compatibility check: {error}"]
+
+
+class Comparison:
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], list[Difference]] = {}
+        self.budget = Budget(STEPS_MAX, "The schemas are too large to be compared")
+
+    def compared(self, reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+        pair = (id(reader), id(writer))
+        if (found := self.known.get(pair)) is None:
+            self.budget.spend()
+            self.known[pair] = []  # what refers to itself agrees with itself
+            found = self.known[pair] = self.decided(reader, writer, path)
+        return found
+
+    def decided(self, reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+        if reader.type == writer.type:
+            return self.same_kind(reader, writer, path)
+        if writer.type == "union":
+            return [
+                each
+                for place, branch in enumerate(writer.branches)
+                for each in self.compared(reader, branch, (*path, str(place)))
+            ]
+        if reader.type == "union":
+            if any(not self.compared(branch, writer, path) for branch in reader.branches):
+                return []
+            return [lacking(writer, path)]
+        if writer.type in PROMOTIONS.get(reader.type, ()):
+            return []
+        message = f"reader type: {reader.type.upper()} not compatible with writer type: {writer.type.upper()}"
+        return [difference("TYPE_MISMATCH", path, message)]
+
+    def same_kind(self, reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+        match reader.type:
+            case "array" | "map":
+                assert reader.items is not None
+                assert writer.items is not None
+                part = "items" if reader.type == "array" else "values"
+                return self.compared(reader.items, writer.items, (*path, part))
+            case "union":
+                return [
+                    lacking(branch, (*path, str(place)))
+                    for place, branch in enumerate(writer.branches)
+                    if self.compared(reader, branch, (*path, str(place)))
+                ]
+            case "fixed":
+                return names(reader, writer, path) + sizes(reader, writer, path)
+            case "enum":
+                return names(reader, writer, path) + symbols(reader, writer, path)
+            case "record":
+                return names(reader, writer, path) + self.fields(reader, writer, path)
+            case _:
+                return []
+
+    def fields(self, reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+        result: list[Difference] = []
+        written = {each.name: each for each in writer.fields}
+        self.budget.spend(len(written))
+        for place, each in enumerate(reader.fields):
+            here = (*path, "fields", str(place))
+            other = writer_field(reader, place, written, writer)
+            if other is not None:
+                result += self.compared(each.type, other.type, (*here, "type"))
+            elif each.has_default:
+                continue
+            elif each.type.type == "enum" and each.type.default is not None:
+                # The default of an enum stands for unknown symbols, not for a missing field. Java finds that out so.
+                result += self.compared(each.type, writer, (*here, "type"))
+            else:
+                result.append(difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, each.name))
+        return result
+
+
+def writer_field(reader: Type, place: int, written: dict[str, Field], writer: Type) -> Field | None:
+    """By its name, or by one of those that the reader says it had."""
+    field = reader.fields[place]
+    found = [written[name] for name in (field.name, *field.aliases) if name in written]
+    if len(found) > 1:
+        raise AmbiguousFieldError(
+            f"Reader record field {field.name} type:{field.type.type.upper()} pos:{place} "
+            f"matches multiple fields in writer record schema {printed(writer, set())}"
+        )
+    return found[0] if found else None
+
+
+def names(reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+    """Namespaces may differ; an alias of the reader is a name in full."""
+    if reader.name == writer.name or writer.full_name in reader.aliases:
+        return []
+    return [difference("NAME_MISMATCH", (*path, "name"), f"expected: {writer.full_name}")]
+
+
+def sizes(reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+    if reader.size == writer.size:
+        return []
+    message = f"expected: {writer.size}, found: {reader.size}"
+    return [difference("FIXED_SIZE_MISMATCH", (*path, "size"), message)]
+
+
+def symbols(reader: Type, writer: Type, path: tuple[str, ...]) -> list[Difference]:
+    missing = sorted(set(writer.symbols) - set(reader.symbols))
+    if not missing or reader.default is not None:
+        return []
+    return [difference("MISSING_ENUM_SYMBOLS", (*path, "symbols"), f"[{', '.join(missing)}]")]
+
+
+def lacking(writer: Type, path: tuple[str, ...]) -> Difference:
+    return difference("MISSING_UNION_BRANCH", path, f"reader union lacking writer type: {writer.type.upper()}")
+
+
+def difference(kind: str, path: tuple[str, ...], message: str) -> Difference:
+    return Difference(kind, "/" + "/".join(path), message)

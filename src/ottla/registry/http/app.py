@@ -1,0 +1,213 @@
+"""Confluent's REST API as an ASGI application: from a request to its handler and back.
+
+Rules:
+1. Names in paths may hold anything, also slashes (%2F): a path is taken apart before it is decoded.
+2. Whatever happens, the answer is JSON with a code: {"error_code": 40401, "message": "..."}.
+3. Only hosts that we know are answered where the registry listens on loopback (a page elsewhere could point its own
+   name at us), and no page of another origin may change anything.
+4. Bodies are bounded, and large ones are not decoded on the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, MutableMapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from ottla.registry import errors
+from ottla.registry.errors import RegistryError
+from ottla.registry.http.calls import Answer, Call, encode, not_found, read_parameters
+from ottla.registry.http.routes import Route, find_route
+from ottla.registry.leadership import Forward, RawAnswer, RawRequest
+from ottla.registry.registry import Registry
+from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_from, context_prefix
+
+logger = logging.getLogger(__name__)
+
+BODY_BYTES_MAX: Final = 10 << 20
+SEGMENTS_MAX: Final = 12
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+V1: Final = "application/vnd.schemaregistry.v1+json"
+# What bodies may be, and answers, in the order of preference.
+ANSWERED: Final = (V1, "application/vnd.schemaregistry+json", "application/json")
+TAKEN: Final = frozenset({*ANSWERED, "application/octet-stream"})
+MORE: Final = b"confluent-accept-unknown-properties"
+Scope = MutableMapping[str, Any]
+
+
+class Head(NamedTuple):
+    """The headers that count."""
+
+    accept: str = ""
+    content_type: str = ""
+    host: str = ""
+    origin: str = ""
+    is_more: bool = False
+
+
+class RegistryApp:
+    """`hosts`: the names by which it may be called; None: any."""
+
+    def __init__(
+        self, registry: Registry, hosts: Collection[str] | None = None, forward: Forward | None = None
+    ) -> None:
+        self.registry = registry
+        self.hosts = None if hosts is None else {name.lower() for name in hosts} | LOCAL_HOSTS
+        self.forward = forward
+
+    def __repr__(self) -> str:
+        return f"<RegistryApp {self.registry}>"
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        head = _head(scope["headers"])
+        kind = V1
+        try:
+            kind = _answered(head.accept)
+            answer = await self._answer(scope, receive, head)
+        except RegistryError as problem:
+            answer = Answer({"error_code": problem.code, "message": problem.message}, problem.status)
+        except _GoneError:
+            return
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], scope.get("path"))
+            answer = Answer({"error_code": 500, "message": "Internal Server Error"}, 500)
+        if isinstance(answer, RawAnswer):
+            await _send(send, answer.status, list(answer.headers), answer.body)
+            return
+        body = encode(answer.body)
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await _send(send, answer.status, headers, body)
+
+    async def _answer(self, scope: Scope, receive: Any, head: Head) -> Answer | RawAnswer:
+        self._check_host(head)
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        segments = _segments(raw_path)
+        context, segments = _context(segments)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        found = find_route(method, segments)
+        if found.route is None:
+            raise RegistryError(405, "HTTP 405 Method Not Allowed") if found.methods else not_found()
+        body = b""
+        if method != "GET":
+            _check_origin(head)
+            body = await _read_body(scope, receive)
+            if body and method != "DELETE":
+                _check_content_type(head)
+        if found.route.is_change and not self.registry.leadership.is_leader:
+            return await self._forwarded(scope, raw_path, body)
+        return await self._call(found.route, found.names, scope, body, head, context)
+
+    async def _call(self, route: Route, names: Any, scope: Scope, body: bytes, head: Head, context: str) -> Answer:
+        parameters = read_parameters(scope.get("query_string", b""))
+        call = Call(self.registry, names, parameters, body, head.is_more, context)
+        return Answer(await route.handler(call))
+
+    async def _forwarded(self, scope: Scope, raw_path: bytes, body: bytes) -> RawAnswer:
+        leader = self.registry.leadership.leader_url
+        if self.forward is None or leader is None:
+            raise errors.no_leader()
+        query: bytes = scope.get("query_string", b"")
+        target = raw_path + (b"?" + query if query else b"")
+        return await self.forward(RawRequest(scope["method"], target.decode("latin-1"), scope["headers"], body), leader)
+
+    def _check_host(self, head: Head) -> None:
+        if self.hosts is None or not head.host:
+            return
+        if (urlsplit(f"//{head.host}").hostname or "").lower() not in self.hosts:
+            raise RegistryError(403, "This registry is not called by that name: see --allow-host")
+
+
+class _GoneError(Exception):
+    """The client has left."""
+
+
+def _head(headers: Sequence[tuple[bytes, bytes]]) -> Head:
+    accept = content_type = host = origin = ""
+    is_more = False
+    for name, value in headers:
+        if name == b"accept":
+            accept = f"{accept},{value.decode('latin-1')}" if accept else value.decode("latin-1")
+        elif name == b"content-type":
+            content_type = value.decode("latin-1")
+        elif name == b"host":
+            host = value.decode("latin-1")
+        elif name == b"origin":
+            origin = value.decode("latin-1")
+        elif name == MORE:
+            is_more = value.lower() == b"true"
+    return Head(accept, content_type, host, origin, is_more)
+
+
+def _answered(accept: str) -> str:
+    """The content type that a client would like best among ours."""
+    if not accept or accept == "*/*":
+        return V1
+    wanted = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    for name in ANSWERED:
+        if name in wanted:
+            return name
+    if any(part in ("*/*", "application/*", "") for part in wanted):
+        return V1
+    raise RegistryError(406, "HTTP 406 Not Acceptable")
+
+
+def _check_content_type(head: Head) -> None:
+    kind = head.content_type.partition(";")[0].strip().lower()
+    if kind and kind not in TAKEN:
+        raise RegistryError(415, "HTTP 415 Unsupported Media Type")
+
+
+def _check_origin(head: Head) -> None:
+    if head.origin and urlsplit(head.origin).netloc != head.host:
+        raise RegistryError(403, "Pages of other origins may not change anything")
+
+
+def _segments(raw_path: bytes) -> list[str]:
+    parts = raw_path.partition(b"?")[0].split(b"/")
+    if len(parts) > SEGMENTS_MAX:
+        raise not_found()
+    while parts and not parts[-1]:
+        parts.pop()
+    return [unquote_to_bytes(part).decode("utf-8", "replace") for part in parts[1:]]
+
+
+def _context(segments: list[str]) -> tuple[str, list[str]]:
+    """/contexts/.test/subjects is /subjects in a context."""
+    if len(segments) < 3 or segments[0] != "contexts":
+        return "", segments
+    try:
+        context = context_from(segments[1])
+    except ValueError as problem:
+        raise RegistryError(400, str(problem)) from None
+    return "" if context == DEFAULT_CONTEXT else context_prefix(context), segments[2:]
+
+
+async def _read_body(scope: Scope, receive: Any) -> bytes:
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
+        raise _too_long()
+    parts: list[bytes] = []
+    length = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        parts.append(message.get("body", b""))
+        length += len(parts[-1])
+        if length > BODY_BYTES_MAX:
+            raise _too_long()
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _too_long() -> RegistryError:
+    return RegistryError(413, f"The body is longer than {BODY_BYTES_MAX} bytes")
+
+
+async def _send(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    headers.append((b"x-content-type-options", b"nosniff"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

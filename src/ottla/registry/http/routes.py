@@ -1,0 +1,95 @@
+"""Every path of the API, once: method, path, who answers, and whether it changes something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.registry.http import compatibility, schemas, server, settings, subjects
+from ottla.registry.http.calls import Handler
+
+
+class Route(NamedTuple):
+    """`path` holds words, and names of what stands there in braces."""
+
+    method: str
+    path: tuple[str, ...]
+    handler: Handler
+    is_change: bool = False
+
+
+def _route(method: str, path: str, handler: Handler, *, is_change: bool = False) -> Route:
+    return Route(method, tuple(part for part in path.split("/") if part), handler, is_change)
+
+
+ROUTES: Final = (
+    _route("GET", "/", server.root),
+    _route("GET", "/v1/metadata/id", server.cluster),
+    _route("GET", "/v1/metadata/version", server.version),
+    _route("GET", "/contexts", schemas.contexts),
+    _route("GET", "/schemas", schemas.list_schemas),
+    _route("GET", "/schemas/types", schemas.types),
+    _route("GET", "/schemas/ids/{id}", schemas.by_id),
+    _route("GET", "/schemas/ids/{id}/schema", schemas.text_by_id),
+    _route("GET", "/schemas/ids/{id}/subjects", schemas.subjects_by_id),
+    _route("GET", "/schemas/ids/{id}/versions", schemas.versions_by_id),
+    _route("GET", "/schemas/guids/{guid}", schemas.by_guid),
+    _route("GET", "/schemas/guids/{guid}/ids", schemas.ids_by_guid),
+    _route("GET", "/subjects", subjects.list_subjects),
+    _route("POST", "/subjects/{subject}", subjects.look_up),
+    _route("DELETE", "/subjects/{subject}", subjects.delete_subject, is_change=True),
+    _route("GET", "/subjects/{subject}/metadata", subjects.latest_with_metadata),
+    _route("GET", "/subjects/{subject}/versions", subjects.list_versions),
+    _route("POST", "/subjects/{subject}/versions", subjects.register, is_change=True),
+    _route("GET", "/subjects/{subject}/versions/{version}", subjects.get_version),
+    _route("DELETE", "/subjects/{subject}/versions/{version}", subjects.delete_version, is_change=True),
+    _route("GET", "/subjects/{subject}/versions/{version}/schema", subjects.get_text),
+    _route("GET", "/subjects/{subject}/versions/{version}/referencedby", subjects.referenced_by),
+    _route("POST", "/compatibility/subjects/{subject}/versions", compatibility.with_all),
+    _route("POST", "/compatibility/subjects/{subject}/versions/{version}", compatibility.with_version),
+    _route("GET", "/config", settings.get_config),
+    _route("PUT", "/config", settings.set_config, is_change=True),
+    _route("DELETE", "/config", settings.delete_config, is_change=True),
+    _route("GET", "/config/{subject}", settings.get_config),
+    _route("PUT", "/config/{subject}", settings.set_config, is_change=True),
+    _route("DELETE", "/config/{subject}", settings.delete_config, is_change=True),
+    _route("GET", "/mode", settings.get_mode),
+    _route("PUT", "/mode", settings.set_mode, is_change=True),
+    _route("DELETE", "/mode", settings.delete_mode, is_change=True),
+    _route("GET", "/mode/{subject}", settings.get_mode),
+    _route("PUT", "/mode/{subject}", settings.set_mode, is_change=True),
+    _route("DELETE", "/mode/{subject}", settings.delete_mode, is_change=True),
+)
+_BY_LENGTH: Final[dict[int, list[Route]]] = {}
+for _each in ROUTES:
+    _BY_LENGTH.setdefault(len(_each.path), []).append(_each)
+
+
+class Found(NamedTuple):
+    """`methods` are those that the path knows, for who comes with another one."""
+
+    route: Route | None
+    names: Mapping[str, str]
+    methods: Sequence[str] = ()
+
+
+def find_route(method: str, segments: Sequence[str]) -> Found:
+    methods = []
+    for route in _BY_LENGTH.get(len(segments), ()):
+        names = _match(route.path, segments)
+        if names is None:
+            continue
+        if route.method == method:
+            return Found(route, names)
+        methods.append(route.method)
+    return Found(None, {}, methods)
+
+
+def _match(path: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
+    names: dict[str, str] = {}
+    for part, segment in zip(path, segments, strict=True):
+        if part[0] == "{":
+            names[part[1:-1]] = segment
+        elif part != segment:
+            return None
+    return names

@@ -1,0 +1,58 @@
+"""/config and /mode, of everything, a context or a subject."""
+
+from __future__ import annotations
+
+from ottla.registry import errors
+from ottla.registry.http import answers
+from ottla.registry.http.bodies import read_config, read_mode
+from ottla.registry.http.calls import Call
+from ottla.registry.subjects.names import has_controls
+from ottla.registry.subjects.settings import config_in_scope, mode_in_scope, own_config, own_mode
+from ottla.registry.wishes import DeleteConfig, DeleteMode, SetConfig, SetMode
+
+
+async def get_config(call: Call) -> object:
+    registry, subject = call.registry, call.setting_subject
+    if call.flag("defaultToGlobal"):
+        return answers.config(config_in_scope(registry.state, subject, registry.default_level))
+    found = own_config(registry.state, subject, registry.default_level)
+    if found is None:
+        assert subject is not None
+        raise errors.level_not_configured(subject)
+    return answers.config(found)
+
+
+async def set_config(call: Call) -> object:
+    changes = read_config(call.body)
+    await call.registry.change(SetConfig(_checked(call), changes))
+    return answers.config_request(changes)
+
+
+async def delete_config(call: Call) -> object:
+    return answers.config(await call.registry.change(DeleteConfig(call.setting_subject)))
+
+
+async def get_mode(call: Call) -> object:
+    state, subject = call.registry.state, call.setting_subject
+    mode = mode_in_scope(state, subject) if call.flag("defaultToGlobal") else own_mode(state, subject)
+    if mode is None:
+        assert subject is not None
+        raise errors.mode_not_configured(subject)
+    return {"mode": mode}
+
+
+async def set_mode(call: Call) -> object:
+    mode = read_mode(call.body)
+    await call.registry.change(SetMode(_checked(call), mode, call.flag("force")))
+    return {"mode": mode}
+
+
+async def delete_mode(call: Call) -> object:
+    return {"mode": await call.registry.change(DeleteMode(call.setting_subject))}
+
+
+def _checked(call: Call) -> str | None:
+    subject = call.setting_subject
+    if subject is not None and has_controls(subject):
+        raise errors.invalid_subject(subject)
+    return subject

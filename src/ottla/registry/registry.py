@@ -1,0 +1,263 @@
+"""The registry: what stands in the topic, and the one way to change it.
+
+Rules:
+1. Every change goes through `change`: it is decided for the state as it is, written, and answered when this node has
+   read it back. Changes are decided and written one at a time; schemas are read and compared before that.
+2. A schema that was judged by versions or settings that have changed meanwhile is judged again.
+3. Before the first change, and after one of which nobody knows whether it was written, this node takes over the topic:
+   what an earlier one may still send is refused by the broker from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.base.tasks import ask
+from ottla.client.errors import ClientError
+from ottla.registry import errors
+from ottla.registry.formats import InvalidSchemaError, Parsed
+from ottla.registry.formats.compatibility import check
+from ottla.registry.leadership import Alone, Leadership
+from ottla.registry.log import SchemaLog
+from ottla.registry.log_writer import FencedError, TooLargeError, UnsureError
+from ottla.registry.parsing import SchemaParser
+from ottla.registry.subjects import decisions
+from ottla.registry.subjects.decisions import Basis, Decision, basis_of
+from ottla.registry.subjects.drafts import Draft, draft_of, has_defaults, populated, refused, resolve
+from ottla.registry.subjects.schema import Schema
+from ottla.registry.subjects.settings import DEFAULT_LEVEL, IMPORT, LEVEL, Config
+from ottla.registry.subjects.state import State
+from ottla.registry.wishes import (
+    DeleteConfig,
+    DeleteMode,
+    DeleteSubject,
+    DeleteVersion,
+    Register,
+    SetConfig,
+    SetMode,
+    Wish,
+)
+
+TRIES_MAX: Final = 10
+CHANGE_SECONDS_MAX: Final = 60.0
+GROUP: Final = "schema-registry"
+
+
+class Registered(NamedTuple):
+    """A version that is there now, and whether it took something over that was not in the request."""
+
+    schema: Schema
+    is_more: bool
+
+
+class Registry:
+    """One node."""
+
+    def __init__(
+        self,
+        log: SchemaLog,
+        state: State,
+        *,
+        default_level: str = DEFAULT_LEVEL,
+        has_mode_changes: bool = True,
+        group: str = GROUP,
+        leadership: Leadership | None = None,
+    ) -> None:
+        self.log = log
+        self.state = state
+        self.default_level = default_level
+        self.has_mode_changes = has_mode_changes
+        self.group = group
+        self.leadership: Leadership = leadership or Alone()
+        self.parser = SchemaParser()
+        self._writing = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Registry {self.log} {self.state}>"
+
+    async def open(self) -> None:
+        """Read all that is there; raises LogError or ClientError."""
+        end = await self.log.open()
+        await self._until_failure(self.log.reached(end - 1))
+
+    async def close(self) -> None:
+        self.parser.close()
+        await self.log.close()
+
+    @property
+    def cluster_id(self) -> str:
+        return self.log.cluster_id
+
+    # Changing
+
+    async def take_over(self) -> None:
+        """Shut out who wrote before, and read to the end of what he wrote."""
+        async with self._writing:
+            await self._take_over()
+
+    async def change(self, wish: Wish) -> Any:
+        """Grant a wish, or raise RegistryError."""
+        if isinstance(wish, Register):
+            return await self._register(wish)
+        async with self._writing:
+            await self._take_over_if_needed()
+            return await self._commit(self._decide(wish))
+
+    def _decide(self, wish: Wish) -> Decision:
+        state = self.state
+        match wish:
+            case DeleteVersion(subject, version, is_permanent):
+                return decisions.delete_version(state, subject, version, is_permanent=is_permanent)
+            case DeleteSubject(subject, is_permanent):
+                return decisions.delete_subject(state, subject, is_permanent=is_permanent)
+            case SetConfig(name, changes):
+                return decisions.set_config(state, name, changes)
+            case DeleteConfig(name):
+                return decisions.delete_config(state, name, self.default_level)
+        if not self.has_mode_changes:
+            raise errors.not_permitted("Mode changes are not allowed")
+        match wish:
+            case SetMode(name, mode, is_forced):
+                return decisions.set_mode(state, name, mode, is_forced=is_forced)
+            case DeleteMode(name):
+                return decisions.delete_mode(state, name)
+        raise AssertionError(wish)
+
+    async def _register(self, wish: Register) -> Registered:
+        for _ in range(TRIES_MAX):
+            basis = basis_of(self.state, wish.subject, self.default_level)
+            if wish.draft.version == 0 and not has_defaults(basis.config):
+                found = await self.find(wish.subject, wish.draft, is_normalized=wish.is_normalized)
+                if found is not None and wish.draft.number in (-1, found.id):
+                    return Registered(found, False)
+            decisions.check_register_mode(wish.subject, basis.mode, wish.draft)
+            draft = wish.draft
+            if basis.mode != IMPORT:
+                previous = next(reversed(basis.alive), None)
+                draft = populated(draft, previous, basis.config, basis.next_version)
+            draft, parsed = await self.read(wish.subject, draft, is_normalized=wish.is_normalized, is_new=True)
+            problems = await self._problems(draft, parsed, basis)
+            async with self._writing:
+                await self._take_over_if_needed()
+                if basis != basis_of(self.state, wish.subject, self.default_level):
+                    continue
+                decision = decisions.register(self.state, wish.subject, draft, basis, problems)
+                schema = await self._commit(decision)
+            return Registered(schema, _is_more(wish.draft, draft))
+        raise errors.timed_out("Register operation timed out")
+
+    async def _problems(self, draft: Draft, parsed: Parsed, basis: Basis) -> list[str]:
+        if basis.mode == IMPORT or any(item.digest == draft.digest for item in basis.alive):
+            return []
+        return await self.incompatibilities(draft, parsed, basis.alive, basis.config)
+
+    async def _take_over_if_needed(self) -> None:
+        if not self.leadership.is_leader:
+            raise errors.no_leader()
+        if not self.log.writer.has_taken_over:
+            await self._take_over()
+
+    async def _take_over(self) -> None:
+        try:
+            await self.log.take_over()
+        except ClientError as problem:
+            raise errors.store_failed(f"Error while taking over the Kafka store: {problem}") from None
+        await self._commit(Decision([self.state.noop()], None))
+
+    async def _commit(self, decision: Decision) -> Any:
+        """Write, and wait until it was read back."""
+        if not decision.records:
+            return decision.answer
+        try:
+            offset = await self.log.write(decision.records)
+            async with asyncio.timeout(CHANGE_SECONDS_MAX):
+                await self._until_failure(self.log.reached(offset))
+        except TooLargeError:
+            raise errors.schema_too_large() from None
+        except FencedError:
+            raise errors.store_failed("Another registry has taken over: this one changes nothing") from None
+        except (UnsureError, TimeoutError) as problem:
+            raise errors.timed_out(f"Write to the Kafka store timed out: {problem}") from None
+        return decision.answer
+
+    async def _until_failure(self, work: Awaitable[None]) -> None:
+        """Wait for what the log's reader brings, unless it has ended."""
+        assert self.log.failure is not None
+        waiting = ask(work, "reading back")
+        either: list[asyncio.Future[Any]] = [waiting, self.log.failure]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            raise errors.store_failed(f"Error from the backend Kafka store: {self.log.failure.result()}")
+        await waiting
+
+    # Reading
+
+    async def read(
+        self, subject: str, draft: Draft, *, is_normalized: bool, is_new: bool = False
+    ) -> tuple[Draft, Parsed]:
+        """The draft as it would be stored, and its schema; raises RegistryError."""
+        if draft.is_empty:
+            raise errors.invalid_schema("Empty schema")
+        try:
+            resolved = resolve(self.state, subject, draft.references)
+        except errors.RegistryError as problem:
+            raise refused(subject, draft, problem.message) from None
+        try:
+            parsed = await self.parser.parse(draft.kind, draft.text, resolved.texts, is_new=is_new)
+            text = parsed.normalized() if is_normalized else parsed.text
+        except InvalidSchemaError as problem:
+            raise refused(subject, draft, str(problem)) from None
+        return draft._replace(text=text, references=resolved.references), parsed
+
+    async def find(
+        self, subject: str, draft: Draft, *, is_normalized: bool, with_deleted: bool = False
+    ) -> Schema | None:
+        """The version that holds this schema."""
+        if draft.is_empty:
+            return None
+        stored, _ = await self.read(subject, draft, is_normalized=is_normalized)
+        return decisions.find(self.state, subject, stored, with_deleted=with_deleted)
+
+    async def incompatibilities(
+        self, draft: Draft, parsed: Parsed, earlier: Sequence[Schema], config: Config
+    ) -> list[str]:
+        """Why the schema does not fit the versions before it, oldest first; nothing: it does."""
+        level: str = config[LEVEL]
+        if level == "NONE":
+            return []
+        if group := config.get("compatibilityGroup"):
+            wanted = _property(draft.metadata, group)
+            earlier = [item for item in earlier if _property(item.metadata, group) == wanted]
+        if not level.endswith("_TRANSITIVE"):
+            earlier = earlier[-1:]
+        old = [await self.stored(schema) for schema in earlier]
+        versions = [schema.version for schema in earlier]
+        problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))
+        if problems:
+            problems.append(f"{{validateFields: '{_boolean(config.get('validateFields'))}', compatibility: '{level}'}}")
+        return problems
+
+    async def stored(self, schema: Schema) -> Parsed:
+        """A version that was accepted before."""
+        try:
+            _, parsed = await self.read(schema.subject, draft_of(schema), is_normalized=False)
+        except errors.RegistryError as problem:
+            raise errors.invalid_schema(
+                f"Version {schema.version} of subject {schema.subject} cannot be read: {problem.message}"
+            ) from None
+        return parsed
+
+
+def _is_more(asked: Draft, stored: Draft) -> bool:
+    return asked.is_empty or stored.metadata is not None or stored.rule_set is not None
+
+
+def _property(metadata: Any, name: str) -> Any:
+    return ((metadata or {}).get("properties") or {}).get(name)
+
+
+def _boolean(value: object) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,143 @@
+"""A node as a program of its own: the topic is read, HTTP is served, until a signal ends it.
+
+Rules:
+1. Says one line on stdout when it serves: `ottla registry ready on http://HOST:PORT`. Nobody is answered before all
+   that stands in the topic has been read.
+2. A cluster that is not there yet is waited for, `kafkastore.init.timeout.ms` at most.
+3. A topic that is lost while the node runs ends it: it would answer from memory what is not true any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from ottla.base.tasks import ask
+from ottla.base.uncollected import settle_garbage_collector
+from ottla.client.client import Client
+from ottla.client.errors import ClientError
+from ottla.client.opening import open_client
+from ottla.monitor.http.limits import make_server
+from ottla.registry.config import RegistryConfig
+from ottla.registry.errors import RegistryError
+from ottla.registry.http.app import LOCAL_HOSTS, RegistryApp
+from ottla.registry.log import SchemaLog
+from ottla.registry.log_topic import LogError
+from ottla.registry.registry import Registry
+from ottla.registry.subjects.state import State
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+TIMEOUT_MS: Final = 10_000
+RETRY_SECONDS: Final = 0.5
+CONNECTIONS_MAX: Final = 4_000
+FILES_BESIDE: Final = 200
+
+
+class RegistryStopped(Exception):  # noqa: N818 (what happened, not an accident of ours)
+    """The node cannot go on; str() is one line for a person."""
+
+
+async def run_registry(
+    config: RegistryConfig, listener: socket.socket, say: Callable[[str], None], warn: Callable[[str], None]
+) -> None:
+    """Returns after SIGTERM or SIGINT; raises RegistryStopped."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stopping.set)
+    registry = make_registry(config)
+    stopped = ask(stopping.wait(), "signal")
+    try:
+        opening = ask(_open(registry, config, warn), "reading of the schemas")
+        await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            opening.cancel()
+            return
+        await opening
+        await _serve(registry, config, listener, stopped, say)
+    finally:
+        await registry.close()
+
+
+def make_registry(config: RegistryConfig) -> Registry:
+    timeout_ms = config.timeout_ms or TIMEOUT_MS
+
+    def make_client() -> Client:
+        return open_client(config.bootstrap, config.properties, "schema-registry", timeout_ms=timeout_ms)
+
+    state = State()
+    log = SchemaLog(make_client, config.topic, config.replication_factor, config.group, state.apply)
+    return Registry(
+        log,
+        state,
+        default_level=config.default_level,
+        has_mode_changes=config.has_mode_changes,
+        group=config.group,
+    )
+
+
+async def _open(registry: Registry, config: RegistryConfig, warn: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + config.start_timeout_ms / 1000
+    is_told = False
+    while True:
+        try:
+            await registry.open()
+            await registry.take_over()
+        except (LogError, RegistryError) as problem:
+            raise RegistryStopped(str(problem)) from None
+        except ClientError as problem:
+            if loop.time() >= until:
+                raise RegistryStopped(str(problem)) from None
+            if not is_told:
+                warn(f"waiting for the cluster: {problem}")
+            is_told = True
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            break
+    settle_garbage_collector()
+    if registry.log.unreadable:
+        warn(
+            f"warning: {registry.log.unreadable} records of {registry.log.topic} could not be read and are skipped, "
+            f"the last one: {registry.log.unreadable_names[-1]}"
+        )
+
+
+async def _serve(
+    registry: Registry,
+    config: RegistryConfig,
+    listener: socket.socket,
+    stopped: asyncio.Task[object],
+    say: Callable[[str], None],
+) -> None:
+    host, port = listener.getsockname()[:2]
+    hosts = {host, *config.allowed_hosts} if host in LOCAL_HOSTS else None
+    _raise_file_limit()
+    server = make_server(RegistryApp(registry, hosts))
+    server.config.limit_concurrency = CONNECTIONS_MAX
+    serving = ask(server.serve([listener]), "HTTP server of the registry")
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    say(f"ottla registry ready on http://{f'[{host}]' if ':' in host else host}:{port}")
+    assert registry.log.failure is not None
+    ends: list[asyncio.Future[Any]] = [serving, stopped, registry.log.failure]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving
+    if registry.log.failure.done():
+        raise RegistryStopped(registry.log.failure.result())
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file, and the usual limit is lower than what slow clients could take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

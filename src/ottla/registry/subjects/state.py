@@ -1,0 +1,255 @@
+"""Everything that stands in the topic, in memory, and the ways to find it.
+
+Rule 1: only apply() changes it, live and on load, record by record in the order of the topic.
+Rule 2: a record that makes no sense raises UnreadableRecordError and has changed nothing.
+Rule 3: ids belong to a context. The highest that was ever given is known, also when its schema is gone for good: a NOOP
+        carries it then (`high_water`), because compaction takes the tombstones away.
+Rule 4: keys that somebody else has written with another order of fields are remembered: compaction would keep them for
+        ever beside ours, so whoever writes such a key again ends them with a tombstone (`records_for`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ottla.registry.records import (
+    CLEAR_SUBJECT,
+    CONFIG,
+    CONTEXT,
+    DELETE_SUBJECT,
+    MODE,
+    NOOP,
+    NOOP_KEY,
+    SCHEMA,
+    Key,
+    Record,
+    UnreadableRecordError,
+    encode_key,
+)
+from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_of, qualified, within
+from ottla.registry.subjects.schema import Schema, schema_of
+
+Versions = dict[int, Schema]
+HIGH_WATER = "maxIds"
+
+
+class Context:
+    """The ids of one context."""
+
+    __slots__ = ("by_digest", "by_id", "max_id")
+
+    def __init__(self) -> None:
+        self.max_id = 0
+        self.by_id: dict[int, dict[str, int]] = {}  # id -> subject -> version
+        self.by_digest: dict[bytes, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Context {len(self.by_id)} ids up to {self.max_id}>"
+
+
+class State:
+    """The registry's memory."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, Versions] = {}
+        self.contexts: dict[str, Context] = {DEFAULT_CONTEXT: Context()}
+        self.known_contexts: set[str] = set()  # those with a record of their own
+        self.referenced_by: dict[tuple[str, int], dict[tuple[str, int], int]] = {}  # by whom, and his id
+        self.configs: dict[str | None, Mapping[str, Any]] = {}
+        self.modes: dict[str | None, str] = {}
+        self.foreign_keys: dict[Key, set[bytes]] = {}
+        self.high_water: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<State {len(self.subjects)} subjects>"
+
+    # Finding
+
+    def versions(self, subject: str, *, with_deleted: bool = False) -> list[Schema]:
+        """Oldest first."""
+        found = self.subjects.get(subject)
+        if not found:
+            return []
+        return [found[number] for number in sorted(found) if with_deleted or not found[number].is_deleted]
+
+    def version(self, subject: str, number: int, *, with_deleted: bool = False) -> Schema | None:
+        """-1 is the latest that is not deleted."""
+        if number == -1:
+            return self.latest(subject)
+        found = self.subjects.get(subject, {}).get(number)
+        return found if found is not None and (with_deleted or not found.is_deleted) else None
+
+    def latest(self, subject: str) -> Schema | None:
+        return next(reversed(self.versions(subject)), None)
+
+    def by_id(self, context: str, number: int) -> Iterator[Schema]:
+        """All versions in a context that have this id."""
+        ids = self.contexts.get(context)
+        for subject, version in (ids.by_id.get(number, {}) if ids is not None else {}).items():
+            yield self.subjects[subject][version]
+
+    def id_of(self, context: str, digest: bytes) -> int | None:
+        ids = self.contexts.get(context)
+        return ids.by_digest.get(digest) if ids is not None else None
+
+    def has_subject(self, subject: str, *, with_deleted: bool = False) -> bool:
+        """Whether there is one; of a context without a name, whether it holds any."""
+        context, name = qualified(subject)
+        if name:
+            return any(with_deleted or not item.is_deleted for item in self.subjects.get(subject, {}).values())
+        return any(
+            context_of(item) == context and self.has_subject(item, with_deleted=with_deleted) for item in self.subjects
+        )
+
+    def references_to(self, subject: str, version: int) -> list[int]:
+        return sorted(set(self.referenced_by.get((subject, version), {}).values()))
+
+    # Writing
+
+    def records_for(self, record: Record) -> list[Record]:
+        """The record, and before it the ends of what others have written under the same key."""
+        own = encode_key(record.key)
+        foreign = self.foreign_keys.get(record.key, ())
+        return [*(Record(record.key, None, raw) for raw in sorted(foreign) if raw != own), record]
+
+    def high_water_records(self, gone: list[Schema]) -> list[Record]:
+        """What keeps the ids of versions that go for good from being given again."""
+        levels = dict(self.high_water)
+        for schema in gone:
+            context = context_of(schema.subject)
+            highest = self.contexts[context].max_id
+            if schema.id == highest and levels.get(context, 0) < highest:
+                levels[context] = highest
+        return [] if levels == self.high_water else [Record(NOOP_KEY, {HIGH_WATER: levels})]
+
+    def noop(self) -> Record:
+        return Record(NOOP_KEY, {HIGH_WATER: dict(self.high_water)} if self.high_water else None)
+
+    # Applying
+
+    def apply(self, key: Key, value: Mapping[str, Any] | None, raw: bytes | None = None) -> None:
+        if key.keytype == SCHEMA:
+            self._apply_schema(key, value)
+        elif key.keytype == CONFIG:
+            _put(self.configs, key.subject, value)
+        elif key.keytype == MODE:
+            mode = None if value is None else value.get("mode")
+            if mode is not None and not isinstance(mode, str):
+                raise UnreadableRecordError("its mode is no text")
+            _put(self.modes, key.subject, mode)
+        elif key.keytype == DELETE_SUBJECT:
+            self._apply_delete(key, value)
+        elif key.keytype == CLEAR_SUBJECT:
+            self._apply_clear(key.subject)
+        elif key.keytype == CONTEXT:
+            assert key.subject is not None
+            (self.known_contexts.discard if value is None else self.known_contexts.add)(key.subject)
+        elif key.keytype == NOOP:
+            self._apply_noop(value)
+        if raw is not None and key.keytype != NOOP:
+            self._note_key(key, raw, is_gone=value is None)
+
+    def _apply_schema(self, key: Key, value: Mapping[str, Any] | None) -> None:
+        assert key.subject is not None
+        new = None if value is None else schema_of(key, value)
+        versions = self.subjects.setdefault(key.subject, {})
+        old = versions.pop(key.version, None)
+        if old is not None:
+            self._forget(old, is_gone=new is None or new.id != old.id or new.digest != old.digest)
+        if new is not None:
+            versions[key.version] = new
+            self._index(new)
+        if not versions:
+            del self.subjects[key.subject]
+
+    def _apply_delete(self, key: Key, value: Mapping[str, Any] | None) -> None:
+        if value is None:
+            return
+        until = value.get("version")
+        if not isinstance(until, int):
+            raise UnreadableRecordError("it does not say up to which version")
+        assert key.subject is not None
+        versions = self.subjects.get(key.subject, {})
+        for number, schema in versions.items():
+            if number <= until and not schema.is_deleted:
+                self._forget(schema, is_gone=False)
+                versions[number] = schema.deleted()
+
+    def _apply_clear(self, subject: str | None) -> None:
+        for name in [item for item in self.subjects if is_meant(subject, item)]:
+            versions = self.subjects[name]
+            for schema in [item for item in versions.values() if item.is_deleted]:
+                del versions[schema.version]
+                self._forget(schema, is_gone=True)
+            if not versions:
+                del self.subjects[name]
+
+    def _apply_noop(self, value: Mapping[str, Any] | None) -> None:
+        levels = value.get(HIGH_WATER) if value is not None else None
+        if not isinstance(levels, dict):
+            return
+        for context, level in levels.items():
+            if isinstance(level, int):
+                self.high_water[context] = max(level, self.high_water.get(context, 0))
+                ids = self.contexts.setdefault(context, Context())
+                ids.max_id = max(ids.max_id, level)
+
+    def _index(self, schema: Schema) -> None:
+        ids = self.contexts.setdefault(context_of(schema.subject), Context())
+        ids.max_id = max(ids.max_id, schema.id)
+        ids.by_id.setdefault(schema.id, {})[schema.subject] = schema.version
+        ids.by_digest[schema.digest] = schema.id
+        if not schema.is_deleted:
+            for place in _places(schema):
+                self.referenced_by.setdefault(place, {})[schema.subject, schema.version] = schema.id
+
+    def _forget(self, schema: Schema, *, is_gone: bool) -> None:
+        """Take a version out of the indexes: what it refers to, and if it is gone its id, too."""
+        for place in _places(schema):
+            users = self.referenced_by.get(place, {})
+            users.pop((schema.subject, schema.version), None)
+            if not users:
+                self.referenced_by.pop(place, None)
+        if not is_gone:
+            return
+        ids = self.contexts[context_of(schema.subject)]
+        places = ids.by_id.get(schema.id, {})
+        if places.get(schema.subject) == schema.version:
+            others = self.subjects.get(schema.subject, {}).values()
+            other = next((item.version for item in others if item.id == schema.id), None)
+            _put(places, schema.subject, other)
+        if not places:
+            ids.by_id.pop(schema.id, None)
+            if ids.by_digest.get(schema.digest) == schema.id:
+                del ids.by_digest[schema.digest]
+
+    def _note_key(self, key: Key, raw: bytes, *, is_gone: bool) -> None:
+        if raw == encode_key(key):
+            return
+        if not is_gone:
+            self.foreign_keys.setdefault(key, set()).add(raw)
+        elif key in self.foreign_keys:
+            self.foreign_keys[key].discard(raw)
+            if not self.foreign_keys[key]:
+                del self.foreign_keys[key]
+
+
+def is_meant(wanted: str | None, subject: str) -> bool:
+    """Whether a setting or an order for `wanted` is about this subject: itself, its context, or all."""
+    if wanted is None or wanted == subject:
+        return True
+    context, name = qualified(wanted)
+    return not name and context_of(subject) == context
+
+
+def _places(schema: Schema) -> list[tuple[str, int]]:
+    """The versions that a schema refers to."""
+    return [(within(schema.subject, item.subject), item.version) for item in schema.references]
+
+
+def _put(table: dict[Any, Any], key: str | None, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
