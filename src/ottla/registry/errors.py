@@ -88,7 +88,7 @@ def invalid_level() -> RegistryError:
 
 
 def invalid_mode() -> RegistryError:
-    return RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, and IMPORT.")
+    return RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, and IMPORT.")
 
 
 def not_permitted(message: str) -> RegistryError:

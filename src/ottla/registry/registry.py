@@ -5,7 +5,8 @@ Rules:
    read it back. Changes are decided and written one at a time; schemas are read and compared before that.
 2. A schema that was judged by versions or settings that have changed meanwhile is judged again.
 3. Before the first change, and after one of which nobody knows whether it was written, this node takes over the topic:
-   what an earlier one may still send is refused by the broker from then on.
+   what an earlier one may still send is refused by the broker from then on, and what it has sent is read first. Who is
+   refused himself has changed nothing, and begins anew if he still leads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from ottla.base.tasks import ask
 from ottla.client.errors import ClientError
 from ottla.registry import errors
+from ottla.registry.descriptors import Descriptors
 from ottla.registry.formats import InvalidSchemaError, Parsed
 from ottla.registry.formats.compatibility import check
 from ottla.registry.leadership import Alone, Leadership
@@ -41,6 +43,7 @@ from ottla.registry.wishes import (
 )
 
 TRIES_MAX: Final = 10
+TAKE_OVERS_MAX: Final = 5
 CHANGE_SECONDS_MAX: Final = 60.0
 GROUP: Final = "schema-registry"
 
@@ -72,6 +75,7 @@ class Registry:
         self.group = group
         self.leadership: Leadership = leadership or Alone()
         self.parser = SchemaParser()
+        self.descriptors = Descriptors(self.parser)
         self._writing = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -99,11 +103,16 @@ class Registry:
 
     async def change(self, wish: Wish) -> Any:
         """Grant a wish, or raise RegistryError."""
-        if isinstance(wish, Register):
-            return await self._register(wish)
-        async with self._writing:
-            await self._take_over_if_needed()
-            return await self._commit(self._decide(wish))
+        for _ in range(TAKE_OVERS_MAX):
+            try:
+                if isinstance(wish, Register):
+                    return await self._register(wish)
+                async with self._writing:
+                    await self._take_over_if_needed()
+                    return await self._commit(self._decide(wish))
+            except FencedError:
+                continue  # nothing was written, and what the other one wrote counts now
+        raise errors.store_failed("Other registries take over again and again: is there an election?")
 
     def _decide(self, wish: Wish) -> Decision:
         state = self.state
@@ -176,9 +185,8 @@ class Registry:
                 await self._until_failure(self.log.reached(offset))
         except TooLargeError:
             raise errors.schema_too_large() from None
-        except FencedError:
-            raise errors.store_failed("Another registry has taken over: this one changes nothing") from None
         except (UnsureError, TimeoutError) as problem:
+            self.log.writer.step_down()
             raise errors.timed_out(f"Write to the Kafka store timed out: {problem}") from None
         return decision.answer
 
@@ -233,14 +241,19 @@ class Registry:
             earlier = [item for item in earlier if _property(item.metadata, group) == wanted]
         if not level.endswith("_TRANSITIVE"):
             earlier = earlier[-1:]
-        old = [await self.stored(schema) for schema in earlier]
+        old = [await self._stored(schema) for schema in earlier]
         versions = [schema.version for schema in earlier]
         problems = await self.parser.in_thread(lambda: check(level, parsed, old, versions))
         if problems:
             problems.append(f"{{validateFields: '{_boolean(config.get('validateFields'))}', compatibility: '{level}'}}")
         return problems
 
-    async def stored(self, schema: Schema) -> Parsed:
+    async def serialized(self, schema: Schema) -> str:
+        """A schema of Protobuf as a compiled file, in base64."""
+        resolved = resolve(self.state, schema.subject, schema.references)
+        return await self.descriptors.serialized(schema.text, resolved.texts)
+
+    async def _stored(self, schema: Schema) -> Parsed:
         """A version that was accepted before."""
         try:
             _, parsed = await self.read(schema.subject, draft_of(schema), is_normalized=False)

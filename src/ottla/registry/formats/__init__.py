@@ -28,4 +28,8 @@ def parse(kind: str, text: str, references: Mapping[str, str], *, is_new: bool =
         from ottla.registry.formats.json_schema import schema as json_schema  # noqa: PLC0415
 
         return json_schema.parse(text, references)
+    if kind == "PROTOBUF":
+        from ottla.registry.formats.protobuf import schema as protobuf  # noqa: PLC0415
+
+        return protobuf.parse(text, references, is_new=is_new)
     raise InvalidSchemaError(f"Invalid schema type {kind}")

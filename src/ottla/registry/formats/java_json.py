@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from decimal import Decimal
 from typing import Any
+
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def java_json(value: Any) -> str:
@@ -31,7 +34,8 @@ def java_string(text: str) -> str:
     if "\\u" in quoted:
         for code in range(32):
             quoted = quoted.replace(f"\\u{code:04x}", f"\\u{code:04X}")
-    return quoted
+    # Half of a letter cannot be written in UTF-8.
+    return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04X}", quoted)
 
 
 def java_double(value: float) -> str:

@@ -26,6 +26,8 @@ from ottla.registry.subjects.names import DEFAULT_CONTEXT, context_from, context
 logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 10 << 20
+DRAINED_BYTES_MAX: Final = 100 << 20
+TOO_LONG: Final = f"The body is longer than {BODY_BYTES_MAX} bytes"
 SEGMENTS_MAX: Final = 12
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 V1: Final = "application/vnd.schemaregistry.v1+json"
@@ -186,25 +188,27 @@ def _context(segments: list[str]) -> tuple[str, list[str]]:
 
 
 async def _read_body(scope: Scope, receive: Any) -> bytes:
+    """The body; of one that is too long the rest is thrown away, since who still sends does not hear an answer."""
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
-        raise _too_long()
+    length = int(announced) if announced.isdigit() and len(announced) < 20 else 0
+    if length > DRAINED_BYTES_MAX:
+        raise RegistryError(413, TOO_LONG)
     parts: list[bytes] = []
     length = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise _GoneError
-        parts.append(message.get("body", b""))
-        length += len(parts[-1])
-        if length > BODY_BYTES_MAX:
-            raise _too_long()
+        part: bytes = message.get("body", b"")
+        length += len(part)
+        if length <= BODY_BYTES_MAX:
+            parts.append(part)
+        else:
+            parts.clear()
+        if length > DRAINED_BYTES_MAX or (length > BODY_BYTES_MAX and not message.get("more_body")):
+            raise RegistryError(413, TOO_LONG)
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-def _too_long() -> RegistryError:
-    return RegistryError(413, f"The body is longer than {BODY_BYTES_MAX} bytes")
 
 
 async def _send(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -16,8 +16,7 @@ async def with_version(call: Call) -> object:
     state, subject, number = call.registry.state, call.subject, call.version()
     found = state.version(subject, number)
     if found is None and number != LATEST:
-        is_known = state.has_subject(subject)
-        raise errors.version_not_found(number) if is_known else errors.subject_not_found(subject)
+        raise errors.version_not_found(number)
     return await _verdict(call, [] if found is None else [found])
 
 

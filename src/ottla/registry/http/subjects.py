@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.registry import errors
-from ottla.registry.formats import Parsed
 from ottla.registry.http import answers
 from ottla.registry.http.bodies import read_draft
 from ottla.registry.http.calls import Call
@@ -12,6 +13,9 @@ from ottla.registry.subjects.names import is_valid
 from ottla.registry.subjects.schema import Schema
 from ottla.registry.subjects.settings import config_in_scope
 from ottla.registry.wishes import DeleteSubject, DeleteVersion, Register
+
+PROTOBUF: Final = "PROTOBUF"
+SERIALIZED: Final = "serialized"
 
 
 async def list_subjects(call: Call) -> object:
@@ -85,13 +89,10 @@ async def latest_with_metadata(call: Call) -> object:
 
 
 async def shown(call: Call, schema: Schema) -> str:
-    """The text in the form that is asked for (`format`)."""
-    wanted = call.parameters.get("format", "").strip()
-    if not wanted:
+    """The text in the form that is asked for: of Protobuf there is a compiled one, of others the text alone."""
+    if schema.kind != PROTOBUF or call.parameters.get("format", "").strip() != SERIALIZED:
         return schema.text
-    parsed: Parsed = await call.registry.stored(schema)
-    formatted = getattr(parsed, "formatted", None)
-    return schema.text if formatted is None else str(formatted(wanted))
+    return await call.registry.serialized(schema)
 
 
 def _version(call: Call, *, with_deleted: bool) -> Schema:

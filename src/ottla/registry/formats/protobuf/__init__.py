@@ -1,0 +1,1 @@
+"""Protobuf: syntax 2 and 3."""
