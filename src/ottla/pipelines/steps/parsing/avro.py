@@ -58,7 +58,7 @@ class AvroDecoder:
             made = self._reader.convert(found) if self._reader.convert else found
         except DecodeError:
             raise
-        except BAD_DATA as error:
+        except self._bad_data as error:
             raise DecodeError(f"not Avro of this schema: {_words(error)}") from None
         rest = len(value) - stream.tell()
         if rest:
@@ -105,6 +105,12 @@ class AvroDecoder:
     @cached_property
     def _writers(self) -> dict[bytes | SchemaName | None, Any]:
         return {}
+
+    @cached_property
+    def _bad_data(self) -> tuple[type[Exception], ...]:
+        from fastavro.read import SchemaResolutionError  # noqa: PLC0415 (it is no ValueError)
+
+        return (*BAD_DATA, SchemaResolutionError)
 
     @cached_property
     def _read(self) -> Callable[[io.BytesIO, Any, Any], Any]:
