@@ -112,6 +112,13 @@ def test_columns_of_plain_pyspark(spark: SparkSession, bootstrap: str, node: Nod
     found = [row["order"] and row["order"].asDict() for row in rows.select(order).collect()]
     assert found == [{"id": 1, "note": "a"}, {"id": 2, "note": "b"}, None]
 
+    options = {"registry": node.url, "valueSubject": f"{topic}-value"}
+    table = read_topic(spark, topic, bootstrap_servers=bootstrap, columns=["offset", "value"], options=options)
+    assert [row.asDict() for row in table.select("offset", "value.id", "value.note").collect()] == [
+        {"offset": 0, "id": 1, "note": "a"}, {"offset": 1, "id": 2, "note": "b"},
+        {"offset": 2, "id": None, "note": None},
+    ]  # fmt: skip
+
     proto = 'syntax = "proto3"; message Order { int64 id = 1; string note = 2; }'
     rules = '{"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}'
     struct = F.struct(F.col("id"), F.lit("n").alias("note"))
